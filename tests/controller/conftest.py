@@ -37,7 +37,7 @@ class Bench:
 
     def start(self, **settings: Any) -> None:
         """Start the loop."""
-        settings.setdefault("open_place", self.backend.open)
+        settings.setdefault("open_target", self.backend.open)
         ready = threading.Event()
 
         def work() -> None:

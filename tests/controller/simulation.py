@@ -188,7 +188,7 @@ class Simulation:
                 kept.append(kind)
             if isinstance(found, Intend):
                 self.row = replace(self.row, intent=found.intent)
-                self.tracked.asked(self.row, "me@box")
+                self.tracked.intent_changed(self.row, "me@box")
                 self.closed = False
             elif isinstance(found, Resume):
                 self._next_attempt(previous_is_over=None, delay=0.0, restarts=(0, 0))
@@ -214,9 +214,9 @@ class Simulation:
             case Stop(kind, _):
                 self._call(Operation.STOP, lambda how: self._stopped(attempt, kind, how))
             case Probe():
-                self._call(Operation.LOOK, lambda how: self._looked(attempt, how))
+                self._call(Operation.PROBE, lambda how: self._looked(attempt, how))
             case ProbePrevious(end):
-                self._call(Operation.LOOK, lambda how: self._looked_back(attempt - 1, end, how))
+                self._call(Operation.PROBE, lambda how: self._looked_back(attempt - 1, end, how))
             case Drain():
                 tracked.draining_since = self.now
                 tracked.drained = True
@@ -250,7 +250,7 @@ class Simulation:
 
     def _launched(self, attempt: int, how: str) -> None:
         if self.tracked.is_cancelling:
-            self.tracked.cancelled()
+            self.tracked.launch_cancelled()
             return
         if how not in ("busy", "refused"):
             for number in range(1, self.spec.learners + (how == "ok")):
@@ -294,7 +294,7 @@ class Simulation:
         assert may_step(self.row.state, state), (self.row.state, state)
         self._save()
         self.row = replace(self.row, state=state, reason=reason)
-        self.tracked.stepped(self.row)
+        self.tracked.transitioned(self.row)
 
     def _save(self) -> None:
         for learner in self.tracked.unsaved():

@@ -266,7 +266,7 @@ def test_a_thread_mirrors_what_comes_and_goes_on_after_its_connection_is_cut(els
     journals = [Journal(elsewhere.folder(runner, ref)) for ref in refs]
     mirrors = Mirrors(elsewhere.home)
     mirroring = MirrorWorker("elsewhere", mirrors, elsewhere.runner)
-    mirroring.want([attempt])
+    mirroring.watch([attempt])
     draw = random.Random(1)
     try:
         for part in range(30):

@@ -220,8 +220,8 @@ def test_it_answers_nonsense_with_a_sentence_and_goes_on(made: Home) -> None:
             connection.shutdown(socket.SHUT_WR)
             return connection.recv(4096)
 
-    assert b"not understood" in say(b'{"do": "dance"}\n')
-    assert b"say one JSON object" in say(b"[]\n")
+    assert b"unknown command" in say(b'{"do": "dance"}\n')
+    assert b"send one JSON object" in say(b"[]\n")
     unlent = b'{"do": "lend", "place": {"name": "x"}, "command": 7}\n'
     for garbage in (b"", b"\0\xff\n", b"{" * 10_000, b"x" * 100_000, b'{"do": "lend"}\n', unlent):
         try:

@@ -28,7 +28,7 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
-from workbench.controller.decide.reconcile import SEEN_WITHIN_SECONDS, decide
+from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduling import QueueVerdict
 from workbench.job import Intent, LearnerPhase, Reason, State
 
@@ -77,42 +77,45 @@ def test_stopping_a_queued_job_ends_it_at_once_even_while_its_place_is_away(
 
 
 def test_after_a_restart_of_the_controller_a_pending_job_is_looked_at_before_it_is_launched() -> None:
-    assert decide(view(State.PENDING, looked=False)).actions == ()
-    assert decide(view(State.PENDING, looked=True)).actions == (StartLaunch(),)
+    assert decide(view(State.PENDING, is_observed=False)).actions == ()
+    assert decide(view(State.PENDING, is_observed=True)).actions == (StartLaunch(),)
 
 
 def test_a_learner_that_is_there_already_is_adopted() -> None:
-    found = decide(view(State.PENDING, seen=those(learner(1))))
+    found = decide(view(State.PENDING, statuses=those(learner(1))))
 
     assert found.actions == (Transition(State.PROCESSING, Reason("the command runs")),)
 
 
 def test_a_launch_that_was_cut_off_between_two_learners_is_made_again() -> None:
-    assert decide(view(State.PENDING, learners=2, seen=those(learner(1)))).actions == (StartLaunch(),)
+    assert decide(view(State.PENDING, learners=2, statuses=those(learner(1)))).actions == (StartLaunch(),)
 
 
 def test_a_learner_that_fell_before_its_first_word_is_launched_again_by_who_did_not_launch_it() -> None:
     fallen = those(lost(1, started_us=None))
 
-    assert decide(view(State.PENDING, seen=fallen)).actions == (StartLaunch(),)
-    assert decide(view(State.PENDING, seen=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
+    assert decide(view(State.PENDING, statuses=fallen)).actions == (StartLaunch(),)
+    assert decide(view(State.PENDING, statuses=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
 
 
 def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_who_did_not_launch_it() -> None:
     waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
 
-    assert decide(view(State.PENDING, seen=waiting)).actions == (StartLaunch(),)
-    assert StartLaunch() not in decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW)).actions
-    assert decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW - 60)).actions == (
+    assert decide(view(State.PENDING, statuses=waiting)).actions == (StartLaunch(),)
+    assert (
+        StartLaunch()
+        not in decide(view(State.PENDING, statuses=waiting, launches=1, launched_at=NOW)).actions
+    )
+    assert decide(view(State.PENDING, statuses=waiting, launches=1, launched_at=NOW - 60)).actions == (
         StartLaunch(),
     )
-    assert decide(view(State.PENDING, seen=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
+    assert decide(view(State.PENDING, statuses=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
 
 
 def test_the_setup_command_is_shown_as_downloading() -> None:
     starting = those(learner(1, LearnerPhase.SETUP))
 
-    assert decide(view(State.PENDING, seen=starting)).actions == (
+    assert decide(view(State.PENDING, statuses=starting)).actions == (
         Transition(State.DOWNLOADING, Reason("the setup command runs")),
     )
 
@@ -182,20 +185,20 @@ def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_
 
 def test_a_place_that_goes_while_a_learner_is_being_started_is_said() -> None:
     for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
-        away = view(State.PENDING, seen=those(learner(1, phase)), unreachable="gpubox does not answer")
+        away = view(State.PENDING, statuses=those(learner(1, phase)), unreachable="gpubox does not answer")
 
         assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
 
 
 def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
-    away = view(seen=those(learner(1)), unreachable="gpubox does not answer")
+    away = view(statuses=those(learner(1)), unreachable="gpubox does not answer")
 
     assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
 
 
 def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
     launched: dict[str, Any] = {
-        "launched_at": NOW - SEEN_WITHIN_SECONDS,
+        "launched_at": NOW - APPEARS_WITHIN_SECONDS,
         "reason": Reason("is being started"),
     }
 
@@ -206,8 +209,8 @@ def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_t
 
 def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
     running = those(learner(1))
-    halt = decide(view(seen=running, intent=Intent.HALT, asked_by="me@box", grace_seconds=12.0))
-    kill = decide(view(seen=running, intent=Intent.KILL))
+    halt = decide(view(statuses=running, intent=Intent.HALT, asked_by="me@box", grace_seconds=12.0))
+    kill = decide(view(statuses=running, intent=Intent.KILL))
 
     words = Reason("is being halted by me@box: it has 12 s to end by itself")
     assert halt.actions == (SetReason(words), Stop("halt", 12.0))
@@ -217,7 +220,7 @@ def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
 def test_a_stop_is_asked_for_again_until_the_place_confirms_but_not_before_the_grace_is_over() -> None:
     halting: dict[str, Any] = {
         "intent": Intent.HALT,
-        "seen": those(learner(1)),
+        "statuses": those(learner(1)),
         "stop_sent": StopSent("halt", NOW - 20, 1),
     }
 
@@ -226,7 +229,7 @@ def test_a_stop_is_asked_for_again_until_the_place_confirms_but_not_before_the_g
 
 
 def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
-    found = decide(view(seen=those(learner(1)), intent=Intent.KILL, stop_sent=StopSent("halt", NOW, 1)))
+    found = decide(view(statuses=those(learner(1)), intent=Intent.KILL, stop_sent=StopSent("halt", NOW, 1)))
 
     assert found.actions[-1] == Stop("kill", 0.0)
 
@@ -249,7 +252,7 @@ def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_la
 
 
 def test_the_end_waits_until_all_records_are_in_the_store() -> None:
-    over: dict[str, Any] = {"seen": those(exited(1))}
+    over: dict[str, Any] = {"statuses": those(exited(1))}
 
     assert decide(view(**over)).actions == (Drain(),)
     assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
@@ -261,7 +264,7 @@ def test_the_end_waits_until_all_records_are_in_the_store() -> None:
 
 @pytest.mark.parametrize("intent", [Intent.HALT, Intent.KILL, Intent.DELETE])
 def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) -> None:
-    over: dict[str, Any] = {"state": State.STORING, "seen": those(exited(1)), "draining_since": NOW - 600}
+    over: dict[str, Any] = {"state": State.STORING, "statuses": those(exited(1)), "draining_since": NOW - 600}
 
     assert decide(view(**over, collected_at=NOW - 600)).actions == ()
     assert decide(view(**over, intent=intent)).actions == ()  # its results are still on their way here
@@ -270,37 +273,37 @@ def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) 
 
 
 def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:
-    again = finish_of(decide(view(seen=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
+    again = finish_of(decide(view(statuses=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
 
     assert again.restart is not None
     assert (again.restart.restarts, again.restart.delay_seconds) == (1, 1.0)
 
 
 def test_a_halted_job_is_not_restarted_even_if_it_failed_just_before() -> None:
-    found = view(seen=those(exited(1, 1)), drained=True, max_restarts=2, intent=Intent.HALT)
+    found = view(statuses=those(exited(1, 1)), drained=True, max_restarts=2, intent=Intent.HALT)
 
     assert finish_of(decide(found)).restart is None
 
 
 def test_others_of_a_lost_learner_are_stopped_since_no_agent_tells_them() -> None:
-    found = decide(view(learners=2, seen=those(lost(1), learner(2))))
+    found = decide(view(learners=2, statuses=those(lost(1), learner(2))))
 
     assert found.actions == (Stop("halt", 30.0),)
 
 
 def test_the_agents_have_their_time_to_settle_before_the_controller_steps_in() -> None:
-    settling: dict[str, Any] = {"learners": 2, "seen": those(exited(1), learner(2))}
+    settling: dict[str, Any] = {"learners": 2, "statuses": those(exited(1), learner(2))}
 
     patient = decide(view(**settling, decided_since=NOW))
     assert patient.until == NOW + 60 + 30 + 10
     assert "60 s to end by themselves" in patient.actions[0].reason.text  # type: ignore[union-attr] # a Say
     assert decide(view(**settling, decided_since=NOW - 101)).actions == (Stop("halt", 30.0),)
-    failed: dict[str, Any] = {"learners": 2, "seen": those(exited(1, 1), learner(2))}
+    failed: dict[str, Any] = {"learners": 2, "statuses": those(exited(1, 1), learner(2))}
     assert decide(view(**failed, decided_since=NOW)).until == NOW + 30 + 10
 
 
 def test_all_waits_for_all_without_impatience() -> None:
-    waiting = view(learners=2, ends_when="all", seen=those(exited(1), learner(2)), decided_since=None)
+    waiting = view(learners=2, ends_when="all", statuses=those(exited(1), learner(2)), decided_since=None)
 
     assert decide(waiting) == Decision((SetReason(Reason("the command runs")),))
 
@@ -308,15 +311,15 @@ def test_all_waits_for_all_without_impatience() -> None:
 def test_why_output_waits_is_shown() -> None:
     full = Reason("the disk is full: output waits", "S204")
 
-    assert decide(view(seen=those(learner(1, reason=full)))).actions == (SetReason(full),)
+    assert decide(view(statuses=those(learner(1, reason=full)))).actions == (SetReason(full),)
 
 
 def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
-    assert decide(view(seen=those(learner(1)), doubt=True)).actions == (Probe(),)
+    assert decide(view(statuses=those(learner(1)), learner_absent=True)).actions == (Probe(),)
 
 
 def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -> None:
-    gone: dict[str, Any] = {"seen": those(lost(1)), "vanished": True, "drained": True}
+    gone: dict[str, Any] = {"statuses": those(lost(1)), "vanished": True, "drained": True}
 
     assert decide(view(**gone)).actions == (CleanUp(),)
     assert decide(view(**gone, operation=Operation.REMOVE)).actions == ()

@@ -21,7 +21,7 @@ def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_t
 
     assert decide(tracked.snapshot(1.0)).actions == ()
     tracked.observed([learner(1)], whole=False)
-    assert tracked.seen == those(learner(1))
+    assert tracked.statuses == those(learner(1))
 
 
 def test_a_learner_that_falls_during_its_launch_is_lost() -> None:
@@ -31,4 +31,4 @@ def test_a_learner_that_falls_during_its_launch_is_lost() -> None:
     tracked.observed([lost(1, started_us=None)], whole=False)
 
     assert not tracked.launched(1.0)
-    assert tracked.seen[1].phase is LearnerPhase.LOST
+    assert tracked.statuses[1].phase is LearnerPhase.LOST

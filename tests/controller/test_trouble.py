@@ -149,7 +149,7 @@ def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
         return opened(*arguments)  # type: ignore[arg-type] # as they came
 
     bench.stop()
-    bench.start(open_place=open_slowly)
+    bench.start(open_target=open_slowly)
     job_id = bench.submit()
     assert hanging.hangs.wait(10)
 
@@ -175,7 +175,7 @@ def test_a_real_job_whose_folder_is_removed_leaves_no_process(
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.2)
     bench.stop()
-    bench.start(open_place=RegistryTarget)
+    bench.start(open_target=RegistryTarget)
     ground = Ground(bench.home)
     job_id = ground.write("echo ready; sleep 600")
     bench.wake()

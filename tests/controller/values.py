@@ -48,7 +48,7 @@ def view(state: State = State.PROCESSING, **how: Any) -> JobSnapshot:
     """A job that runs and was looked at, but for what is said otherwise."""
     keys = {key: how.pop(key) for key in list(how) if key in JobSpec.__dataclass_fields__}
     how.setdefault("spec", spec(**keys))
-    how.setdefault("looked", True)
+    how.setdefault("is_observed", True)
     how.setdefault("previous_is_over", True)
     how.setdefault("verdict", GO)
     how.setdefault("now", 1000.0)

@@ -1,4 +1,4 @@
-"""The controller's process: takes the lock, answers on its socket in moments, works until it may end."""
+"""The controller's process: takes the lock, answers on its socket at once, and works until it may end."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
 
 SUCCESSION_SECONDS: Final = 10.0
-"""How long one waits for the end of another that holds the lock and does not answer."""
+"""How long it waits for another controller that holds the lock and does not answer."""
 
 LINGER_SECONDS: Final = 60.0
 
 HOLDING_LINGER_SECONDS: Final = 8 * 3600.0
-"""How long one stays that holds what a person typed: it would have to be typed again."""
+"""How long it stays while it holds what a person typed, which would have to be typed again."""
 
-WORDS: Final = ("wake", "status", "stop", "hold", "recall", "expect", "login", "asked")
-"""``hold`` keeps ``answers`` in memory, ``recall`` tells them, ``expect`` names a ``place`` that a job is about to
-need, ``login`` one that a person wants to log in to, by whom ``asked`` is said again and again; whoever reaches the
-socket is the user."""
+COMMANDS: Final = ("wake", "status", "stop", "hold", "recall", "expect", "login", "asked")
+"""What clients may ask on the socket, which only the user reaches.
+
+``hold`` keeps ``answers`` in memory, ``recall`` returns them; ``expect`` names a ``place`` that a job is about to
+need; ``login`` names one to log in to, and the client then polls with ``asked``.
+"""
 
 STORE_AGAIN_SECONDS: Final = 0.5
 
 
 class ControllerProcess:
-    """What the socket's thread, the signals and the loop share."""
+    """The state that the socket's thread, the signal handlers and the loop share."""
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
@@ -59,30 +61,31 @@ class ControllerProcess:
         self._ended = ""
         self.loop: Loop | None = None
 
-    def answer(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer a client's word."""
-        what = str(said["do"])
+    def answer(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to a client's message, whose ``do`` is one of :data:`COMMANDS`."""
+        command = str(message["do"])
         about: dict[str, Any] = {"pid": os.getpid(), "version": VERSION, "home": self._uuid}
         with self._lock:
-            if what not in WORDS:
-                return {"ok": False, "error": f"'{what}' is not understood: {', '.join(WORDS)} are", **about}
+            if command not in COMMANDS:
+                error = f"unknown command '{command}'; use one of {', '.join(COMMANDS)}"
+                return {"ok": False, "error": error, **about}
             if not self._is_open:
                 return {"ok": False, "error": "it is about to end", **about}
-            if what == "stop":
+            if command == "stop":
                 self._is_open = False
                 self.end("a client asked for it")
-            elif what == "wake" and self.loop is not None:
+            elif command == "wake" and self.loop is not None:
                 self.loop.wake()
-            elif what == "hold":
-                CREDENTIALS.update({str(key): str(value) for key, value in dict(said["answers"]).items()})
-            elif what == "recall":
+            elif command == "hold":
+                CREDENTIALS.update({str(key): str(value) for key, value in dict(message["answers"]).items()})
+            elif command == "recall":
                 about["answers"] = dict(CREDENTIALS.answers())
-            elif what == "expect":
-                prewarm(said["place"])
-            elif what == "login":
-                LOGINS.begin(str(said["name"]), said["place"], self._wake)
-            elif what == "asked":
-                about["login"] = LOGINS.look_in(str(said["name"]), int(said["number"]), said["answer"])
+            elif command == "expect":
+                prewarm(message["place"])
+            elif command == "login":
+                LOGINS.begin(str(message["name"]), message["place"], self._wake)
+            elif command == "asked":
+                about["login"] = LOGINS.poll(str(message["name"]), int(message["number"]), message["answer"])
             jobs = self.loop.open_jobs() if self.loop is not None else 0
             return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
 
@@ -90,19 +93,19 @@ class ControllerProcess:
         if self.loop is not None:
             self.loop.wake()
 
-    def door(self, is_open: bool) -> None:
-        """Let clients in, or send them away to start another."""
+    def accept_clients(self, accepts: bool) -> None:
+        """Accept clients, or send them away to start another controller."""
         with self._lock:
-            self._is_open = is_open
+            self._is_open = accepts
 
     def end(self, why: str) -> None:
-        """Have the loop end, also if it has not begun."""
+        """Have the loop end, even if it has not begun."""
         self._ended = why
         if self.loop is not None:
             self.loop.end(why)
 
     def set_loop(self, loop: Loop) -> None:
-        """Let the loop have what comes in from now on; it looks for itself what came before."""
+        """Pass messages to the loop from now on; it reads by itself what clients wrote before."""
         with self._lock:
             self.loop = loop
         if self._ended:
@@ -140,10 +143,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
-    """Take the lock; None when another controller has it, and answers.
+    """Take the lock; None when another controller has it and answers.
 
-    One that holds it and does not answer may be about to end, or be dead: a child that it was just starting holds
-    its lock for a moment longer.
+    One that does not answer may be about to end, or dead: a child that it was just starting holds the lock for a
+    moment longer.
     """
     until = time.monotonic() + SUCCESSION_SECONDS
     while True:
@@ -159,13 +162,13 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
 
 def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int:
     process = ControllerProcess(uuid)
-    # Clients that write after this can wake us; what they wrote before is read when the store is opened.
+    # Clients that write after this can wake the loop; what they wrote before is read when the store is opened.
     server = ControllerServer(socket_path(uuid), process.answer, {"lend": share_session})
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        # One that crashes, or seems to be stuck and is asked, says in its log where each of its threads is.
+        # On a crash, or on SIGUSR1, the log shows where each thread is.
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
         lock.say(str(server.path))
@@ -179,7 +182,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             log.say(f"ends: {process.ended}")
             return 0
         with store:
-            settings = Settings(linger=_linger, door=process.door, is_ours=lock.is_ours)
+            settings = Settings(linger=_linger, accept_clients=process.accept_clients, is_ours=lock.is_ours)
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
             preload_modules()
@@ -194,7 +197,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
 
 
 def _load_paramiko_early(home: Home) -> None:
-    """Load what hosts over SSH need while nothing else is to be done yet, where this home knows any."""
+    """Load what SSH hosts need before there is work, if this home knows any such host."""
     if home.places.is_dir():
         from backends.ssh.config import load_paramiko
 
@@ -202,40 +205,40 @@ def _load_paramiko_early(home: Home) -> None:
 
 
 def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store | None:
-    """Open and upgrade the store; None when told to end while the disk is full or the store locked."""
+    """Open and upgrade the store; None when the process is ended while the disk is full or the store locked."""
     from workbench.store.db.database import Store
 
-    said = ""
+    logged = ""
     while not process.ended:
         try:
             store = Store.open(home, migrate=True)
             store.bind_controller()
             return store
         except (CannotWrite, TryAgain) as error:
-            if str(error) != said:
-                said = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 log.say(f"{error}; it is tried again")
             time.sleep(STORE_AGAIN_SECONDS)
     return None
 
 
 def _read(arguments: Sequence[str]) -> tuple[Home, bool]:
-    # Two options of our own are not worth the 10 ms that argparse takes to load.
+    # Two internal options are not worth the 10 ms that argparse takes to load.
     home, waits = Home(default_home()), False
     rest = list(arguments)
     while rest:
-        word = rest.pop(0)
-        if word == "--home" and rest:
+        option = rest.pop(0)
+        if option == "--home" and rest:
             home = Home(Path(rest.pop(0)).absolute())
-        elif word == "--wait":
+        elif option == "--wait":
             waits = True
         else:
-            raise UsageError(f"what is '{word}'? --home FOLDER and --wait are known")
+            raise UsageError(f"unknown option '{option}'; use --home FOLDER or --wait")
     return home, waits
 
 
 def _detach(home: Home) -> None:
-    """Belong to no terminal and no folder; places find the home where we do."""
+    """Leave the terminal and the working folder; backends read the home from ``FABRIC_HOME``."""
     with contextlib.suppress(OSError):  # it leads a session already
         os.setsid()
     os.chdir("/")

@@ -26,10 +26,11 @@ class EndRequested:
 class Observed:
     """The status of learners at a target, from its observer."""
 
-    place: str
+    target: str
+    """The key of the target."""
     attempts: tuple[AttemptRef, ...]
     """The attempts that were observed."""
-    seen: tuple[LearnerStatus, ...]
+    statuses: tuple[LearnerStatus, ...]
     whole: bool
     serial: int
     """The number of the last requested probe that this answers."""
@@ -39,7 +40,7 @@ class Observed:
 class Unreachable:
     """Observing a target failed; it is retried."""
 
-    place: str
+    target: str
     text: str
     answered_us: int | None = None
     """When it last answered, UTC; None when it never did."""
@@ -90,7 +91,7 @@ class CallFailed:
 class CapacityMeasured:
     """The capacity of a target; None where the backend has its own queue."""
 
-    place: str
+    target: str
     capacity: Capacity | None
     free_slots: int
     holders: str
@@ -101,14 +102,14 @@ class CapacityMeasured:
 class CapacityUnknown:
     """The capacity of a target cannot be read, and a retry cannot help."""
 
-    place: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeftoversFound:
     """Learners of this home found at a target, to be compared with what should be there."""
 
-    place: str
+    target: str
     learners: tuple[LearnerRef, ...]
 
 

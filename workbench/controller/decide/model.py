@@ -21,7 +21,7 @@ class Operation(StrEnum):
     NOTHING = ""
     LAUNCH = "launch"
     STOP = "stop"
-    LOOK = "look"
+    PROBE = "probe"
     REMOVE = "remove"
 
 
@@ -73,11 +73,11 @@ class JobSnapshot:
     platform_restarts: int = 0
     draw: float = 0.5
     """Random, in [0, 1), for the jitter of a restart."""
-    seen: Mapping[int, LearnerStatus] = field(default_factory=dict)
-    """The attempt's learners as they were last seen."""
-    looked: bool = False
+    statuses: Mapping[int, LearnerStatus] = field(default_factory=dict)
+    """The last known status of each learner of the attempt, by number."""
+    is_observed: bool = False
     """Whether a complete observation of this attempt has come since the controller started or last stopped it."""
-    doubt: bool = False
+    learner_absent: bool = False
     """Whether a complete observation lacked a learner that should be there."""
     previous_is_over: bool | None = None
     """Whether the previous attempt's learners are confirmed to be over; None before the backend was asked."""
@@ -102,7 +102,7 @@ class JobSnapshot:
     """When the reason was last changed in place."""
     stop_sent: StopSent | None = None
     decided_since: float | None = None
-    """When it was first seen that some learner's end decides the job."""
+    """When it was first known that some learner's end decides the job."""
     draining_since: float | None = None
     collected_at: float | None = None
     """When all that the learners left was on this machine; from then on it is only taken into the store."""

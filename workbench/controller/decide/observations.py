@@ -32,24 +32,24 @@ def merge(before: Mapping[int, LearnerStatus], news: Iterable[LearnerStatus]) ->
     A learner that was considered lost and is observed again is no longer lost.
     """
     after = dict(before)
-    for seen in news:
-        number = seen.ref.learner
+    for status in news:
+        number = status.ref.learner
         known = after.get(number)
-        if known is None or known.phase is LearnerPhase.LOST or _RANK[seen.phase] >= _RANK[known.phase]:
-            after[number] = seen
+        if known is None or known.phase is LearnerPhase.LOST or _RANK[status.phase] >= _RANK[known.phase]:
+            after[number] = status
     return after
 
 
 def absent(known: Mapping[int, LearnerStatus], shown: Iterable[LearnerStatus], *, expected: int) -> set[int]:
     """Return the expected learners that a complete observation lacks and that are not known to be over."""
-    there = {seen.ref.learner for seen in shown}
-    over = {n for n, seen in known.items() if seen.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
+    there = {status.ref.learner for status in shown}
+    over = {n for n, status in known.items() if status.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
     return set(range(1, expected + 1)) - there - over
 
 
-def harmless(seen: LearnerStatus) -> LearnerStatus:
-    """Return how a learner was seen in texts and numbers that rows can hold: it may have written them itself."""
-    reason = seen.reason
+def harmless(status: LearnerStatus) -> LearnerStatus:
+    """Return a status whose texts and numbers fit into rows: the learner may have written them itself."""
+    reason = status.reason
     if reason is not None:
         reason = Reason(
             clean(reason.text, _TEXT_CHARACTERS),
@@ -57,16 +57,16 @@ def harmless(seen: LearnerStatus) -> LearnerStatus:
             clean(reason.hint, _TEXT_CHARACTERS),
         )
     return replace(
-        seen,
-        exit_code=_small(seen.exit_code),
-        signal=_small(seen.signal),
+        status,
+        exit_code=_small(status.exit_code),
+        signal=_small(status.signal),
         reason=reason,
-        started_us=_time(seen.started_us),
-        ended_us=_time(seen.ended_us),
-        stopped=clean_name(str(seen.stopped)),
-        slots=tuple(clean_name(str(slot)) for slot in seen.slots),
-        node=clean_name(seen.node),
-        doing=clean(seen.doing, _TEXT_CHARACTERS),
+        started_us=_time(status.started_us),
+        ended_us=_time(status.ended_us),
+        stopped=clean_name(str(status.stopped)),
+        slots=tuple(clean_name(str(slot)) for slot in status.slots),
+        node=clean_name(status.node),
+        doing=clean(status.doing, _TEXT_CHARACTERS),
     )
 
 
@@ -79,7 +79,7 @@ def _time(value: object) -> int | None:
 
 
 def lost(ref: LearnerRef, known: LearnerStatus | None) -> LearnerStatus:
-    """Say of a learner that should be at the place and is not that it is lost."""
+    """Return the status of a learner that should be at the target and is not."""
     return LearnerStatus(
         ref,
         LearnerPhase.LOST,
@@ -90,8 +90,8 @@ def lost(ref: LearnerRef, known: LearnerStatus | None) -> LearnerStatus:
     )
 
 
-def seen_of(row: LearnerRow, home: str) -> LearnerStatus:
-    """Turn the row of a learner into how it was last seen."""
+def status_of(row: LearnerRow, home: str) -> LearnerStatus:
+    """Return the last known status of a learner from its row."""
     return LearnerStatus(
         LearnerRef(home, row.job_id, row.attempt, row.learner),
         row.phase,
@@ -107,21 +107,21 @@ def seen_of(row: LearnerRow, home: str) -> LearnerStatus:
     )
 
 
-def row_of(seen: LearnerStatus) -> LearnerRow:
-    """Turn how a learner was seen into its row; the offset is ingestion's and not written from here."""
+def row_of(status: LearnerStatus) -> LearnerRow:
+    """Return the row of a learner from its status; the offset of its records is left to ingestion."""
     return LearnerRow(
-        job_id=seen.ref.job_id,  # type: ignore[arg-type] # a reference names it as text
-        attempt=seen.ref.attempt,
-        learner=seen.ref.learner,
-        phase=seen.phase,
-        exit_code=seen.exit_code,
-        signal=seen.signal,
-        reason=seen.reason,
-        started_us=seen.started_us,
-        ended_us=seen.ended_us,
-        decided=seen.decided,
-        stopped=seen.stopped,
-        node=seen.node,
-        slots=seen.slots,
+        job_id=status.ref.job_id,  # type: ignore[arg-type] # a reference names it as text
+        attempt=status.ref.attempt,
+        learner=status.ref.learner,
+        phase=status.phase,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        reason=status.reason,
+        started_us=status.started_us,
+        ended_us=status.ended_us,
+        decided=status.decided,
+        stopped=status.stopped,
+        node=status.node,
+        slots=status.slots,
         records_offset=0,
     )

@@ -58,7 +58,7 @@ class Outcome:
 
 
 def judge(
-    seen: Mapping[int, LearnerStatus],
+    learners: Mapping[int, LearnerStatus],
     *,
     ends_when: Literal["first", "all"] | int,
     intent: Intent,
@@ -69,44 +69,46 @@ def judge(
     ``asked_by`` says in words who asked for ``intent``. A learner that ended by itself before the stop
     reached it speaks for the job all the same: a job that had completed is not called halted.
     """
-    deciding = decider(seen.values(), ends_when=ends_when, intent=intent)
+    deciding = decider(learners.values(), ends_when=ends_when, intent=intent)
     if deciding is None:
-        return _stopped(seen.values(), intent, asked_by)
-    who = f"learner {deciding.ref.learner}: " if len(seen) > 1 else ""
+        return _stopped(learners.values(), intent, asked_by)
+    who = f"learner {deciding.ref.learner}: " if len(learners) > 1 else ""
     if deciding.phase is LearnerPhase.LOST:
         found = deciding.reason or Reason("the learner is gone and no exit is recorded", "S104")
-        return Outcome(State.FAILED, _said(who, found), EXIT_LOST, "lost", final=deciding.final)
+        return Outcome(State.FAILED, _prefixed(who, found), EXIT_LOST, "lost", final=deciding.final)
     code = exit_code_of(deciding.exit_code, deciding.signal)
     if deciding.stopped == "max_runtime":
         found = deciding.reason or Reason("max_runtime is over", "C204")
-        return Outcome(State.FAILED, _said(who, found), EXIT_TIMED_OUT, "timeout", final=True)
-    if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, seen.values())):
-        return _stopped(seen.values(), intent, asked_by)  # while it stored, which a kill does not wait for
+        return Outcome(State.FAILED, _prefixed(who, found), EXIT_TIMED_OUT, "timeout", final=True)
+    if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, learners.values())):
+        return _stopped(
+            learners.values(), intent, asked_by
+        )  # while it stored, which a kill does not wait for
     if deciding.reason is not None and deciding.reason.fault is FaultOwner.PLATFORM:
         # What was trained is there: another attempt would train it again.
         return Outcome(
-            State.FAILED, _said(who, deciding.reason), EXIT_LOST, "lost", final=_is_unstored(deciding)
+            State.FAILED, _prefixed(who, deciding.reason), EXIT_LOST, "lost", final=_is_unstored(deciding)
         )
-    if code == 0 and (unstored := next((one for one in seen.values() if _is_unstored(one)), None)):
+    if code == 0 and (unstored := next((one for one in learners.values() if _is_unstored(one)), None)):
         assert unstored.reason is not None
-        return Outcome(State.FAILED, _said(who, unstored.reason), EXIT_LOST, "lost", final=True)
+        return Outcome(State.FAILED, _prefixed(who, unstored.reason), EXIT_LOST, "lost", final=True)
     if code == 0:
         return Outcome(State.COMPLETED, Reason(who + "the command ended with exit code 0"), 0, "job")
     found = deciding.reason or _reason_of(deciding)
     if code is None and deciding.started_us is None and found.code.startswith(REFUSED):
-        return Outcome(State.FAILED, _said(who, found), EXIT_REFUSED, "")
+        return Outcome(State.FAILED, _prefixed(who, found), EXIT_REFUSED, "")
     fallback = EXIT_KILLED if deciding.stopped == "memory" else 1
-    return Outcome(State.FAILED, _said(who, found), fallback if code is None else code, "job")
+    return Outcome(State.FAILED, _prefixed(who, found), fallback if code is None else code, "job")
 
 
 def decider(
-    seen: Iterable[LearnerStatus], *, ends_when: Literal["first", "all"] | int, intent: Intent
+    learners: Iterable[LearnerStatus], *, ends_when: Literal["first", "all"] | int, intent: Intent
 ) -> LearnerStatus | None:
     """Find the learner whose end is the job's: the first failure, else the success that ``ends_when`` means.
 
     None when every learner was stopped. What an agent wrote down as the decision is believed before any time.
     """
-    over = [learner for learner in seen if learner.phase in OVER]
+    over = [learner for learner in learners if learner.phase in OVER]
     own = sorted((learner for learner in over if _ended_by_itself(learner, intent)), key=_order)
     for learner in own:
         if learner.decided:
@@ -147,15 +149,15 @@ def _order(learner: LearnerStatus) -> tuple[bool, int, int]:
     return (ended is None, ended or 0, learner.ref.learner)
 
 
-def _stopped(seen: Iterable[LearnerStatus], intent: Intent, asked_by: str) -> Outcome:
+def _stopped(learners: Iterable[LearnerStatus], intent: Intent, asked_by: str) -> Outcome:
     killed = intent in (Intent.KILL, Intent.DELETE) or (
-        intent is Intent.NONE and any(learner.stopped == "kill" for learner in seen)
+        intent is Intent.NONE and any(learner.stopped == "kill" for learner in learners)
     )
     verb = "killed" if killed else "halted"
     suffix = ", to be deleted" if intent is Intent.DELETE else ""
     text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
     hint = "" if intent is Intent.DELETE else RESUMES
-    unstored = next((one.reason for one in seen if _is_unstored(one)), None)
+    unstored = next((one.reason for one in learners if _is_unstored(one)), None)
     if unstored is not None and unstored.text not in text:
         text = unstored.text if unstored.text.startswith(text) else f"{text}; {unstored.text}"
         hint = unstored.hint
@@ -185,5 +187,5 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _said(who: str, reason: Reason) -> Reason:
+def _prefixed(who: str, reason: Reason) -> Reason:
     return Reason(who + reason.text, reason.code, reason.hint) if who else reason

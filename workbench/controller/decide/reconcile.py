@@ -36,16 +36,16 @@ from workbench.controller.decide.restarts import Restart, next_attempt
 from workbench.job import EXIT_LOST, TERMINAL, FaultOwner, Intent, LearnerPhase, Reason, State
 
 SHOWN_AFTER_SECONDS: Final = 0.1
-"""What lasts less is not worth a state of its own: it would cost more than it tells."""
+"""A shorter phase gets no state of its own: writing it would cost more than it says."""
 
 REASON_EVERY_SECONDS: Final = 1.0
 """How often the reason of a long launch may change."""
 
-SEEN_WITHIN_SECONDS: Final = 30.0
-"""How long a learner that was launched may take to be seen, before it is launched again."""
+APPEARS_WITHIN_SECONDS: Final = 30.0
+"""How long a launched learner may take to appear on the backend before it is launched again."""
 
 LAUNCHES: Final = 3
-"""After so many launches of which nothing was seen, the attempt has failed."""
+"""The attempt has failed after this many launches of which nothing appeared on the backend."""
 
 AGENTS_PATIENCE_SECONDS: Final = 10.0
 """How much longer than they should the agents may take to stop each other before the controller does it."""
@@ -93,13 +93,13 @@ def never_began(learner: LearnerStatus) -> bool:
 
 def is_decided(job: JobSnapshot) -> bool:
     """Say whether some learner's end decides the job, though others may still run."""
-    own = decider(job.seen.values(), ends_when=job.spec.ends_when, intent=job.intent)
+    own = decider(job.statuses.values(), ends_when=job.spec.ends_when, intent=job.intent)
     if own is None:
         return False
     if own.decided or failed(own):
         return True
     successes = sum(
-        1 for one in job.seen.values() if one.phase in OVER and not failed(one) and not one.stopped
+        1 for one in job.statuses.values() if one.phase in OVER and not failed(one) and not one.stopped
     )
     needed = {"first": 1, "all": job.spec.learners}.get(str(job.spec.ends_when)) or int(job.spec.ends_when)
     return successes >= min(needed, job.spec.learners)
@@ -156,9 +156,9 @@ def _queued(job: JobSnapshot) -> Decision:
 
 def _is_over(job: JobSnapshot) -> bool:
     """Say whether every learner is known to be over, or never to have started."""
-    if any(is_alive(learner) for learner in job.seen.values()):
+    if any(is_alive(learner) for learner in job.statuses.values()):
         return False
-    if job.stop_sent is not None and job.looked:
+    if job.stop_sent is not None and job.is_observed:
         return True
     fault = _fault(job)
     if fault is not None and not fault.started:
@@ -171,12 +171,12 @@ def _missing(job: JobSnapshot) -> list[int]:
     starting = job.state in (State.PENDING, State.DOWNLOADING)
 
     def absent(number: int) -> bool:
-        learner = job.seen.get(number)
+        learner = job.statuses.get(number)
         if learner is None:
             return True
-        # Cut off between its start and its first word: it is launched again, and its lock sorts out the rest.
+        # Cut off between start and first report: it is launched again, and its lock keeps it from running twice.
         lost = never_began(learner) and not job.launches
-        # A queue of the place may let it begin long after its launch: what it waits for is brought then.
+        # A queue of the backend may let it begin long after its launch: what it waits for is sent then.
         return starting and (lost or learner.cut_off)
 
     return [number for number in range(1, job.spec.learners + 1) if absent(number)]
@@ -184,7 +184,7 @@ def _missing(job: JobSnapshot) -> list[int]:
 
 def _ending(job: JobSnapshot) -> Decision:
     due = _records_due(job)
-    if job.drained or not job.seen or (due is not None and job.now >= due):
+    if job.drained or not job.statuses or (due is not None and job.now >= due):
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
@@ -200,18 +200,18 @@ def _ending(job: JobSnapshot) -> Decision:
 
 
 def _records_due(job: JobSnapshot) -> float | None:
-    """Return when a job that somebody stops ends though not all that it recorded is in the store."""
+    """Return when a stopped job ends even if not all of its records are in the store."""
     if job.intent is Intent.NONE or job.collected_at is None:
         return None
     return job.collected_at + RECORDS_PATIENCE_SECONDS
 
 
 def _is_unclear(job: JobSnapshot) -> bool:
-    """Say whether something of the attempt may be left though nothing of it is seen."""
+    """Say whether something of the attempt may be left though no learner of it is known to be alive."""
     fault = _fault(job)
     if fault is not None and not fault.started:
         return False
-    return job.vanished or len(job.seen) < job.spec.learners
+    return job.vanished or len(job.statuses) < job.spec.learners
 
 
 def _clean_up(job: JobSnapshot) -> Decision:
@@ -226,7 +226,7 @@ def _outcome(job: JobSnapshot) -> Outcome:
     fault = _fault(job)
     if fault is not None and job.intent is Intent.NONE:
         return _never_started(fault)
-    return judge(job.seen, ends_when=job.spec.ends_when, intent=job.intent, asked_by=job.asked_by)
+    return judge(job.statuses, ends_when=job.spec.ends_when, intent=job.intent, asked_by=job.asked_by)
 
 
 def _never_started(fault: BackendTrouble) -> Outcome:
@@ -248,12 +248,12 @@ def _restart(job: JobSnapshot, outcome: Outcome) -> Restart | None:
 
 
 def _fault(job: JobSnapshot) -> BackendTrouble | None:
-    """Return why the launch failed for good: as it said, or since nothing comes of it however often."""
+    """Return why the launch failed for good: the error, or that nothing appeared after several launches."""
     if job.fault is not None:
         return job.fault
     if job.state not in (State.PENDING, State.DOWNLOADING) or job.launches < LAUNCHES:
         return None
-    if job.launched_at is None or job.now < job.launched_at + SEEN_WITHIN_SECONDS or not _missing(job):
+    if job.launched_at is None or job.now < job.launched_at + APPEARS_WITHIN_SECONDS or not _missing(job):
         return None
     text = f"was started {job.launches} times, but does not appear on the backend"
     return BackendTrouble("fault", Reason(text, "S101"), started=True)
@@ -266,12 +266,12 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision((Transition(State.QUEUED, job.trouble.reason),))
     if _waits_for_retry(job):
         return Decision(_set_trouble(job), until=job.not_before)
-    if not job.looked:
+    if not job.is_observed:
         return Decision(_set_unreachable(job))
     if _missing(job):
-        due = None if job.launched_at is None else job.launched_at + SEEN_WITHIN_SECONDS
+        due = None if job.launched_at is None else job.launched_at + APPEARS_WITHIN_SECONDS
         return Decision((StartLaunch(),)) if due is None or job.now >= due else Decision(until=due)
-    phases = {learner.phase for learner in job.seen.values()}
+    phases = {learner.phase for learner in job.statuses.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Transition(State.PROCESSING, _running_reason(job)),))
     if job.unreachable:
@@ -285,13 +285,13 @@ def _starting(job: JobSnapshot) -> Decision:
 
 
 def _is_storing(job: JobSnapshot) -> bool:
-    """Say whether all that still lives of a job puts its results away, and nobody wants it to end at once."""
-    alive = {learner.phase for learner in job.seen.values() if is_alive(learner)}
+    """Say whether every learner that is alive stores its results, and nobody asked for the job to be killed."""
+    alive = {learner.phase for learner in job.statuses.values() if is_alive(learner)}
     return (
         alive == {LearnerPhase.STORING}
         and job.intent in (Intent.NONE, Intent.HALT)
         and not job.unreachable
-        and not job.doubt
+        and not job.learner_absent
         and not _missing(job)
     )
 
@@ -304,23 +304,25 @@ def _storing(job: JobSnapshot) -> Decision:
 
 
 def _doing(job: JobSnapshot, phase: LearnerPhase) -> str:
-    """Return what the first learner that is in a phase does."""
-    return next((one.doing for _, one in sorted(job.seen.items()) if one.phase is phase and one.doing), "")
+    """Return what the first learner in a phase reports that it does."""
+    return next(
+        (one.doing for _, one in sorted(job.statuses.items()) if one.phase is phase and one.doing), ""
+    )
 
 
 def _running(job: JobSnapshot) -> Decision:
     if job.unreachable:
         return Decision(_set_unreachable(job))
-    if job.doubt:
+    if job.learner_absent:
         return Decision((Probe(),))
     if _missing(job):
         return Decision()
-    ended = [learner for learner in job.seen.values() if not is_alive(learner)]
+    ended = [learner for learner in job.statuses.values() if not is_alive(learner)]
     lost = any(learner.phase is LearnerPhase.LOST for learner in ended)
     if not ended or not (lost or is_decided(job)):
         return Decision(_set_reason(job, _running_reason(job)))
     if lost:
-        # No agent of the others may know: its own is gone.
+        # Its agent is gone, so the agents of the others may not know.
         return _stop(job, "halt")
     success = not any(failed(learner) for learner in ended if not learner.stopped)
     patience = (
@@ -333,7 +335,7 @@ def _running(job: JobSnapshot) -> Decision:
 
 
 def _stop(job: JobSnapshot, kind: Literal["halt", "kill"]) -> Decision:
-    """Ask for a stop, and again until the place confirms that it is over."""
+    """Ask for a stop, again and again until the backend confirms that it is over."""
     grace = job.spec.grace_seconds if kind == "halt" else 0.0
     sent = job.stop_sent
     reasons = _set_reason(job, _stopping_reason(job)) if job.intent is not Intent.NONE else ()
@@ -356,22 +358,22 @@ def _stopping_reason(job: JobSnapshot) -> Reason:
 
 
 def _running_reason(job: JobSnapshot) -> Reason:
-    for learner in job.seen.values():
+    for learner in job.statuses.values():
         if is_alive(learner) and learner.reason is not None:
             return learner.reason  # why its output waits
     return Reason("the command runs" + (f"; {job.note}" if job.note else ""))
 
 
 def _starting_reason(job: JobSnapshot) -> Reason:
-    """Say why learners that were launched do not run yet: as their place says it, where it says anything."""
-    for learner in job.seen.values():
+    """Return why launched learners do not run yet: the backend's own reason where it gives one."""
+    for learner in job.statuses.values():
         if learner.phase is LearnerPhase.STARTING and learner.reason is not None:
             return learner.reason
     return Reason("is being started")
 
 
 def _settling_reason(job: JobSnapshot, success: bool) -> Reason:
-    own = decider(job.seen.values(), ends_when=job.spec.ends_when, intent=job.intent)
+    own = decider(job.statuses.values(), ends_when=job.spec.ends_when, intent=job.intent)
     who = f"learner {own.ref.learner}" if own is not None else "a learner"
     if success:
         return Reason(

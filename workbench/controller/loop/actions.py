@@ -75,16 +75,16 @@ class ActionExecutor:
             case Stop(kind, grace):
                 self._stop(tracked, kind, grace)
             case Probe():
-                tracked.call(Operation.LOOK)
-                self.look(tracked, tracked.attempt)
+                tracked.call(Operation.PROBE)
+                self.probe(tracked, tracked.attempt)
             case ProbePrevious(end):
                 self._probe_previous(tracked, end=end)
             case Drain():
                 tracked.draining_since = context.now()
-                self._drain(tracked.attempt, self._place(tracked))
+                self._drain(tracked.attempt, self._worker(tracked))
             case CleanUp():
                 tracked.call(Operation.REMOVE)
-                self._place(tracked).remove([tracked.attempt], deleted=False)
+                self._worker(tracked).remove([tracked.attempt], deleted=False)
             case Finish():
                 self._finish(tracked, action)
             case Remove():
@@ -101,27 +101,27 @@ class ActionExecutor:
                 self._save(tracked)
             tracked.saved_all()
 
-    def look(self, tracked: TrackedJob, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
+    def probe(self, tracked: TrackedJob, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
         """Request a probe of an attempt."""
         context = self._context
-        context.looks[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
+        context.probes[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
         context.watch(tracked)
-        serial = self._place(tracked).look()
-        context.looks[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
+        serial = self._worker(tracked).probe()
+        context.probes[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
         context = self._context
         with context.atomic():
             self._save(tracked)
-            row, seen = tracked.row, tracked.seen.values()
-            starts = [one.started_us for one in seen if one.started_us is not None]
+            row, statuses = tracked.row, tracked.statuses.values()
+            starts = [one.started_us for one in statuses if one.started_us is not None]
             step(
                 context.store,
                 row.id,
                 row.attempt,
                 state,
                 reason,
-                node=next((one.node for one in seen if one.node), ""),
+                node=next((one.node for one in statuses if one.node), ""),
                 started_us=min(starts, default=None) if state is State.PROCESSING else None,
             )
         tracked.saved_all()
@@ -130,13 +130,13 @@ class ActionExecutor:
         self._refresh(tracked)
         context.queue_stale |= state is State.QUEUED
         if state is State.STORING:
-            context.jobs_changed()  # what it held may be had
+            context.jobs_changed()  # its slots are free now
         context.watch(tracked)
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
         context, row, outcome, restart = self._context, tracked.row, finish.outcome, finish.restart
-        ends = [one.ended_us for one in tracked.seen.values() if one.ended_us is not None]
-        starts = [one.started_us for one in tracked.seen.values() if one.started_us is not None]
+        ends = [one.ended_us for one in tracked.statuses.values() if one.ended_us is not None]
+        starts = [one.started_us for one in tracked.statuses.values() if one.started_us is not None]
         with context.atomic():
             self._save(tracked)
             if row.state in (State.PENDING, State.DOWNLOADING) and starts:
@@ -157,13 +157,13 @@ class ActionExecutor:
                 ended_us=max(ends, default=None),
                 then=None if restart is None else _after(restart, outcome.reason),
             )
-            if tracked.seen and not tracked.drained:
+            if tracked.statuses and not tracked.drained:
                 add_note(context.store, row.id, _LEFT_RECORDS)
         tracked.saved_all()
         after = job(context.store, row.id)
         assert after is not None
         if restart is None:
-            tracked.stepped(after)
+            tracked.transitioned(after)
         else:
             tracked.draw = random_share()
             tracked.begin(after)
@@ -194,32 +194,32 @@ class ActionExecutor:
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request)
-        self._place(tracked).launch(order)
+        self._worker(tracked).launch(order)
         context.journals.follow(job_id, attempt.attempt, attempt.learners)
 
-    def _drain(self, attempt: AttemptRef, place: BackendWorker) -> None:
+    def _drain(self, attempt: AttemptRef, worker: BackendWorker) -> None:
         journals, post = self._context.journals, self._context.post
 
         def collected() -> None:
             post(JournalsCollected(attempt.job_id, attempt.attempt))
             journals.drain(attempt.job_id, attempt.attempt, attempt.learners)
 
-        place.collect(attempt, collected)
+        worker.collect(attempt, collected)
 
     def _stop(self, tracked: TrackedJob, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Operation.STOP)
         tracked.stopping = kind
         request = StopRequest(kind, grace_seconds, by=tracked.asked_by or "the controller")
-        self._place(tracked).stop(tracked.attempt, request)
+        self._worker(tracked).stop(tracked.attempt, request)
 
     def _probe_previous(self, tracked: TrackedJob, *, end: bool) -> None:
         before = tracked.attempt_before
         if end:
             tracked.call(Operation.STOP, before)
-            self._place(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
+            self._worker(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
         else:
-            tracked.call(Operation.LOOK, before)
-            self.look(tracked, before)
+            tracked.call(Operation.PROBE, before)
+            self.probe(tracked, before)
 
     def _remove(self, tracked: TrackedJob) -> None:
         tracked.call(Operation.REMOVE)
@@ -227,7 +227,7 @@ class ActionExecutor:
         attempts = [
             AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
         ]
-        self._place(tracked).remove(attempts, deleted=True)
+        self._worker(tracked).remove(attempts, deleted=True)
 
     def _purge(self, tracked: TrackedJob) -> None:
         context = self._context
@@ -251,10 +251,10 @@ class ActionExecutor:
     def _refresh(self, tracked: TrackedJob) -> None:
         row = job(self._context.store, tracked.row.id)
         assert row is not None
-        tracked.stepped(row)
+        tracked.transitioned(row)
 
-    def _place(self, tracked: TrackedJob) -> BackendWorker:
-        return self._context.place(tracked.row.target)
+    def _worker(self, tracked: TrackedJob) -> BackendWorker:
+        return self._context.worker(tracked.row.target)
 
 
 def random_share() -> float:

@@ -41,16 +41,17 @@ class ControllerContext:
     store: Store
     log: ControllerLog
     post: Post
-    open_place: Opener
+    open_target: Opener
     journals: JournalIngestion
     writing: threading.Lock
     jobs: dict[str, TrackedJob] = field(default_factory=dict)
-    at: dict[str, dict[str, TrackedJob]] = field(default_factory=dict)
+    by_target: dict[str, dict[str, TrackedJob]] = field(default_factory=dict)
     """The same jobs by the key of their target."""
-    places: dict[str, BackendWorker] = field(default_factory=dict)
+    workers: dict[str, BackendWorker] = field(default_factory=dict)
+    """Workers by the key of their target."""
     orders: dict[str, LaunchOrder] = field(default_factory=dict)
     """Launches under way, by job."""
-    looks: dict[str, AwaitedProbe] = field(default_factory=dict)
+    probes: dict[str, AwaitedProbe] = field(default_factory=dict)
     """Probes that are awaited, by job."""
     has_ended_jobs: bool = False
     """Whether a job ended or went: others may have waited for what it held, and people for its end."""
@@ -63,44 +64,49 @@ class ControllerContext:
         with self.writing, self.store.atomic():
             yield
 
-    def place(self, ref: TargetRef) -> BackendWorker:
+    def worker(self, ref: TargetRef) -> BackendWorker:
         """Return the worker of a job's target; nothing is opened before the first call."""
         key = target_key(ref)
-        if key not in self.places:
-            self.places[key] = BackendWorker(
-                key, ref, self.home, ref.home(self.uuid), self.post, self.open_place
+        if key not in self.workers:
+            self.workers[key] = BackendWorker(
+                key, ref, self.home, ref.home(self.uuid), self.post, self.open_target
             )
-        return self.places[key]
+        return self.workers[key]
 
-    def jobs_at(self, place: str) -> list[TrackedJob]:
-        """List the open jobs at a target."""
-        return list(self.at.get(place, {}).values())
+    def jobs_at(self, target: str) -> list[TrackedJob]:
+        """List the open jobs at the target with this key."""
+        return list(self.by_target.get(target, {}).values())
 
     def add(self, tracked: TrackedJob) -> None:
         """Look after a job from now on."""
         self.jobs[tracked.row.id] = tracked
-        self.at.setdefault(target_key(tracked.row.target), {})[tracked.row.id] = tracked
+        self.by_target.setdefault(target_key(tracked.row.target), {})[tracked.row.id] = tracked
 
     def watch(self, tracked: TrackedJob) -> None:
         """Update which attempts of a job its target's worker observes."""
         attempts = set()
         if tracked.is_launched:
             attempts.add(tracked.attempt)
-        look = self.looks.get(tracked.row.id)
-        if look is not None and look.attempt != tracked.row.attempt:
+        probe = self.probes.get(tracked.row.id)
+        if probe is not None and probe.attempt != tracked.row.attempt:
             attempts.add(tracked.attempt_before)
-        self.place(tracked.row.target).watch(tracked.row.id, attempts)
+        self.worker(tracked.row.target).watch(tracked.row.id, attempts)
 
     def drop(self, tracked: TrackedJob) -> None:
         """Forget an open job; the store still has it."""
         job_id = tracked.row.id
-        for kept in (self.jobs, self.orders, self.looks, self.at.get(target_key(tracked.row.target), {})):
-            kept.pop(job_id, None)
+        for table in (
+            self.jobs,
+            self.orders,
+            self.probes,
+            self.by_target.get(target_key(tracked.row.target), {}),
+        ):
+            table.pop(job_id, None)
         self.journals.drop(job_id)
-        self.place(tracked.row.target).watch(job_id, set())
+        self.worker(tracked.row.target).watch(job_id, set())
 
     def jobs_changed(self) -> None:
-        """Have the queue and the open requests looked at again."""
+        """Have the queue and the open requests evaluated again."""
         self.has_ended_jobs = self.queue_stale = True
 
     def now(self) -> float:
@@ -109,7 +115,7 @@ class ControllerContext:
 
 
 def target_key(ref: TargetRef) -> str:
-    """Name a place and way: jobs with the same share threads, connections and a queue."""
+    """Return the key of a target; jobs with the same key share threads, connections and a queue."""
     if ref.type == "local" and not ref.options:
         return f"{ref.backend} {ref.runner}"
     return json.dumps([ref.backend, ref.type, ref.runner, ref.address, dict(ref.options)], sort_keys=True)

@@ -38,7 +38,7 @@ class EventHandler:
     def __init__(self, context: ControllerContext, executor: ActionExecutor) -> None:
         self._context = context
         self._executor = executor
-        self._away: set[str] = set()
+        self._silent: set[str] = set()
         """Keys of the targets that do not answer now."""
 
     def take(self, event: Event) -> set[str]:
@@ -49,11 +49,13 @@ class EventHandler:
             case Unreachable():
                 return self._unreachable(event)
             case LaunchProgressed(attempt, text, stage):
-                return self._with(attempt, lambda job: job.prepares(text, stage, self._context.now()))
+                return self._with(
+                    attempt, lambda job: job.launch_progressed(text, stage, self._context.now())
+                )
             case CallFinished():
                 return self._called(event)
             case CallCancelled(attempt):
-                return self._with(attempt, TrackedJob.cancelled)
+                return self._with(attempt, TrackedJob.launch_cancelled)
             case CallFailed():
                 return self._failed(event)
             case LeftoversFound():
@@ -87,57 +89,57 @@ class EventHandler:
 
     def _observed(self, event: Observed) -> set[str]:
         context = self._context
-        told = set(event.attempts)
+        observed = set(event.attempts)
         shown: dict[tuple[str, int], list[LearnerStatus]] = {}
-        for seen in event.seen:
-            if seen.ref.home == context.places[event.place].home_uuid:
-                shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(harmless(seen))
-        touched = self.back(event.place)
+        for status in event.statuses:
+            if status.ref.home == context.workers[event.target].home_uuid:
+                shown.setdefault((status.ref.job_id, status.ref.attempt), []).append(harmless(status))
+        touched = self.back(event.target)
         if event.whole:
-            concerned = context.jobs_at(event.place)
+            concerned = context.jobs_at(event.target)
         else:
             concerned = [context.jobs[job_id] for job_id, _ in shown if job_id in context.jobs]
         for tracked in concerned:
-            look = context.looks.get(tracked.row.id)
-            if look is not None and event.whole and 0 <= look.serial <= event.serial:
-                del context.looks[tracked.row.id]
-                self._looked(tracked, look, shown.get((tracked.row.id, look.attempt), []))
+            probe = context.probes.get(tracked.row.id)
+            if probe is not None and event.whole and 0 <= probe.serial <= event.serial:
+                del context.probes[tracked.row.id]
+                self._probed(tracked, probe, shown.get((tracked.row.id, probe.attempt), []))
                 touched.add(tracked.row.id)
-            elif tracked.attempt in told and tracked.is_launched:
+            elif tracked.attempt in observed and tracked.is_launched:
                 news = shown.get((tracked.row.id, tracked.row.attempt), [])
                 if tracked.observed(news, whole=event.whole):
                     touched.add(tracked.row.id)
         return touched
 
-    def _looked(self, tracked: TrackedJob, look: AwaitedProbe, shown: list[LearnerStatus]) -> None:
-        if look.attempt == tracked.row.attempt:
-            tracked.probed(shown, stopped=look.stopped)
-        elif look.attempt == tracked.row.attempt - 1:
+    def _probed(self, tracked: TrackedJob, probe: AwaitedProbe, shown: list[LearnerStatus]) -> None:
+        if probe.attempt == tracked.row.attempt:
+            tracked.probed(shown, stopped=probe.stopped)
+        elif probe.attempt == tracked.row.attempt - 1:
             tracked.probed_previous(shown, self._context.now())
         self._context.watch(tracked)
 
-    def back(self, place: str) -> set[str]:
+    def back(self, target: str) -> set[str]:
         """Mark a target as reachable again; return its jobs."""
-        if place not in self._away:
+        if target not in self._silent:
             return set()
-        self._away.remove(place)
+        self._silent.remove(target)
         touched: set[str] = set()
-        for tracked in self._context.jobs_at(place):
+        for tracked in self._context.jobs_at(target):
             tracked.reachable_again()
             touched.add(tracked.row.id)
         return touched
 
     def _unreachable(self, event: Unreachable) -> set[str]:
-        jobs = self._context.jobs_at(event.place)
-        if event.place not in self._away and event.answered_us is not None and jobs:
+        jobs = self._context.jobs_at(event.target)
+        if event.target not in self._silent and event.answered_us is not None and jobs:
             with self._context.atomic():
                 mark_seen(self._context.store, [tracked.row.id for tracked in jobs], event.answered_us)
-        self._away.add(event.place)
+        self._silent.add(event.target)
         touched: set[str] = set()
         for tracked in jobs:
-            said = _away(tracked, event.text)
-            if tracked.unreachable != said:
-                tracked.unreachable = said
+            text = _unreachable_text(tracked, event.text)
+            if tracked.unreachable != text:
+                tracked.unreachable = text
                 touched.add(tracked.row.id)
         return touched
 
@@ -149,14 +151,14 @@ class EventHandler:
             case Operation.LAUNCH:
                 self._note(tracked, event.notes)
                 if tracked.launched(self._context.now()):
-                    self._context.place(tracked.row.target).look()
+                    self._context.worker(tracked.row.target).probe()
                 self._context.orders.pop(tracked.row.id, None)
             case Operation.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
                 sent = StopSent(tracked.stopping, self._context.now(), times)
-                self._executor.look(tracked, tracked.attempt, sent)
+                self._executor.probe(tracked, tracked.attempt, sent)
             case Operation.STOP:
-                self._executor.look(tracked, event.attempt)
+                self._executor.probe(tracked, event.attempt)
             case Operation.REMOVE:
                 tracked.removed_all()
         return {tracked.row.id}
@@ -169,7 +171,7 @@ class EventHandler:
         return tracked
 
     def _note(self, tracked: TrackedJob, notes: tuple[str, ...]) -> None:
-        """Keep in the job's history what its plan had to say, once."""
+        """Write the notes of the plan into the job's history, once."""
         if notes and not tracked.launches:
             with self._context.atomic():
                 for text in notes:
@@ -182,21 +184,21 @@ class EventHandler:
         self._context.orders.pop(tracked.row.id, None)
         trouble = event.trouble
         if trouble.kind == "unreachable" and trouble.reason.code == "S200":
-            said = _away(tracked, trouble.reason.text)
-            trouble = replace(trouble, reason=replace(trouble.reason, text=said))
+            text = _unreachable_text(tracked, trouble.reason.text)
+            trouble = replace(trouble, reason=replace(trouble.reason, text=text))
         if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
             self._context.log.say(f"{tracked.row.id}: {event.operation}: {trouble.reason.text}")
-        if event.operation is Operation.REMOVE and self._left_nothing(tracked, trouble):
+        if event.operation is Operation.REMOVE and self._has_nothing_there(tracked, trouble):
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._context.now())
         return {tracked.row.id}
 
-    def _left_nothing(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
-        """Say whether a job that cannot be removed at its place has nothing there."""
+    def _has_nothing_there(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
+        """Say whether a job that cannot be removed from its backend has nothing there."""
         row = tracked.row
         if trouble.kind == "refused":
-            # There is no such place or way any more, and nothing was ever seen there.
+            # There is no such backend or runner any more, and it never reported a learner.
             return not learners(self._context.store, row.id)
         if trouble.kind != "unreachable" or row.attempt > 1:
             return False
@@ -221,7 +223,7 @@ class EventHandler:
 
         Of what the store does not know nothing is touched: it may be new, or have been rebuilt.
         """
-        place = self._context.places[event.place]
+        worker = self._context.workers[event.target]
         for ref in event.learners:
             row = job(self._context.store, ref.job_id)
             if row is None or ref.home != row.target.home(self._context.uuid):
@@ -233,20 +235,20 @@ class EventHandler:
             self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )
-            place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
+            worker.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
             if row.deleted_us is not None:
-                place.remove([attempt], deleted=True)
+                worker.remove([attempt], deleted=True)
 
-    def _with(self, attempt: AttemptRef, tell: Callable[[TrackedJob], None]) -> set[str]:
+    def _with(self, attempt: AttemptRef, apply: Callable[[TrackedJob], None]) -> set[str]:
         tracked = self._context.jobs.get(attempt.job_id)
         if tracked is None or tracked.attempt != attempt or tracked.operation is not Operation.LAUNCH:
             return set()
-        tell(tracked)
+        apply(tracked)
         return {attempt.job_id}
 
 
-def _away(tracked: TrackedJob, why: str) -> str:
-    """Say that a place does not answer, why, and when it is tried again."""
+def _unreachable_text(tracked: TrackedJob, why: str) -> str:
+    """Say that a backend does not answer, why, and when it is tried again."""
     if why.startswith(NEEDS_LOGIN):
         return why
     # A time of its own for each try would be another reason each time, and written down.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
-from workbench.controller.decide.observations import absent, lost, merge, row_of, seen_of
+from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.decide.scheduling import QueueVerdict, SlotRequest
@@ -27,11 +27,12 @@ class TrackedJob:
     """The uuid of the home."""
     draw: float = 0.5
     asked_by: str = ""
-    seen: dict[int, LearnerStatus] = field(default_factory=dict)
+    statuses: dict[int, LearnerStatus] = field(default_factory=dict)
+    """The last known status of each learner of the attempt, by number."""
     saved: dict[int, LearnerRow] = field(default_factory=dict)
-    """What the store has of the learners."""
-    looked: bool = False
-    doubt: bool = False
+    """The rows that the store has of the learners."""
+    is_observed: bool = False
+    learner_absent: bool = False
     previous_is_over: bool | None = None
     operation: Operation = Operation.NOTHING
     calling: AttemptRef | None = None
@@ -41,15 +42,15 @@ class TrackedJob:
     """What the stop under way asks for."""
     launches: int = 0
     launched_at: float | None = None
-    look_after_launch: bool = False
-    """Whether it was forgotten that learners were lost, since they are launched again."""
+    probe_after_launch: bool = False
+    """Whether this launch replaces learners that were lost, so that a probe has to follow it."""
     fault: BackendTrouble | None = None
     trouble: BackendTrouble | None = None
     tries: int = 0
     """How many calls in a row have failed."""
     not_before: float | None = None
     busy: str = ""
-    """Why its slots were not to be had, until they are known to be free."""
+    """Why it got no slots, until they are known to be free."""
     busy_until: float | None = None
     verdict: QueueVerdict | None = None
     note: str = ""
@@ -64,14 +65,14 @@ class TrackedJob:
     cleaned: bool = False
     removed: bool = False
     unreachable: str = ""
-    away: bool = False
-    """Whether the place could not be reached for a launch, and has to answer before another is tried."""
+    launch_unreachable: bool = False
+    """Whether a launch failed because the backend did not answer: it must answer before the next one."""
     begun: bool = False
     """Whether some launch of this attempt may have started something."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> TrackedJob:
-        """Begin with what the store has of a job and of its last attempt's learners."""
+        """Make one from the rows of a job and of its last attempt's learners."""
         tracked = cls(row, spec, home)
         tracked.begin(row, known)
         return tracked
@@ -79,12 +80,12 @@ class TrackedJob:
     def begin(
         self, row: JobRow, known: Sequence[LearnerRow] = (), *, previous_is_over: bool | None = None
     ) -> None:
-        """Turn to an attempt, as if the controller had just been started."""
+        """Start over with an attempt, as a controller does that was just started."""
         fresh = TrackedJob(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
-        self.seen = {one.learner: seen_of(one, self.home) for one in known}
+        self.statuses = {one.learner: status_of(one, self.home) for one in known}
         self.previous_is_over = True if row.attempt == 1 else previous_is_over
         self.begun = row.state is not State.QUEUED  # by a controller before this one
 
@@ -100,12 +101,12 @@ class TrackedJob:
 
     @property
     def is_launched(self) -> bool:
-        """Whether something of the attempt may be at the place."""
+        """Whether something of the attempt may be at the target."""
         return self.row.state is not State.QUEUED and self.row.state not in TERMINAL
 
     def snapshot(self, now: float) -> JobSnapshot:
-        """Return what a decision is made from."""
-        if self.decided_since is None and self.seen and is_decided(self._snapshot(now)):
+        """Return what :func:`decide` needs to know of the job."""
+        if self.decided_since is None and self.statuses and is_decided(self._snapshot(now)):
             self.decided_since = now
         return self._snapshot(now)
 
@@ -123,9 +124,9 @@ class TrackedJob:
             restarts=row.restarts,
             platform_restarts=row.platform_restarts,
             draw=self.draw,
-            seen=self.seen,
-            looked=self.looked,
-            doubt=self.doubt,
+            statuses=self.statuses,
+            is_observed=self.is_observed,
+            learner_absent=self.learner_absent,
             previous_is_over=self.previous_is_over,
             operation=self.operation,
             is_cancelling=self.is_cancelling,
@@ -147,46 +148,46 @@ class TrackedJob:
             cleaned=self.cleaned,
             removed=self.removed,
             unreachable=self.unreachable,
-            never_started=self.away and not self.begun,
+            never_started=self.launch_unreachable and not self.begun,
         )
 
     def slot_request(self) -> SlotRequest:
-        """Return what the job wants of its place: nothing once its commands are over and it stores its results."""
+        """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""
         count = 0 if self.row.state is State.STORING else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
         return SlotRequest(self.row.id, self.row.seq, cpus, slots, self.busy)
 
     def unsaved(self) -> list[LearnerRow]:
-        """List the learners of whom the store does not know what it should."""
-        rows = (row_of(seen) for seen in self.seen.values() if _is_worth_a_row(seen))
+        """List the rows of learners that differ from those in the store."""
+        rows = (row_of(status) for status in self.statuses.values() if _is_worth_a_row(status))
         return [row for row in rows if self.saved.get(row.learner) != row]
 
     def saved_all(self) -> None:
-        """Note that the store knows all that is to be known."""
+        """Note that the store has the rows of all learners."""
         self.saved |= {row.learner: row for row in self.unsaved()}
 
-    def stepped(self, row: JobRow) -> None:
-        """Take in the row after a step. Out of QUEUED nothing was launched, so there is no need to look."""
+    def transitioned(self, row: JobRow) -> None:
+        """Take over the row after a transition. A job that was QUEUED has no learners yet, so none are looked for."""
         before, self.row = self.row, row
         if before.state is State.QUEUED and row.state is State.PENDING:
-            self.looked, self.not_before, self.busy = True, None, ""
+            self.is_observed, self.not_before, self.busy = True, None, ""
         if row.state is State.QUEUED and before.state is not State.QUEUED:
             self.trouble, self.verdict, self.preparing, self.launches = None, None, None, 0
 
-    def asked(self, row: JobRow, asked_by: str) -> None:
-        """Take in that a person asked for something: what waited for its time waits no more."""
+    def intent_changed(self, row: JobRow, asked_by: str) -> None:
+        """Take over the row after a person's request; a pending retry is due at once."""
         self.row, self.asked_by = row, asked_by
         if row.intent is not Intent.NONE:
             self.not_before = None
 
     def call(self, operation: Operation, attempt: AttemptRef | None = None) -> None:
-        """Note that a call at the place begins, for the current attempt or another one."""
+        """Note that a call to the backend begins, for the current attempt or another one."""
         self.operation, self.calling = operation, attempt or self.attempt
         if operation is Operation.LAUNCH:
             # They are launched again: that they are lost must not be taken for the end of what this launch begins.
-            kept = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
-            self.look_after_launch |= len(kept) < len(self.seen)
-            self.seen = kept
+            began = {number: one for number, one in self.statuses.items() if not never_began(one)}
+            self.probe_after_launch |= len(began) < len(self.statuses)
+            self.statuses = began
         self.preparing, self.is_cancelling = None, False
 
     def call_failed(self, trouble: BackendTrouble, now: float) -> None:
@@ -198,7 +199,7 @@ class TrackedJob:
             return
         delay = backoff_seconds(self.tries, self.draw)
         self.begun |= launching and trouble.started
-        self.away |= launching and trouble.kind == "unreachable" and not trouble.started
+        self.launch_unreachable |= launching and trouble.kind == "unreachable" and not trouble.started
         if trouble.kind == "unreachable":
             delay = min(delay, RETRY_LONGEST_SECONDS)
         self.tries += 1
@@ -209,75 +210,77 @@ class TrackedJob:
             self.not_before = now + delay
 
     def reachable_again(self) -> None:
-        """Note that the place answers again: what could not be asked of it is asked at once."""
-        self.unreachable, self.away = "", False
+        """Note that the backend answers again: a call that failed for that is due at once."""
+        self.unreachable, self.launch_unreachable = "", False
         if self.trouble is not None and self.trouble.kind == "unreachable":
             self.not_before, self.tries = None, 0
 
     def answered_again(self) -> None:
-        """Note that the place says what it has, or that it will not: a launch there can be tried."""
-        self.away = False
+        """Note that the backend answered a measurement, if only with a refusal: a launch can be tried."""
+        self.launch_unreachable = False
 
     def launched(self, now: float) -> bool:
-        """Note that a launch went through; return whether the place is to be looked at for who was lost before."""
-        self._worked()
-        look, self.look_after_launch = self.look_after_launch, False
+        """Note that a launch succeeded; return whether a probe must follow it."""
+        self._call_succeeded()
+        probe, self.probe_after_launch = self.probe_after_launch, False
         self.begun = True
         self.launches += 1
         self.launched_at = now
-        return look
+        return probe
 
-    def cancelled(self) -> None:
-        """Note that a launch ended because it was called off."""
+    def launch_cancelled(self) -> None:
+        """Note that the launch ended because it was cancelled."""
         self.operation, self.preparing = Operation.NOTHING, None
 
-    def prepares(self, text: str, stage: Literal["preparing", "waiting", "starting"], now: float) -> None:
-        """Note what a launch says that it does."""
+    def launch_progressed(
+        self, text: str, stage: Literal["preparing", "waiting", "starting"], now: float
+    ) -> None:
+        """Note the progress that a launch reports."""
         before = self.preparing
         since = before.since if before is not None and before.stage == stage else now
         self.preparing = Preparing(text, stage, since)
 
     def observed(self, shown: Sequence[LearnerStatus], *, whole: bool) -> bool:
-        """Take in news of the attempt from the place's watch; return whether there was anything new."""
-        before = (self.seen, self.looked, self.doubt)
-        self.seen = merge(self.seen, shown)
+        """Merge an observation of the attempt; return whether it changed anything. ``whole``: it is complete."""
+        before = (self.statuses, self.is_observed, self.learner_absent)
+        self.statuses = merge(self.statuses, shown)
         if whole:
-            self.looked = True
+            self.is_observed = True
             expected = self.spec.learners if self.row.state in (State.PROCESSING, State.STORING) else 0
-            self.doubt = bool(absent(self.seen, shown, expected=expected))
-        return before != (self.seen, self.looked, self.doubt)
+            self.learner_absent = bool(absent(self.statuses, shown, expected=expected))
+        return before != (self.statuses, self.is_observed, self.learner_absent)
 
     def probed(self, shown: Sequence[LearnerStatus], *, stopped: StopSent | None = None) -> None:
-        """Take in everything there is of the attempt, as a look that was asked for shows it."""
-        self._worked()
-        known = self.seen
-        self.seen = merge(known, shown)
+        """Merge the answer to a probe of the attempt: a learner that it lacks is lost."""
+        self._call_succeeded()
+        known = self.statuses
+        self.statuses = merge(known, shown)
         expected = self.spec.learners if self.row.state in (State.PROCESSING, State.STORING) else 0
-        for number in absent(self.seen, shown, expected=max([expected, *known])):
+        for number in absent(self.statuses, shown, expected=max([expected, *known])):
             if number <= expected or number in known:
-                self.seen[number] = lost(self._ref(number), known.get(number))
+                self.statuses[number] = lost(self._ref(number), known.get(number))
                 self.vanished = True
-        self.looked, self.doubt = True, False
+        self.is_observed, self.learner_absent = True, False
         if stopped is not None:
             self.stop_sent = stopped
 
     def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
-        """Take in what is left of the attempt before."""
-        self._worked()
-        asked_to_end = self.previous_is_over is False
-        self.previous_is_over = not any(is_alive(seen) for seen in shown)
-        if not self.previous_is_over and asked_to_end:
+        """Take over the answer to a probe of the previous attempt."""
+        self._call_succeeded()
+        was_stopped = self.previous_is_over is False
+        self.previous_is_over = not any(is_alive(status) for status in shown)
+        if not self.previous_is_over and was_stopped:
             self.not_before = now + backoff_seconds(1, self.draw)
 
     def removed_all(self) -> None:
-        """Note that the place has nothing of the job any more; of this attempt, while it is open."""
-        self._worked()
+        """Note that the backend has nothing left of the job, or of this attempt while the job is open."""
+        self._call_succeeded()
         if self.row.state in TERMINAL:
             self.removed = True
         else:
             self.cleaned = True
 
-    def _worked(self) -> None:
+    def _call_succeeded(self) -> None:
         self.operation, self.preparing = Operation.NOTHING, None
         self.trouble, self.tries, self.not_before = None, 0, None
 
@@ -285,7 +288,7 @@ class TrackedJob:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)
 
 
-def _is_worth_a_row(seen: LearnerStatus) -> bool:
-    # What is but a moment before something else would only delay it.
-    ending = seen.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and seen.ended_us is not None
-    return seen.phase is not LearnerPhase.STARTING and not ending
+def _is_worth_a_row(status: LearnerStatus) -> bool:
+    # A phase that another follows within a moment is not worth the write, which would only delay that.
+    ending = status.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and status.ended_us is not None
+    return status.phase is not LearnerPhase.STARTING and not ending

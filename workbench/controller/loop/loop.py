@@ -1,4 +1,4 @@
-"""The loop: takes news from its mailbox, decides job by job, acts. It waits for news and SQLite only."""
+"""The loop: takes events from its mailbox, decides for each job, executes. It waits for events and SQLite only."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import pending_requests
 
 HEARTBEAT_SECONDS: Final = 30.0
-"""How often it looks up by itself: is its lock still its own, did a client fail to wake it?"""
+"""How often it checks by itself whether the lock is still its own and whether a client failed to wake it."""
 
 STORE_AGAIN_SECONDS: Final = 1.0
-"""When it tries again what the store did not take."""
+"""How long it waits before it repeats a write that the store refused."""
 
 BUG_AGAIN_SECONDS: Final = 30.0
 
-SAID_SECONDS: Final = 600.0
-"""The log says the same no more often than this."""
+SAME_LINE_SECONDS: Final = 600.0
+"""The same line is logged no more often than this."""
 
 STEPS: Final = 50
-"""More than this for one job in one go is a defect: it is left alone for a while."""
+"""More decisions than this for one job in a row are a defect: the job is left alone for a while."""
 
 SWEEP_AFTER_SECONDS: Final = 2.0
-"""When the home and its places are looked through for what crashes left, which is in nobody's way by then."""
+"""How long after the start it looks for leftovers of crashes, when nobody waits for a job to start."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """What a test or a caller may want otherwise."""
+    """What a test or a caller may replace."""
 
-    open_place: Opener = RegistryTarget
+    open_target: Opener = RegistryTarget
     linger: Callable[[], float] = field(default=lambda: 60.0)
-    """How many seconds to stay with nothing to do."""
-    door: Callable[[bool], None] = field(default=lambda is_open: None)
-    """Opens or closes the way in; once it is closed nobody is told that he was heard who was not."""
+    """Returns how many seconds to stay with nothing to do."""
+    accept_clients: Callable[[bool], None] = field(default=lambda accepts: None)
+    """Has the socket accept clients, or send them away: none gets an answer that the loop would not follow."""
     is_ours: Callable[[], bool] = field(default=lambda: True)
     """Whether the lock is still held."""
 
@@ -91,7 +91,7 @@ class Loop:
             store=store,
             log=log,
             post=self.post,
-            open_place=self._settings.open_place,
+            open_target=self._settings.open_target,
             journals=JournalIngestion(home, self.post, log, writing),
             writing=writing,
         )
@@ -111,34 +111,34 @@ class Loop:
         self._load_at = 0.0
         self._again: list[Event] = []
         self._ended = ""
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def post(self, event: Event) -> None:
-        """Tell it something, from any thread or a signal handler."""
+        """Put an event into its mailbox, from any thread or a signal handler."""
         self._mailbox.put(event)
 
     def wake(self) -> None:
-        """Have it look at what clients have written."""
+        """Have it read what clients have written."""
         self.post(Woken())
 
     def end(self, why: str) -> None:
-        """Have it end, leaving everything as it is."""
+        """Have it end; jobs run on."""
         self.post(EndRequested(why))
 
     def open_jobs(self) -> int:
-        """Return how many jobs it looks after."""
+        """Return the number of jobs that it tracks."""
         return len(self._context.jobs)
 
     def run(self) -> str:
-        """Work until it is told to end or there is nothing left to do for a while; return why it ended."""
+        """Work until :meth:`end` is called or there is nothing to do for a while; return why it ended."""
         context = self._context
         context.journals.start()
         try:
             while not self._ended:
                 self._turn(drain(self._mailbox, self._timeout()))
         finally:
-            for place in context.places.values():
-                place.close()
+            for worker in context.workers.values():
+                worker.close()
             context.journals.end()
         return self._ended
 
@@ -154,15 +154,15 @@ class Loop:
         touched |= {job_id for job_id, at in self._due.items() if now >= at}
         while touched or self._context.has_ended_jobs or self._is_queue_due(now):
             if self._is_queue_due(now):
-                touched |= self._look_at_queue()
+                touched |= self._evaluate_queue()
             for job_id in sorted(touched):
                 self._settle(job_id)
             touched = set()
             if self._context.has_ended_jobs:
-                # What just ended may have been waited for by others, and by who asked for it.
+                # Other jobs and clients may have waited for what just ended.
                 self._queue.slots_freed()
                 touched = self._guarded(self._answer_requests)
-        self._look_around(now, events)
+        self._do_timed_work(now, events)
 
     def _take(self, event: Event) -> set[str]:
         match event:
@@ -182,17 +182,17 @@ class Loop:
             case CapacityMeasured():
                 self._queue.measured(event)
                 self._context.queue_stale = True
-                return self._event_handler.back(event.place)
-            case Unreachable(place):
-                self._queue.unreachable_now(place)
+                return self._event_handler.back(event.target)
+            case Unreachable(target):
+                self._queue.unreachable_now(target)
                 self._context.queue_stale = True
         return self._event_handler.take(event)
 
     def _load(self) -> None:
-        """Take up the jobs that are open and not known yet."""
+        """Track the open jobs that are not tracked yet."""
         store = self._context.store
         if not self._loaded:
-            # What a crash left in a history alone must be known before it is said again.
+            # What a crash left in a job's history alone must reach its rows before it is recorded again.
             with self._context.atomic():
                 for job_id in {one.id for one in open_jobs(store)} | {
                     one.job_id for one in pending_requests(store)
@@ -203,7 +203,7 @@ class Loop:
             if row.id not in self._context.jobs:
                 self._track(row)
                 self._due[row.id] = 0.0
-                # One that a crash kept from the rows was asked for by nobody else, and yet wants its turn.
+                # One whose rows a crash had lost has no open request, and yet has to get its turn.
                 self._context.queue_stale |= row.state is State.QUEUED
 
     def _answer_requests(self) -> set[str]:
@@ -212,7 +212,7 @@ class Loop:
         if now >= self._load_at:
             self._load()
             self._load_at = now + HEARTBEAT_SECONDS
-        touched = self._request_handler.look()
+        touched = self._request_handler.answer_pending()
         self._requests_at = None
         self._context.queue_stale |= bool(touched)
         return touched
@@ -220,11 +220,11 @@ class Loop:
     def _is_queue_due(self, now: float) -> bool:
         return self._context.queue_stale or (self._queue_at is not None and now >= self._queue_at)
 
-    def _look_at_queue(self) -> set[str]:
-        """Ask the queue; return the jobs that its verdict changed for."""
+    def _evaluate_queue(self) -> set[str]:
+        """Evaluate the queue; return the jobs whose verdict changed."""
         self._context.queue_stale = False
         before = {tracked.row.id: tracked.verdict for tracked in self._context.jobs.values()}
-        self._queue_at = self._queue.look()
+        self._queue_at = self._queue.evaluate()
         return {
             tracked.row.id
             for tracked in self._context.jobs.values()
@@ -232,7 +232,7 @@ class Loop:
         }
 
     def _settle(self, job_id: str) -> None:
-        """Decide and act until there is nothing to do for a job now."""
+        """Decide and execute until there is nothing to do for a job now."""
         self._due.pop(job_id, None)
         tracked = self._context.jobs.get(job_id)
         if tracked is None:
@@ -241,11 +241,11 @@ class Loop:
         try:
             again = self._act(tracked)
         except FabricError as error:
-            self._say_once(f"{job_id}: {error}; it is tried again")
+            self._log_once(f"{job_id}: {error}; it is tried again")
             again = self._context.now() + STORE_AGAIN_SECONDS
             self._guarded(partial(self._check, tracked))
         except Exception as error:
-            # A defect of ours must stop no other job.
+            # A defect must stop no other job.
             self._log.bug(f"{job_id}", error)
             again = self._context.now() + BUG_AGAIN_SECONDS
         if again is not None and job_id in self._context.jobs:
@@ -264,14 +264,14 @@ class Loop:
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
 
     def _check(self, tracked: TrackedJob) -> set[str]:
-        """Begin anew with a job whose row is not what it was taken for: a rebuilt store, a history that was ahead."""
+        """Load a job again whose row differs from the tracked one: the store was rebuilt, or its history was ahead."""
         row = job(self._context.store, tracked.row.id)
         if row is None or row.deleted_us is not None:
             self._context.drop(tracked)
         elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
             self._context.drop(tracked)
             self._track(row)
-            self._context.place(row.target).look()
+            self._context.worker(row.target).probe()
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:
@@ -279,7 +279,7 @@ class Loop:
         try:
             spec = detail(context.store, row.id).spec
         except FabricError as error:
-            # Its folder is gone: it can still be seen, stopped and deleted.
+            # Its folder is gone: it can still be shown, stopped and deleted.
             self._log.say(f"{row.id}: {error}")
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(context.store, row.id, row.attempt)
@@ -291,15 +291,15 @@ class Loop:
             longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
             tracked.not_before = context.now() + min(left, longest)
         context.add(tracked)
-        place = context.place(row.target)
-        self._sweep_at.setdefault(place.key, context.now() + SWEEP_AFTER_SECONDS)
+        worker = context.worker(row.target)
+        self._sweep_at.setdefault(worker.key, context.now() + SWEEP_AFTER_SECONDS)
         if tracked.is_launched:
             context.journals.follow(row.id, row.attempt, spec.learners)
             context.watch(tracked)
         return tracked
 
-    def _look_around(self, now: float, events: list[Event]) -> None:
-        """Do what is due though nothing happened."""
+    def _do_timed_work(self, now: float, events: list[Event]) -> None:
+        """Do what is due at this time whatever happened: tidy up, sweep, tend machines, end when idle."""
         if self._tidy_at is not None and now >= self._tidy_at:
             self._tidy_at = None
             arguments = (self._context.home, self._log, self.post)
@@ -307,7 +307,7 @@ class Loop:
         for key, at in list(self._sweep_at.items()):
             if now >= at:
                 self._sweep_at[key] = float("inf")
-                self._context.places[key].sweep()
+                self._context.workers[key].sweep()
         if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
@@ -316,27 +316,27 @@ class Loop:
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
         if now >= self._idle_since + self._settings.linger():
-            self._settings.door(False)
+            self._settings.accept_clients(False)
             if self._mailbox.empty():
                 self._ended = self._ended or "nothing was left to do"
             else:
-                self._settings.door(True)
+                self._settings.accept_clients(True)
 
     def _tend(self) -> float | None:
-        """Have machines stopped that idle; return when the next one is due."""
-        if not self._context.places:
+        """Stop machines that started on demand and idle; return when the next one is due."""
+        if not self._context.workers:
             return None
         open_at = {(job.row.target.type, job.row.target.address) for job in self._context.jobs.values()}
         due = [
-            place.tend(busy=(place.ref.type, place.ref.address) in open_at)
-            for place in self._context.places.values()
+            worker.tend(busy=(worker.ref.type, worker.ref.address) in open_at)
+            for worker in self._context.workers.values()
         ]
         return min((at for at in due if at is not None), default=None)
 
     def _timeout(self) -> float:
         now = self._context.now()
         times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
-        times += [at for place in self._context.places.values() if (at := place.check(now)) is not None]
+        times += [at for worker in self._context.workers.values() if (at := worker.check(now)) is not None]
         times += [
             at for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at) if at is not None
         ]
@@ -345,11 +345,11 @@ class Loop:
         return max(0.0, min(times) - now)
 
     def _guarded(self, do: Callable[[], set[str]], *, failed: Event | None = None) -> set[str]:
-        """Do something with the store; what it does not take now is tried again, an event too."""
+        """Run something that uses the store; what fails is tried again later, with its event."""
         try:
             return do()
         except FabricError as error:
-            self._say_once(f"{error}; it is tried again")
+            self._log_once(f"{error}; it is tried again")
             later = self._context.now() + STORE_AGAIN_SECONDS
             if failed is not None:
                 self._again.append(failed)
@@ -359,9 +359,10 @@ class Loop:
         self._requests_at, self._load_at = later, max(self._load_at, later)
         return set()
 
-    def _say_once(self, text: str) -> None:
-        """Say it, unless that was said not long ago: what is tried every second fails with the same words."""
+    def _log_once(self, text: str) -> None:
+        """Log a line unless it was logged lately: what is repeated every second fails with the same text."""
         now = self._context.now()
-        if now >= self._said.get(text, -SAID_SECONDS) + SAID_SECONDS:
-            self._said = {one: at for one, at in self._said.items() if now < at + SAID_SECONDS} | {text: now}
+        if now >= self._logged_at.get(text, -SAME_LINE_SECONDS) + SAME_LINE_SECONDS:
+            recent = {line: at for line, at in self._logged_at.items() if now < at + SAME_LINE_SECONDS}
+            self._logged_at = recent | {text: now}
             self._log.say(text)

@@ -43,8 +43,8 @@ class Gates:
         return free
 
     def _behind_others(self, tracked: TrackedJob) -> QueueVerdict | None:
-        for wanted in tracked.spec.after:
-            job_id, _, mode = wanted.partition(":")
+        for dependency in tracked.spec.after:
+            job_id, _, mode = dependency.partition(":")
             known = self._context.jobs.get(job_id)
             row = known.row if known is not None else job(self._context.store, job_id)
             if verdict := _verdict(job_id, row, may_fail=f":{mode}" == ENDED):
@@ -94,11 +94,11 @@ class JobQueue:
         self._context = context
         self._gates = Gates(context)
         self._measured: dict[str, CapacityMeasured] = {}
-        self._asked: dict[str, float] = {}
+        self._measure_asked: dict[str, float] = {}
         self._refusing: set[str] = set()
         """Machines that will not say what they have."""
 
-    def look(self) -> float | None:
+    def evaluate(self) -> float | None:
         """Give every job that waits its verdict; return when to look again though nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
@@ -114,31 +114,31 @@ class JobQueue:
     def measured(self, found: CapacityMeasured) -> None:
         """Take in what a place has. Slots that others held may be free now."""
         context = self._context
-        self._asked.pop(found.place, None)
-        for tracked in context.jobs_at(found.place):
+        self._measure_asked.pop(found.target, None)
+        for tracked in context.jobs_at(found.target):
             tracked.answered_again()
             self._refusing.discard(_machine(tracked))
             self._measured[_machine(tracked)] = found
             if tracked.busy and tracked.busy_until is not None and context.now() >= tracked.busy_until:
-                wanted = tracked.slot_request().slots
-                if found.capacity is None or found.free_slots >= wanted:
+                needed = tracked.slot_request().slots
+                if found.capacity is None or found.free_slots >= needed:
                     tracked.busy, tracked.busy_until = "", None
                 else:
-                    self._still_busy(tracked, found, wanted)
+                    self._still_busy(tracked, found, needed)
 
     def unmeasured(self, event: CapacityUnknown) -> None:
         """Take in that a place will not say what it has: a launch there is tried, and says why."""
-        for tracked in self._context.jobs_at(event.place):
+        for tracked in self._context.jobs_at(event.target):
             tracked.answered_again()
             self._refusing.add(_machine(tracked))
 
-    def unreachable_now(self, place: str) -> None:
+    def unreachable_now(self, target: str) -> None:
         """Note that a place does not answer: it is asked again soon, not only after a lost answer's time."""
-        if place in self._asked:
-            self._asked[place] = self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
+        if target in self._measure_asked:
+            self._measure_asked[target] = self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
 
     def slots_freed(self) -> None:
-        """Note that a job let go of what it held: who waits for slots looks again at once."""
+        """Note that a job let go of what it held: who waits for slots retries again at once."""
         for tracked in self._context.jobs.values():
             known = self._measured.get(_machine(tracked))
             # Where a place queues by itself, all at once would be in each other's way again.
@@ -150,7 +150,7 @@ class JobQueue:
         ready, times = [], []
         for tracked in waiting:
             slot_request = tracked.slot_request()
-            if not (slot_request.cpus or slot_request.slots or tracked.away):
+            if not (slot_request.cpus or slot_request.slots or tracked.launch_unreachable):
                 tracked.verdict = _sent_back(tracked, now)
                 times += [tracked.busy_until] if tracked.busy_until is not None else []
             elif tracked.not_before is not None and now < tracked.not_before:
@@ -162,12 +162,12 @@ class JobQueue:
             return min(times, default=None)
         machine = _machine(ready[0])
         known = self._measured.get(machine)
-        looks = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
-        away = [tracked for tracked in ready if tracked.away]
-        if known is None or away or any(at <= now for at in looks):
-            looks.append(self._measure(self._context.place(ready[0].row.target)))
-        times += looks
-        for tracked in away:
+        retries = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
+        unreachable = [tracked for tracked in ready if tracked.launch_unreachable]
+        if known is None or unreachable or any(at <= now for at in retries):
+            retries.append(self._measure(self._context.worker(ready[0].row.target)))
+        times += retries
+        for tracked in unreachable:
             tracked.verdict = None
             ready.remove(tracked)
         refusing = known is None and machine in self._refusing
@@ -181,20 +181,20 @@ class JobQueue:
                 tracked.verdict = verdicts[tracked.row.id]
         return min((at for at in times if at > now), default=None)
 
-    def _measure(self, place: BackendWorker) -> float:
+    def _measure(self, worker: BackendWorker) -> float:
         now = self._context.now()
-        asked = self._asked.get(place.key)
+        asked = self._measure_asked.get(worker.key)
         if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
-            asked = self._asked[place.key] = now
-            place.measure()
+            asked = self._measure_asked[worker.key] = now
+            worker.measure()
         return asked + MEASURE_AGAIN_SECONDS
 
-    def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, wanted: int) -> None:
+    def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, needed: int) -> None:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
         tracked.busy_until = self._context.now() + pause
         if found.holders:
-            count = f"{wanted} GPU" + ("" if wanted == 1 else "s")
+            count = f"{needed} GPU" + ("" if needed == 1 else "s")
             tracked.busy = f"waits for {count}: {found.holders}"
 
 
@@ -206,5 +206,5 @@ def _sent_back(tracked: TrackedJob, now: float) -> QueueVerdict:
 
 
 def _machine(tracked: TrackedJob) -> str:
-    place = tracked.row.target
-    return f"{place.type} {place.address or place.backend}"
+    target = tracked.row.target
+    return f"{target.type} {target.address or target.backend}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import JobPurged, TidiedUp
-from workbench.controller.decide.observations import seen_of
+from workbench.controller.decide.observations import status_of
 from workbench.controller.decide.outcome import RESUMES, UNSTORED, judge
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import forget_secrets
@@ -120,8 +120,8 @@ def correct_outcome(store: Store, whole: JobDetail, origin: str) -> State:
     mended = [_mended(each) for each in learners(store, row.id, row.attempt)]
     if mended and state is State.FAILED and row.reason.code == UNSTORED:
         uuid = home_uuid(store.home)
-        seen = {each.learner: seen_of(each, uuid) for each in mended}
-        found = judge(seen, ends_when=whole.spec.ends_when, intent=Intent.NONE, asked_by="")
+        statuses = {each.learner: status_of(each, uuid) for each in mended}
+        found = judge(statuses, ends_when=whole.spec.ends_when, intent=Intent.NONE, asked_by="")
         state, reason, exit_code, exit_by = found.state, found.reason, found.exit_code, found.exit_by
     if (state, reason) == (row.state, row.reason):
         return state

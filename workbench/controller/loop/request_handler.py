@@ -24,7 +24,7 @@ class RequestHandler:
         self._context = context
         self._track = track
 
-    def look(self) -> set[str]:
+    def answer_pending(self) -> set[str]:
         """Answer what can be answered now; return the jobs that something changed for.
 
         Raises:
@@ -59,12 +59,12 @@ class RequestHandler:
             case Intend(intent):
                 with context.atomic():
                     set_intent(store, job_id, intent, who=request.who, origin=request.origin)
-                self._asked(job_id, request.who)
+                self._intent_changed(job_id, request.who)
             case Resume():
                 with context.atomic():
-                    said = request.payload.get("set") or []
+                    changes = request.payload.get("set") or []
                     reason = Reason(
-                        f"resumed by {request.who}" + (f" with {', '.join(said)}" if said else "")
+                        f"resumed by {request.who}" + (f" with {', '.join(changes)}" if changes else "")
                     )
                     new_attempt(
                         store,
@@ -74,7 +74,7 @@ class RequestHandler:
                         request.origin,
                         restarts=0,
                         platform_restarts=0,
-                        target=_place_of(request),
+                        target=_target_of(request),
                         changed=request.payload.get("changed"),
                     )
                     settle_request(store, request.id, DONE)
@@ -85,15 +85,15 @@ class RequestHandler:
                 if job_id in context.jobs:
                     context.jobs[job_id].not_before = None
             case _:
-                self._remember(job_id, request)
+                self._restore_requester(job_id, request)
                 return False
         return True
 
-    def _asked(self, job_id: str, who: str) -> None:
+    def _intent_changed(self, job_id: str, who: str) -> None:
         row = job(self._context.store, job_id)
         assert row is not None
         tracked = self._context.jobs.get(job_id) or self._track(row)
-        tracked.asked(row, who)
+        tracked.intent_changed(row, who)
 
     def _begin(self, job_id: str) -> None:
         row = job(self._context.store, job_id)
@@ -104,17 +104,17 @@ class RequestHandler:
         else:
             tracked.begin(row)
 
-    def _remember(self, job_id: str, request: RequestRow) -> None:
-        """Know again, after a restart of the controller, who asked for what is under way."""
+    def _restore_requester(self, job_id: str, request: RequestRow) -> None:
+        """Restore who asked for the intent, after a restart of the controller."""
         tracked = self._context.jobs.get(job_id)
         if tracked is not None and tracked.row.intent is _INTENTS.get(request.kind) and not tracked.asked_by:
             tracked.asked_by = request.who
 
 
-def _place_of(request: RequestRow) -> TargetRef | None:
-    """Return the place that a job is to go on at; None leaves it where it is."""
-    told = request.payload.get("place")
-    return TargetRef(**told) if told else None
+def _target_of(request: RequestRow) -> TargetRef | None:
+    """Return the target that a job continues at; None leaves it where it is."""
+    fields = request.payload.get("place")
+    return TargetRef(**fields) if fields else None
 
 
 _INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}

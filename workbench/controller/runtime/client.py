@@ -1,4 +1,4 @@
-"""What clients ask of the controller: they write to the store, then wake it, and start it where none runs."""
+"""Requests of clients to the controller: they are written to the store; the controller is then woken or started."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """All that the client resolved of a job before it hands it over."""
+    """A job as the client resolved it, ready to be submitted."""
 
     spec: JobSpec
     manifest_text: str
-    """As the user wrote it, secrets struck out."""
+    """As the user wrote it, with secrets masked."""
     origins: Mapping[str, str]
     target: TargetRef
     code_hash: str
@@ -56,7 +56,7 @@ class Submission:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Values by name; they go to a 0600 file and into no row."""
     diff: str = ""
-    """What was not committed when the code was snapped."""
+    """The uncommitted changes when the code was packed."""
     parent: str | None = None
     trial: int | None = None
     tags: tuple[str, ...] = ()
@@ -87,9 +87,9 @@ def submit(store: Store, submission: Submission, *, origin: str) -> JobRow:
 
 
 def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) -> JobRow:
-    """Write a job that runs already, given from another home; the controller then finds out how it is.
+    """Write a job of another home that runs already; the controller then observes it.
 
-    A job that is here already is returned as it is.
+    A job that this home has already is returned unchanged.
 
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
@@ -100,15 +100,15 @@ def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) 
     who = who_am_i()
     if known := job(store, submission.job_id):
         return known
-    told = Reason("was adopted from another laptop")
+    reason = Reason("was adopted from another laptop")
     with store.atomic():
         row = insert_job(store, _detail(submission.job_id, submission, who), who=who, origin=origin)
         for number in range(1, attempt):
             step(
                 store, row.id, number, State.HALTED, Reason("ended on another laptop"), who=who, origin=origin
             )
-            new_attempt(store, row.id, told, who=who, origin=origin)
-        step(store, row.id, attempt, State.PENDING, told, who=who, origin=origin)
+            new_attempt(store, row.id, reason, who=who, origin=origin)
+        step(store, row.id, attempt, State.PENDING, reason, who=who, origin=origin)
         add_request(store, "submit", row.id, {}, who, origin)
     found = job(store, row.id)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Places that are open: two ways of running learners on one host share its one connection."""
+"""Open connections to backends: two runners on one host share its one connection."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from workbench.errors import FabricError
 from workbench.store.db.rows import TargetRef
 
 _OF_NO_CONNECTION: Final = frozenset({"engine", "agent"})
-"""Options that only one runner looks at, or that say how one logs in: they make no other connection."""
+"""Options that one runner alone reads, or that say how to log in: they need no other connection."""
 
 
 @dataclass(slots=True)
 class SharedConnection:
-    """One open place, and how many use it."""
+    """One open connection, and how many use it."""
 
     key: str
-    place: Host | Cluster
+    opened: Host | Cluster
     users: int = 1
 
     @property
     def is_lost(self) -> bool:
-        """Whether the way there is gone."""
-        return isinstance(self.place, Host) and self.place.lost
+        """Whether the connection is gone for good."""
+        return isinstance(self.opened, Host) and self.opened.lost
 
 
 @dataclass(slots=True)
 class SharedConnections:
-    """What is open in this process. Threads may use it at once."""
+    """The open connections of this process. Threads may use it at once."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opening: dict[str, threading.Lock] = field(default_factory=dict)
     _open: dict[str, SharedConnection] = field(default_factory=dict)
     _failed: dict[str, tuple[float, FabricError]] = field(default_factory=dict)
-    """When a place could not be opened last, and why."""
+    """When opening a connection last failed, and why."""
 
     def open(self, ref: TargetRef, backend: Backend) -> SharedConnection:
-        """Return the place, reached anew unless it is open and answers.
+        """Return a connection to a target, a new one unless one is open.
 
-        Who waited while another could not open it is told the same: each try is a login that the host counts.
+        A thread that waited while another failed to open it gets the same error: each try is a login that the host
+        counts.
 
         Raises:
-            FabricError: it cannot be reached.
+            FabricError: the backend cannot be reached.
         """
         key = _key(ref)
-        asked = elapsed_seconds()
+        requested_at = elapsed_seconds()
         with self._lock:
             opening = self._opening.setdefault(key, threading.Lock())
         with opening:
@@ -57,30 +58,30 @@ class SharedConnections:
                 found = self._open.get(key)
                 if found is not None and not found.is_lost:
                     found.users += 1
-                    _say_engine(found.place, ref)
+                    _set_engine(found.opened, ref)
                     return found
                 when, failure = self._failed.get(key, (0.0, None))
-            if failure is not None and when >= asked:
+            if failure is not None and when >= requested_at:
                 raise failure
             try:
-                place = backend.open()
+                opened = backend.open()
             except FabricError as error:
                 self._failed[key] = (elapsed_seconds(), error)
                 raise
-            opened = SharedConnection(key, place)
+            shared = SharedConnection(key, opened)
             with self._lock:
-                self._open[key] = opened
-            return opened
+                self._open[key] = shared
+            return shared
 
     def close(self, shared: SharedConnection) -> None:
-        """Give a place back; the last who does closes it."""
+        """Release a connection; the last user closes it."""
         with self._lock:
             shared.users -= 1
             if shared.users > 0:
                 return
             if self._open.get(shared.key) is shared:
                 del self._open[shared.key]
-        shared.place.close()
+        shared.opened.close()
 
 
 SHARED: Final = SharedConnections()
@@ -92,7 +93,7 @@ def _key(ref: TargetRef) -> str:
     return json.dumps([ref.type, ref.address or ref.backend, options], sort_keys=True)
 
 
-def _say_engine(place: Host | Cluster, ref: TargetRef) -> None:
-    """Let a host that was opened for processes know which engine containers are to use."""
+def _set_engine(opened: Host | Cluster, ref: TargetRef) -> None:
+    """Set the container engine on a host that was opened for processes."""
     if engine := ref.options.get("engine"):
-        place.engine = str(engine)  # type: ignore[union-attr] # hosts with engines have it
+        opened.engine = str(engine)  # type: ignore[union-attr] # hosts with engines have it

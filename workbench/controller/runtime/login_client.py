@@ -1,7 +1,7 @@
-"""Logs in to a place that wants something typed: where a person is, for the controller that works without one.
+"""Logs in to a backend that needs a password or a code: asks the person here, for the controller in the background.
 
-What was typed goes to the controller over its socket, which is the user's alone, and is kept in memory only. Where
-a login serves one connection alone, the controller makes that itself, and what it is asked is asked here.
+The answers go to the controller over its socket, which only the user reaches, and stay in memory. Where a login is
+valid for one connection only, the controller logs in itself and its questions are asked here.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from workbench.store.db.home_folder import is_home
 from workbench.store.db.rows import TargetRef
 
 HOLD_SECONDS: Final = 15.0
-"""How long a controller that is just being started may take to hear."""
+"""How long a controller that is just being started may take to answer."""
 
 BUSY_TRIES: Final = 3
-"""How often a controller that runs is asked again where it does not answer in time."""
+"""How often a message to a running controller is repeated when it does not answer in time."""
 
 _AGAIN_SECONDS: Final = 0.1
 
 
 def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -> None:
-    """Reach a place, asking a person for what has to be typed, and let the controller have that.
+    """Connect to a backend, ask a person for what it needs, and pass the answers to the controller.
 
     Args:
         home: whose controller.
-        options: the place.
+        options: the backend.
         answer: asks one question; None gives up.
         accept: asks whether a key that nobody knows is the right one.
 
     Raises:
-        NotAllowed: it does not let us in.
-        BackendUnreachable: it does not answer.
-        TryAgain: no controller could be told.
+        NotAllowed: the login was refused.
+        BackendUnreachable: the backend does not answer.
+        TryAgain: no controller answers.
     """
     backend = load_backend(options)
     kept = backend.session_options()
     if kept is not None and _log_in_there(home, kept, answer):
-        # Whoever asked may reach the place from here too: the screens look at it themselves.
-        CREDENTIALS.update(_tell(home, "recall").get("answers") or {})
+        # This process may connect, too: the screens read the backend themselves.
+        CREDENTIALS.update(_send_until_heard(home, "recall").get("answers") or {})
         return
     with_person(home, answer)
     try:
@@ -61,77 +61,77 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
 
 
 def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool:
-    """Have the controller log in, and ask what it wants to know; False when the place is not known yet."""
-    place = TargetRef(options.name, options.type, "process", options.address, options.options)
+    """Have the controller log in and ask its questions here; False when the backend is not known yet."""
+    target = TargetRef(options.name, options.type, "process", options.address, options.options)
     name = uuid4().hex
-    _tell(home, "login", name=name, place=asdict(place))
+    _send_until_heard(home, "login", name=name, place=asdict(target))
     number, typed = 0, None
     while True:
-        told = _say_again(home, "asked", name=name, number=number, answer=typed)
-        stands = (told or {}).get("login")
-        if stands is None:
+        reply = _send(home, "asked", name=name, number=number, answer=typed)
+        status = (reply or {}).get("login")
+        if status is None:
             raise TryAgain("The controller ended in the middle of the login.", hint="try again")
         number, typed = 0, None
-        if stands["done"]:
+        if status["done"]:
             return True
-        if failure := stands["failure"]:
+        if failure := status["failure"]:
             if failure["exit_code"] == ConfigError.exit_code:
                 return False
             kind = BackendUnreachable if failure["exit_code"] == BackendUnreachable.exit_code else NotAllowed
             raise kind(failure["message"], hint=failure["hint"])
-        if question := stands["question"]:
-            number, typed = stands["asked"], answer(LoginPrompt(question["text"], question["shown"]))
+        if question := status["question"]:
+            number, typed = status["asked"], answer(LoginPrompt(question["text"], question["shown"]))
         else:
             time.sleep(_AGAIN_SECONDS)
 
 
 def with_person(home: Home, answer: Prompter) -> None:
-    """Let this process ask: the controller for what it holds, then a person."""
+    """Have prompts of this process answered: by what the controller holds, then by a person."""
     recalled: dict[str, str] = {}
-    asked: list[bool] = []
+    is_recalled: list[bool] = []
 
     def find(question: LoginPrompt) -> str | None:
-        if not asked:
-            asked.append(True)
-            # A person would be asked in the place of one that is busy.
-            told = _say_again(home, "recall") or {}
-            recalled.update(told.get("answers") or {})
-        # One that was wrong is not offered again.
+        if not is_recalled:
+            is_recalled.append(True)
+            # A busy controller is asked again, before a person has to type what it knows.
+            reply = _send(home, "recall") or {}
+            recalled.update(reply.get("answers") or {})
+        # An answer that was wrong is not offered again.
         return recalled.pop(question.text, None) or answer(question)
 
     CREDENTIALS.set_prompter(find)
 
 
 def hand_over(home: Home) -> None:
-    """Let the controller hold what this process was told, if anything; one is started where none runs.
+    """Pass the answers that this process holds to the controller; one is started where none runs.
 
     Raises:
         TryAgain: none answers.
     """
     answers = dict(CREDENTIALS.answers())
     if answers and is_home(home):
-        _tell(home, "hold", answers=answers)
+        _send_until_heard(home, "hold", answers=answers)
         say(home, "wake")
 
 
-def _say_again(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
-    """Say a word to the controller that may be busy; None when it is so for long, or there is none."""
+def _send(home: Home, command: str, **arguments: Any) -> Mapping[str, Any] | None:
+    """Send a command to the controller, again if it is busy; return its answer, None when there is none."""
     for _ in range(BUSY_TRIES):
-        told = say(home, what, **more)
-        if told is not None:
-            return told
+        reply = say(home, command, **arguments)
+        if reply is not None:
+            return reply
         time.sleep(_AGAIN_SECONDS)
     return None
 
 
-def _tell(home: Home, what: str, **more: Any) -> Mapping[str, Any]:
-    """Say a word until a controller has heard it, and return what that answers."""
+def _send_until_heard(home: Home, command: str, **arguments: Any) -> Mapping[str, Any]:
+    """Send a command until a controller answers, starting one where none runs; return the answer."""
     until = time.monotonic() + HOLD_SECONDS
     while True:
         ensure_controller(home)
-        told = say(home, what, **more)
-        if told is not None and told.get("ok"):
-            return told
+        reply = say(home, command, **arguments)
+        if reply is not None and reply.get("ok"):
+            return reply
         if time.monotonic() > until:
-            raise TryAgain("No controller could be told what was typed.", hint="fabric doctor")
+            raise TryAgain("No controller takes the answers.", hint="fabric doctor")
         time.sleep(_AGAIN_SECONDS)

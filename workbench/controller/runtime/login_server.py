@@ -1,6 +1,6 @@
-"""Logs in to places in the controller, where the connection stays: a code that works once is worth one connection.
+"""Logs in to backends in the controller, where the connection stays: a one-time code opens one connection only.
 
-What a place asks is asked by the client that wanted the login, over the socket; the client looks in for it.
+What a backend asks for is passed to the client that requested the login: the client polls for it over the socket.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from workbench.store.db.rows import TargetRef
 if TYPE_CHECKING:
     from workbench.controller.runtime.connections import SharedConnection
 
-LOOKS_IN_WITHIN_SECONDS: Final = 300.0
-"""How long a question waits for its answer; the place gives up sooner, as a rule."""
+ANSWERED_WITHIN_SECONDS: Final = 300.0
+"""How long a question waits for its answer; the host gives up sooner, as a rule."""
 
 
 @dataclass(slots=True)
@@ -30,17 +30,17 @@ class LoginAttempt:
 
     question: LoginPrompt | None = None
     asked: int = 0
-    """How many questions there were: each is answered once."""
+    """The number of questions so far: each is answered once."""
     failure: FabricError | None = None
     is_done: bool = False
     _answers: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
 
     def ask(self, question: LoginPrompt) -> str | None:
-        """Have a question asked, and wait; None when nobody answers."""
+        """Pass a question to the client and wait for the answer; None when nobody answers."""
         self.asked += 1
         self.question = question
         try:
-            return self._answers.get(timeout=LOOKS_IN_WITHIN_SECONDS)
+            return self._answers.get(timeout=ANSWERED_WITHIN_SECONDS)
         except queue.Empty:
             return None
         finally:
@@ -53,11 +53,11 @@ class LoginAttempt:
             self._answers.put(text)
 
     def document(self) -> dict[str, Any]:
-        """Say how it stands, for a client."""
-        asked = self.question
+        """Return its status for a client."""
+        question = self.question
         return {
             "done": self.is_done,
-            "question": None if asked is None else {"text": asked.text, "shown": asked.shown},
+            "question": None if question is None else {"text": question.text, "shown": question.shown},
             "asked": self.asked,
             "failure": None
             if self.failure is None
@@ -74,27 +74,39 @@ class _OpenConnection:
     """A connection that a login made."""
 
     connection: tuple[str, str, str]
-    """What it is called by who would borrow it."""
+    """The key by which clients ask to share it."""
     shared: SharedConnection
 
 
 class LoginSessions:
-    """All logins of a controller, and the connections that came of them."""
+    """All logins of a controller, and the connections that they opened."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._logins: dict[str, LoginAttempt] = {}
-        self._kept: list[_OpenConnection] = []
+        self._open: list[_OpenConnection] = []
 
     def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
-        """Log in to a place; ``name`` is how the client looks in, ``done`` is called once it lets us in."""
+        """Log in to a target in the background.
+
+        Args:
+            name: by which the client asks for the status.
+            place: the fields of a ``TargetRef``.
+            done: called once the login succeeded.
+        """
         login, ref = LoginAttempt(), TargetRef(**place)
         with self._lock:
             self._logins[name] = login
         threading.Thread(target=self._work, args=(login, ref, done), name="login", daemon=True).start()
 
-    def look_in(self, name: str, number: int, answer: str | None) -> dict[str, Any] | None:
-        """Answer a question, if one is, and say how a login stands; None for one that another controller began."""
+    def poll(self, name: str, number: int, answer: str | None) -> dict[str, Any] | None:
+        """Return the status of a login, None for one that another controller began.
+
+        Args:
+            name: the login.
+            number: of the question that ``answer`` is for; 0 answers none.
+            answer: what the person typed; None gives up.
+        """
         with self._lock:
             login = self._logins.get(name)
         if login is None:
@@ -104,23 +116,23 @@ class LoginSessions:
         return login.document()
 
     def holds(self) -> bool:
-        """Say whether a connection is open that would have to be logged in to again."""
+        """Say whether a connection is open that a person would have to log in to again."""
         from workbench.controller.runtime.connections import SHARED
 
         with self._lock:
-            kept, self._kept = self._kept, []
-            for one in kept:
+            connections, self._open = self._open, []
+            for one in connections:
                 if one.shared.is_lost:
                     SHARED.close(one.shared)
                 else:
-                    self._kept.append(one)
-            return bool(self._kept)
+                    self._open.append(one)
+            return bool(self._open)
 
-    def place(self, connection: tuple[str, str, str]) -> Host | Cluster | None:
-        """Return the place that one of them leads to; None where no such one is open."""
+    def find(self, connection: tuple[str, str, str]) -> Host | Cluster | None:
+        """Return the host or cluster of an open connection by its key; None where none is open."""
         with self._lock:
-            found = (one.shared for one in self._kept if one.connection == connection)
-            return next((shared.place for shared in found if not shared.is_lost), None)
+            found = (one.shared for one in self._open if one.connection == connection)
+            return next((shared.opened for shared in found if not shared.is_lost), None)
 
     def _work(self, login: LoginAttempt, ref: TargetRef, done: Callable[[], None]) -> None:
         from backends.registry import load_backend
@@ -131,16 +143,16 @@ class LoginSessions:
                 options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
                 backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
-            backend.discover(shared.place)
+            backend.discover(shared.opened)
         except FabricError as error:
             login.failure = error
-        except Exception as error:  # a plug-in's; the person waits for a word
+        except Exception as error:  # a plug-in's; the person waits for an answer
             login.failure = FabricError(f"{type(error).__name__}: {error}")
         else:
             self.holds()
             with self._lock:
-                self._kept.append(_OpenConnection(connection_of(options), shared))
-            CREDENTIALS.update({})  # places that were told to wait may be tried again
+                self._open.append(_OpenConnection(connection_of(options), shared))
+            CREDENTIALS.update({})  # backends that waited for a login may be tried again
             login.is_done = True
             done()
 

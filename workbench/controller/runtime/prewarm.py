@@ -1,4 +1,4 @@
-"""Begins to reach a place while the job for it is still being prepared: one takes as long as the other."""
+"""Opens the connection to a target while the job for it is still being prepared: both take about as long."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from workbench.controller.runtime.connect import say
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
-HEARD_WITHIN_SECONDS: Final = 5.0
-"""How long a controller that is just being started may take to hear of it."""
+ANSWERED_WITHIN_SECONDS: Final = 5.0
+"""How long a controller that is just being started may take to answer."""
 
 HELD_SECONDS: Final = 10.0
-"""How long a place is kept open for a job that does not come."""
+"""How long the connection is kept open for a job that does not come."""
 
 _AGAIN_SECONDS: Final = 0.01
 
 
-def request_prewarm(home: Home, place: TargetRef) -> None:
-    """Tell the controller, in the background, that a job for a place is about to come; nobody waits for that."""
-    threading.Thread(target=_tell, args=(home, asdict(place)), name="request prewarm", daemon=True).start()
+def request_prewarm(home: Home, target: TargetRef) -> None:
+    """Tell the controller, in the background, that a job for a target is about to come."""
+    threading.Thread(target=_send, args=(home, asdict(target)), name="request prewarm", daemon=True).start()
 
 
 def prewarm(place: Mapping[str, Any]) -> None:
-    """Reach a place in the background, and keep it for a while. What fails is told by the job that comes."""
+    """Open the connection to a target in the background, and keep it for a while.
+
+    A failure is not reported: the job's own launch meets it again. ``place`` has the fields of a ``TargetRef``.
+    """
     ref = TargetRef(**place)
     threading.Thread(target=_open, args=(ref,), name=f"prewarm {ref.backend}", daemon=True).start()
 
 
-def _tell(home: Home, place: Mapping[str, Any]) -> None:
-    until = time.monotonic() + HEARD_WITHIN_SECONDS
+def _send(home: Home, place: Mapping[str, Any]) -> None:
+    until = time.monotonic() + ANSWERED_WITHIN_SECONDS
     while say(home, "expect", place=place) is None and time.monotonic() < until:
         time.sleep(_AGAIN_SECONDS)
 
@@ -45,7 +48,7 @@ def _open(ref: TargetRef) -> None:
     from backends.registry import load_backend
     from workbench.controller.runtime.connections import SHARED
 
-    with contextlib.suppress(Exception):  # a plug-in's; the job's own launch meets it again and tells
+    with contextlib.suppress(Exception):  # a plug-in's; the job's own launch meets it again and reports it
         options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
         shared = SHARED.open(ref, load_backend(options))
         time.sleep(HELD_SECONDS)
@@ -64,12 +67,12 @@ PRELOADED_MODULES: Final = (
     "workbench.learner.boot.archive",
     "workbench.metrics.ingestion",
 )
-"""Else a thread imports them once the job is there, with everybody waiting."""
+"""Modules that would else be imported once a job has come, which then waits for them."""
 
 
 def preload_modules() -> threading.Thread:
-    """Import them in a thread of its own; what cannot be imported is told by whoever needs it."""
-    thread = threading.Thread(target=_import, name="warming up", daemon=True)
+    """Import the modules in a thread of its own; a failure is reported by whatever needs the module."""
+    thread = threading.Thread(target=_import, name="preload", daemon=True)
     thread.start()
     return thread
 

@@ -1,4 +1,4 @@
-"""The controller's socket: clients say one JSON line, with a word such as ``wake``, and get one back, or a stream."""
+"""The controller's socket: clients send one JSON line with a command such as ``wake``; a line or a stream answers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PATH_BYTES: Final = 100
 """What a unix socket's path may have everywhere (104 on macOS, 108 on Linux)."""
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long a client may take to say its line."""
+"""How long a client may take to send its line."""
 
 LINE_BYTES: Final = 65536
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Answers a document with the word ``do``, and what comes with it."""
+"""Returns the answer to a message: ``do`` is the command, the other keys are its arguments."""
 
 
 def socket_path(uuid: str) -> Path:
@@ -52,8 +52,8 @@ def socket_path(uuid: str) -> Path:
     return folder / name
 
 
-Keep = Callable[[Mapping[str, Any], socket.socket], None]
-"""Answers such a document for as long as it likes; its end is the connection's."""
+StreamHandler = Callable[[Mapping[str, Any], socket.socket], None]
+"""Handles a message for as long as it needs; the connection is closed when it returns."""
 
 
 class ControllerServer:
@@ -62,13 +62,15 @@ class ControllerServer:
     Args:
         path: where its socket is made.
         answer: answers a client at once.
-        kept: words whose client keeps the connection, each with who answers, in a thread of its own.
+        streaming: handlers of the commands that keep the connection, each called in a thread of its own.
     """
 
-    def __init__(self, path: Path, answer: Answer, kept: Mapping[str, Keep] | None = None) -> None:
+    def __init__(
+        self, path: Path, answer: Answer, streaming: Mapping[str, StreamHandler] | None = None
+    ) -> None:
         self.path = path
         self._answer = answer
-        self._kept = kept or {}
+        self._streaming = streaming or {}
         self._listener = _listen(path)
         self._thread = threading.Thread(target=self._serve, name="socket", daemon=True)
 
@@ -90,36 +92,36 @@ class ControllerServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            if not self._is_handed_over(connection):
+            if not self._serve_client(connection):
                 connection.close()
 
-    def _is_handed_over(self, connection: socket.socket) -> bool:
-        """Answer a client; True where somebody else does so, and goes on with its connection."""
+    def _serve_client(self, connection: socket.socket) -> bool:
+        """Answer a client; return whether another thread took over its connection."""
         with contextlib.suppress(OSError, ValueError):
             connection.settimeout(PATIENCE_SECONDS)
             document = json.loads(_line(connection))
-            if keep := self._kept.get(_word(document)):
-                threading.Thread(target=_keep, args=(keep, document, connection), daemon=True).start()
+            if handler := self._streaming.get(_command(document)):
+                threading.Thread(target=_stream, args=(handler, document, connection), daemon=True).start()
                 return True
             connection.sendall(json.dumps(self._reply(document)).encode() + b"\n")
         return False
 
     def _reply(self, document: Any) -> Mapping[str, Any]:
-        if not _word(document):
-            return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
+        if not _command(document):
+            return {"ok": False, "error": 'send one JSON object such as {"do": "wake"}'}
         return self._answer(document)
 
 
-def _word(document: Any) -> str:
-    """Return what a client wants; empty where it says nothing of the kind."""
-    word = document.get("do") if isinstance(document, dict) else None
-    return word if isinstance(word, str) else ""
+def _command(document: Any) -> str:
+    """Return the command of a message; empty where it has none."""
+    command = document.get("do") if isinstance(document, dict) else None
+    return command if isinstance(command, str) else ""
 
 
-def _keep(keep: Keep, document: Mapping[str, Any], connection: socket.socket) -> None:
-    # What a client says wrongly, or no more hears, ends its own connection and nothing else.
+def _stream(handler: StreamHandler, document: Mapping[str, Any], connection: socket.socket) -> None:
+    # A client that sends a wrong message, or has gone, ends its own connection and nothing else.
     with connection, contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        keep(document, connection)
+        handler(document, connection)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Lends sessions on the connections that a person has logged in to: the user's commands need no login of their own."""
+"""Shares the connections that a person has logged in to: the user's commands need no login of their own."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from workbench.controller.runtime.login_server import LOGINS
 from workbench.errors import FabricError
 
 
-def share_session(said: Mapping[str, Any], stream: socket.socket) -> None:
-    """Run the ``command`` of a client at a ``place``, and be its streams until either has ended.
+def share_session(message: Mapping[str, Any], stream: socket.socket) -> None:
+    """Run a client's command over a connection that is open, and relay its streams until either side ends.
 
-    The client is told in a line whether a connection stands, and in a second one that the command runs; after that
-    come the command's own bytes. An empty command asks only for the first.
+    The client gets a line that says whether a connection is open, and a second one once the command runs; the bytes
+    of the command follow. An empty command asks only for the first line.
+
+    Args:
+        message: ``place`` has the fields of ``BackendOptions``, ``command`` is shell text.
+        stream: the client's socket.
     """
-    place = LOGINS.place(connection_of(BackendOptions(**said["place"])))
-    command = str(said["command"])
-    _tell(stream, ok=isinstance(place, SharesSessions))
-    if not isinstance(place, SharesSessions) or not command:
+    host = LOGINS.find(connection_of(BackendOptions(**message["place"])))
+    command = str(message["command"])
+    _reply(stream, ok=isinstance(host, SharesSessions))
+    if not isinstance(host, SharesSessions) or not command:
         return
     try:
-        pipe = place.session(command)
+        pipe = host.session(command)
     except FabricError:
-        return  # who would borrow makes a connection of its own
-    _tell(stream, ok=True)
+        return  # the client opens a connection of its own
+    _reply(stream, ok=True)
     stream.settimeout(None)
     relay(pipe, stream)
 
 
-def _tell(stream: socket.socket, *, ok: bool) -> None:
+def _reply(stream: socket.socket, *, ok: bool) -> None:
     stream.sendall(json.dumps({"ok": ok}).encode() + b"\n")

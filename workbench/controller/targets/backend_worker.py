@@ -35,7 +35,7 @@ from workbench.paths import Home
 from workbench.store.db.rows import WATCHED, TargetRef
 
 LAUNCHES_AT_ONCE: Final = 4
-"""One that builds an environment for minutes holds up no other."""
+"""So that one launch that builds an environment for minutes does not delay the others."""
 
 LAUNCH_SILENCE_SECONDS: Final = 1800.0
 STOP_SECONDS: Final = 60.0
@@ -45,10 +45,10 @@ FETCHES_AT_ONCE: Final = 2
 COLLECT_SILENCE_SECONDS: Final = 3600.0
 COLLECT_AGAIN_SECONDS: Final = 2.0
 SAME_FAILURE_SECONDS: Final = 0.5
-"""Threads that waited while another could not open the place are told the same, instead of each trying anew."""
+"""Threads that waited while another failed to open the target get the same error, instead of each trying again."""
 
 COLLECT_TRIES: Final = 5
-"""How often a place that answers is asked for what an attempt made, before it is left there."""
+"""How often the files of an attempt are requested from a backend that answers, before they are left there."""
 
 
 class _Cancelled(FabricError):
@@ -69,14 +69,14 @@ class BackendWorker:
     """Threads and connections for one target: a backend with a runner."""
 
     def __init__(
-        self, key: str, ref: TargetRef, home: Home, home_uuid: str, post: Post, open_place: Opener
+        self, key: str, ref: TargetRef, home: Home, home_uuid: str, post: Post, open_target: Opener
     ) -> None:
         self.key = key
         self.ref = ref
         self._home = home
         self.home_uuid = home_uuid
         self._post = post
-        self._open_place = open_place
+        self._open_target = open_target
         self._opening = threading.Lock()
         self._opened: OpenedTarget | None = None
         self._refused: tuple[float, FabricError] | None = None
@@ -94,20 +94,20 @@ class BackendWorker:
         self._mirroring = None if ref.type == "local" else MirrorWorker(key, self._mirrors, self._make_runner)
 
     def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
-        """Say which attempts of a job have learners that matter from now on."""
+        """Observe these attempts of a job from now on, and no others of it."""
         if self._watched.get(job_id, set()) == attempts:
             return
         self._watched[job_id] = attempts
         if not attempts:
             del self._watched[job_id]
-        wanted = set().union(*self._watched.values())
-        self._observing.want(wanted)
+        all_attempts = set().union(*self._watched.values())
+        self._observing.watch(all_attempts)
         if self._mirroring is not None:
-            self._mirroring.want(wanted)
+            self._mirroring.watch(all_attempts)
 
-    def look(self) -> int:
-        """Ask for a look at everything that is watched; return the number that its answer carries."""
-        return self._observing.look()
+    def probe(self) -> int:
+        """Request a complete observation; return the number that its answer carries."""
+        return self._observing.probe()
 
     def launch(self, order: LaunchOrder) -> None:
         """Plan and launch an attempt."""
@@ -121,14 +121,14 @@ class BackendWorker:
         late = call.overdue
 
         def overdue() -> Event | None:
-            order.cancelled.set()  # should it come back, it must not go on
+            order.cancelled.set()  # should the call return, the launch must not continue
             return late()
 
         call.overdue = overdue
         self._launching.submit(call)
 
     def collect(self, attempt: AttemptRef, done: Callable[[], None]) -> None:
-        """Bring home all that an attempt left, which is over; then call ``done``, from any thread."""
+        """Fetch all that an attempt left, which is over; then call ``done``, from any thread."""
         if self._mirroring is None:
             done()
             return
@@ -151,7 +151,10 @@ class BackendWorker:
         self._control.submit(self._call(Operation.STOP, attempt, run, STOP_SECONDS))
 
     def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
-        """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
+        """Remove what these attempts of one job left; for a deleted job, everything.
+
+        The event that follows names the last attempt.
+        """
 
         def run() -> Event:
             if self.ref.options.get(WATCHED):
@@ -165,11 +168,11 @@ class BackendWorker:
         self._control.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
 
     def measure(self) -> None:
-        """Find out what the place has."""
+        """Measure the capacity of the target."""
 
         def run() -> Event | None:
             try:
-                return self._open(wanted=True).measure(self.key)
+                return self._open(may_start=True).measure(self.key)
             except BaseException as error:
                 if classify_error(error, started=False).kind == "refused":
                     return CapacityUnknown(self.key)
@@ -178,13 +181,13 @@ class BackendWorker:
         self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
 
     def sweep(self) -> None:
-        """Find out which learners of this home the place has."""
+        """Look for learners of this home on the target."""
 
         def run() -> Event | None:
             try:
                 found = [one for one in self._runner().leftovers() if one.home == self.home_uuid]
             except BaseException:
-                return None  # looked for again when the place is next opened
+                return None  # the next controller looks again
             return LeftoversFound(self.key, tuple(found)) if found else None
 
         self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
@@ -196,29 +199,29 @@ class BackendWorker:
         return self._on_demand.tend(busy=busy, in_use=lambda: self._reach().in_use())
 
     def check(self, now: float) -> float | None:
-        """Leave behind what hangs; return when it is to be checked next, None while nothing is asked."""
-        due = [lane.check(now) for lane in (self._launching, self._control, self._fetching)]
+        """Leave behind calls that hang; return when to check again, None while no call is under way."""
+        due = [pool.check(now) for pool in (self._launching, self._control, self._fetching)]
         if self._observing.overdue(now):
             self._observing.end()
-            self._let_go()
+            self._drop_connection()
             self._observing = self._observing.successor(self._make_runner)
         due.append(self._observing.due())
         return min((one for one in due if one is not None), default=None)
 
     def close(self) -> None:
-        """Give everything back, as far as it answers; learners live on."""
+        """End the threads and close the connection; learners run on."""
         self._closed.set()
         self._observing.end()
         if self._mirroring is not None:
             self._mirroring.end()
-        for lane in (self._launching, self._control, self._fetching):
-            lane.close()
+        for pool in (self._launching, self._control, self._fetching):
+            pool.close()
         opened = self._opened
         if opened is not None and self._mirroring is not None:
             _close(opened)
 
     def _collect(self, attempt: AttemptRef, call: Call) -> None:
-        """Try until it works; a place that answers and cannot give it is not asked for ever."""
+        """Try until it works; a backend that answers with errors is given up after some tries."""
         tries = 0
         while not self._closed.is_set():
             try:
@@ -228,7 +231,7 @@ class BackendWorker:
                     fetch_stored(self._home, attempt.job_id, runner)
                 return
             except (BackendUnreachable, TryAgain, CannotWrite):
-                tries = 0  # the place's watch tells why
+                tries = 0  # the observer reports why
             except BaseException as error:
                 tries += 1
                 if tries >= COLLECT_TRIES:
@@ -252,21 +255,21 @@ class BackendWorker:
         try:
             request = order.request()
             secrets = request.secrets
-            runner = self._runner(wanted=True)
+            runner = self._runner(may_start=True)
             plan = runner.plan(request)
             started = True
             runner.launch(plan, progress)
         except _Cancelled:
             return CallCancelled(order.attempt)
         except BaseException as error:
-            # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
+            # Whatever a plug-in raises becomes the job's reason, and harms nothing else.
             trouble = classify_error(error, started=started, secrets=secrets.values())
             return CallFailed(Operation.LAUNCH, order.attempt, trouble)
         return CallFinished(Operation.LAUNCH, order.attempt, plan.notes)
 
     def _call(
         self,
-        doing: Operation,
+        operation: Operation,
         attempt: AttemptRef,
         run: Callable[[], Event],
         deadline_seconds: float,
@@ -277,18 +280,20 @@ class BackendWorker:
             try:
                 return run()
             except BaseException as error:
-                return CallFailed(doing, attempt, classify_error(error, started=started))
+                return CallFailed(operation, attempt, classify_error(error, started=started))
 
         def overdue() -> Event:
-            self._let_go()
+            self._drop_connection()
             text = f"{self.ref.backend} has not answered for {deadline_seconds:.0f} s"
-            return CallFailed(doing, attempt, BackendTrouble("unreachable", Reason(text, "S200"), started))
+            return CallFailed(
+                operation, attempt, BackendTrouble("unreachable", Reason(text, "S200"), started)
+            )
 
         return Call(guarded, overdue, deadline_seconds)
 
-    def _runner(self, *, wanted: bool = False) -> Runner:
-        """Return this thread's runner at the place as it is open now."""
-        opened = self._open(wanted=wanted)
+    def _runner(self, *, may_start: bool = False) -> Runner:
+        """Return this thread's runner on the open connection."""
+        opened = self._open(may_start=may_start)
         mine: tuple[OpenedTarget, Runner] | None = getattr(self._mine, "runner", None)
         if mine is None or mine[0] is not opened:
             mine = self._mine.runner = (opened, opened.runner())
@@ -297,15 +302,19 @@ class BackendWorker:
     def _make_runner(self) -> Runner:
         return self._open().runner()
 
-    def _open(self, *, wanted: bool = False) -> OpenedTarget:
-        """Return the place, opened if need be; one that starts on demand is started where a job wants it."""
+    def _open(self, *, may_start: bool = False) -> OpenedTarget:
+        """Return the connection, opened if need be.
+
+        Args:
+            may_start: whether a machine that starts on demand is started: a job waits for it.
+        """
         if self._on_demand is None:
             return self._reach()
         try:
             opened = self._reach()
         except BackendUnreachable as error:
-            if wanted:
-                raise self._on_demand.wanted(error) from error
+            if may_start:
+                raise self._on_demand.request_start(error) from error
             raise
         self._on_demand.answered()
         return opened
@@ -324,7 +333,7 @@ class BackendWorker:
             if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
                 raise self._refused[1]
             try:
-                opened = self._open_place(self.ref, self.home_uuid)
+                opened = self._open_target(self.ref, self.home_uuid)
             except FabricError as error:
                 self._refused = (elapsed_seconds(), error)
                 raise
@@ -332,17 +341,17 @@ class BackendWorker:
                 self._opened = opened
             return opened
 
-    def _let_go(self) -> None:
-        """Open the place anew next time. Whoever hangs in opening it keeps the old lock for itself."""
+    def _drop_connection(self) -> None:
+        """Have the next call open a new connection. A thread that hangs in opening one keeps the old lock."""
         self._opening = threading.Lock()
         opened, self._opened = self._opened, None
         if opened is not None and self._mirroring is not None:
-            # What hangs may hang in being closed, too.
+            # Closing a connection that hangs may hang, too.
             threading.Thread(target=_close, args=(opened,), name=f"close {self.key}", daemon=True).start()
 
 
 def _close(opened: OpenedTarget) -> None:
-    with contextlib.suppress(Exception):  # whatever it says, nobody uses it any more
+    with contextlib.suppress(Exception):  # nobody uses it any more
         opened.close()
 
 

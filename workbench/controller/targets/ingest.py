@@ -1,7 +1,7 @@
-"""Brings what learners record into the store, in a thread of its own with its own connection.
+"""Ingests the records of learners into the store, in a thread of its own with its own connection.
 
-It is woken by the files, takes many changes at once, and commits a busy learner's records ten times a second.
-Usage samples alone are in no hurry: they are taken in together, and so seldom that silent jobs cost nothing.
+It is woken by changes of the files, takes many at once, and commits a busy learner's records ten times a second.
+Usage samples alone are not urgent: they are ingested together, and so seldom that silent jobs cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVERY_SECONDS: Final = 0.1
 """How often a learner's records are committed while it records all the time."""
 
 PEEK_BYTES: Final = 1 << 13
-"""More than this in one go is no handful of usage samples."""
+"""More new data than this is not usage samples alone."""
 
 
 @dataclass(slots=True)
@@ -40,50 +40,50 @@ class FollowedJournal:
     learner: int
     folder: LearnerFolder
     news: bool = True
-    hurry: bool = True
-    """Whether there is more than usage in what is new."""
+    is_urgent: bool = True
+    """Whether the new data is more than usage samples."""
     transcript: Transcript | None = None
-    """Makes the records, where the learner's agent makes none."""
+    """Makes the records where the learner's agent makes none."""
     given_up: bool = False
-    """Whether no records can be made of what it leaves."""
+    """Whether making records from its output failed for good."""
     trouble: str = ""
-    """Why its records could not be taken in the last time, where no record and not the store is at fault."""
+    """Why ingesting its records last failed, other than for the store or a bad record."""
     _peeked: int = 0
     _taken_at: float = -1e9
     _put_off: float = -1e9
 
     @property
     def records(self) -> Path:
-        """The file."""
+        """The file of the records."""
         return self.folder.records
 
     def note(self) -> bool:
-        """Note that one of its files has changed; return whether what is new is in a hurry."""
+        """Note that one of its files has changed; return whether the new data is urgent."""
         self.news = True
         if self.transcript is not None:
             self.transcript.due = 0.0
             return True
-        self.hurry = self.hurry or not self._only_usage()
-        return self.hurry
+        self.is_urgent = self.is_urgent or not self._only_usage()
+        return self.is_urgent
 
     def due_at(self, lazy_at: float) -> float | None:
-        """Return when it is to be taken in: at ``lazy_at`` if it is in no hurry; None for nothing new."""
+        """Return when it is to be ingested: at ``lazy_at`` if it is not urgent; None for nothing new."""
         times = [] if self.transcript is None else [max(self.transcript.due, self._taken_at + EVERY_SECONDS)]
         if self.news:
-            times.append(self._taken_at + EVERY_SECONDS if self.hurry else lazy_at)
+            times.append(self._taken_at + EVERY_SECONDS if self.is_urgent else lazy_at)
         return max(min(times), self._put_off) if times else None
 
     def taken(self, now: float, *, again: bool) -> None:
-        """Note that it was taken in, and whether there may be more."""
-        self.news = self.hurry = again or bool(self.trouble)
+        """Note that it was ingested, and whether there may be more."""
+        self.news = self.is_urgent = again or bool(self.trouble)
         self._taken_at = now
 
     def put_off(self, until: float) -> None:
-        """Leave it until then."""
+        """Ingest nothing before this time."""
         self._put_off = until
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close what it holds open."""
         if self.transcript is not None:
             self.transcript.close()
 
@@ -101,24 +101,24 @@ class FollowedJournal:
 
 
 RESTING_SECONDS: Final = 1.0
-"""How often it looks up while learners report nothing but their usage."""
+"""How often it checks the files while learners report nothing but their usage."""
 
 LAZY_SECONDS: Final = 2.0
 LAZY_LONGEST_SECONDS: Final = 30.0
 LAZY_SHARE: Final = 0.001
-"""Usage alone is taken in as often as this share of a core allows, within these limits."""
+"""Usage alone is ingested as often as this share of a core allows, within these limits."""
 
 RETRY_SECONDS: Final = 1.0
 CHUNK_BYTES: Final = 1 << 19
-"""What one transaction takes in: the loop waits for it at most."""
+"""The most that one transaction ingests: the loop may have to wait for it."""
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long the end of a job waits for a store that does not take its records; they are tried on afterwards."""
+"""How long the end of a job waits for a store that refuses its records; they are tried again afterwards."""
 
 
 @dataclass(slots=True)
 class JournalDrain:
-    """An attempt that is over and whose last records are to be taken in. Times are of the monotonic clock."""
+    """An attempt that is over and whose last records are to be ingested. Times are of the monotonic clock."""
 
     due: float = 0.0
     failing_since: float | None = None
@@ -142,36 +142,36 @@ class JournalIngestion:
         """Attempts that are over."""
         self._lazy_at = 0.0
         self._resting_until = 0.0
-        self._said = ""
+        self._logged = ""
         self._ended = False
         self._thread = threading.Thread(target=self._work, name="journals", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def follow(self, job_id: str, attempt: int, learners: int) -> None:
-        """Take in what the learners of an attempt record, from now on."""
-        self._tell(lambda: self._follow(job_id, attempt, learners))
+        """Ingest what the learners of an attempt record, from now on."""
+        self._call(lambda: self._follow(job_id, attempt, learners))
 
     def drain(self, job_id: str, attempt: int, learners: int) -> None:
-        """Take in all that the learners of an attempt recorded, then tell so; they must be over."""
-        self._tell(lambda: self._begin_drain(job_id, attempt, learners))
+        """Ingest all that the learners of an attempt recorded, then post an event; they must be over."""
+        self._call(lambda: self._begin_drain(job_id, attempt, learners))
 
     def drop(self, job_id: str) -> None:
-        """Follow a job no more; what of it is being drained still gets in."""
-        self._tell(lambda: self._drop(job_id))
+        """Stop following a job; an attempt that is being drained is still finished."""
+        self._call(lambda: self._drop(job_id))
 
     def forget(self, job_id: str) -> None:
-        """Take nothing of a job in any more: it is deleted."""
-        self._tell(lambda: self._forget(job_id))
+        """Ingest nothing of a job any more: it is deleted."""
+        self._call(lambda: self._forget(job_id))
 
     def end(self, *, wait_seconds: float = 5.0) -> None:
-        """End the thread; what is not taken in stays in the files and is taken in next time."""
-        self._tell(self._end)
+        """End the thread; what is not ingested stays in the files for the next controller."""
+        self._call(self._end)
         self._thread.join(wait_seconds)
 
-    def _tell(self, do: Callable[[], object]) -> None:
+    def _call(self, do: Callable[[], object]) -> None:
         self._inbox.put(do)
         self._watcher.wake()
 
@@ -183,9 +183,9 @@ class JournalIngestion:
                 if self._due(time.monotonic()) or self._draining:
                     store = store or Store.open(self._home, makes=False)
                     self._take(store)
-                    self._said = ""
+                    self._logged = ""
             except Exception as error:
-                # Whatever it is, this thread must live: jobs would wait in STORING for ever.
+                # Whatever happened, this thread must live on: else jobs would stay in STORING for ever.
                 self._try_later(error)
         if store is not None:
             store.close()
@@ -194,24 +194,24 @@ class JournalIngestion:
         self._watcher.close()
 
     def _wait(self) -> None:
-        """Wait for what one is told, for files that change, and for what is due."""
+        """Wait for a call, a changed file, or the next due time."""
         now = time.monotonic()
         times = [at for one in self._followed.values() if (at := one.due_at(self._lazy_at)) is not None]
         until = min([*times, *(drain.due for drain in self._draining.values())], default=None)
         timeout = None if until is None else max(0.0, until - now)
         if now < self._resting_until:
-            # Not to listen to the files for a while is what makes silent jobs cheap.
+            # Ignoring the files for a while is what makes silent jobs cheap.
             rest = self._resting_until - now
-            self._obey(rest if timeout is None else min(rest, timeout))
+            self._run_calls(rest if timeout is None else min(rest, timeout))
             return
         paths = self._watcher.wait(timeout)
-        self._obey(0.0)
+        self._run_calls(0.0)
         changed = [one for path in paths if (one := self._by_path.get(path)) is not None]
         if changed:
-            hurries = [one.note() for one in changed]
-            self._resting_until = time.monotonic() + (EVERY_SECONDS / 2 if any(hurries) else RESTING_SECONDS)
+            urgent = [one.note() for one in changed]
+            self._resting_until = time.monotonic() + (EVERY_SECONDS / 2 if any(urgent) else RESTING_SECONDS)
 
-    def _obey(self, timeout: float) -> None:
+    def _run_calls(self, timeout: float) -> None:
         try:
             do = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
             while True:
@@ -236,9 +236,9 @@ class JournalIngestion:
             with self._writing, store.atomic():
                 more = [self._ingest(store, one) for one in due]
             ended = time.monotonic()
-            lazy = [one for one in due if not one.hurry]
+            lazy = [one for one in due if not one.is_urgent]
             for one, again in zip(due, more, strict=True):
-                one.taken(ended, again=again and (one.hurry or one.transcript is not None))
+                one.taken(ended, again=again and (one.is_urgent or one.transcript is not None))
                 if one.trouble:
                     one.put_off(ended + RETRY_SECONDS)
             if lazy:
@@ -262,7 +262,7 @@ class JournalIngestion:
             self._post(JournalsDrained(job_id, attempt, trouble))
 
     def _transcribe(self, one: FollowedJournal, *, finish: bool = False) -> None:
-        """Make records of what a learner left whose agent makes none, as soon as that is known of it."""
+        """Make records from the output of a learner whose agent makes none."""
         if one.given_up:
             return
         try:
@@ -285,7 +285,7 @@ class JournalIngestion:
             return self._ingest(store, one)
 
     def _ingest(self, store: Store, one: FollowedJournal) -> bool:
-        """Take in a part of what a learner recorded; return whether there may be more."""
+        """Ingest one chunk of a learner's records; return whether there may be more."""
         from workbench.metrics.ingestion import ingest
 
         try:
@@ -301,11 +301,11 @@ class JournalIngestion:
         except (CannotWrite, TryAgain):
             raise
         except FabricError as error:
-            # Of a newer version, or not to be read: they stay where they are and hold up nothing.
+            # Of a newer version, or unreadable: they stay in the files and delay nothing.
             self._log.say(f"records of {one.job_id}, learner {one.learner}, are left alone: {error}")
             return False
         except Exception as error:
-            # A fault of ours with one learner's records is not to hold up the others', nor anybody's end.
+            # A bug in ingesting one learner's records must not delay others, nor any job's end.
             if not one.trouble:
                 self._log.bug(f"records of {one.job_id}, learner {one.learner}", error)
             one.trouble = f"{type(error).__name__}: {error}"
@@ -316,9 +316,9 @@ class JournalIngestion:
     def _try_later(self, error: Exception) -> None:
         """Try again in a while: the disk is full, or the database is locked."""
         text = f"records are not taken in for now: {error!s}"
-        if text != self._said:
+        if text != self._logged:
             self._log.say(text if isinstance(error, FabricError) else f"{text} ({type(error).__name__})")
-            self._said = text
+            self._logged = text
         later = time.monotonic() + RETRY_SECONDS
         for one in self._followed.values():
             one.put_off(later)
@@ -328,7 +328,7 @@ class JournalIngestion:
             self._lose_patience(job_id, attempt, drain, text)
 
     def _lose_patience(self, job_id: str, attempt: int, drain: JournalDrain, why: str) -> None:
-        """Let a job end whose records do not get into the store; they are tried on."""
+        """Let a job end whose records the store refuses; ingesting them is tried again."""
         now = time.monotonic()
         drain.failing_since = now if drain.failing_since is None else drain.failing_since
         if drain.awaited and now >= drain.failing_since + PATIENCE_SECONDS:

@@ -1,7 +1,7 @@
-"""Mirrors the journals of a place into the jobs' folders here: byte for byte, in order, from where it stopped.
+"""Mirrors the journals of a target into the jobs' folders of this home: byte for byte and in order.
 
-What lies here already says how far it came, so it goes on after anything: a lost link, a killed controller. A
-log's bytes are here before its index says so, and all of a learner's bytes before the state that it ended.
+The files in the home say how far it has come, so it continues after a lost connection or a killed controller. A
+log's bytes are written before the index that names them, and all of a learner's bytes before its last state.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from workbench.store.db.database import Store
 from workbench.store.jobs import detail
 
 LONG_SECONDS: Final = 60.0
-"""How long one call may wait for news."""
+"""How long one call may wait for new data."""
 
 SHORT_SECONDS: Final = 1.0
-"""The same for a runner that cannot be interrupted."""
+"""How long a call may wait on a runner that cannot be interrupted."""
 
 ENTRY_BYTES: Final = 24
 STATE: Final = "state"
-BESIDE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
-"""What only comes from places where the agent is a shell script: by these its journal is known and indexed here."""
+SH_FILES: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
+"""Files that only the ``sh`` agent has: by these the controller knows that it has to make the index itself."""
 
 LOGS: Final = (("output", "index"), ("setup", "setup_index"))
 
 
 class LearnerMirror:
-    """One learner's journal here. Parts may be taken from several threads, and again: each byte is kept once."""
+    """One learner's journal in this home. Threads may take parts at once, and twice: each byte is kept once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class LearnerMirror:
         self._known: dict[str, int] | None = None
 
     def known(self) -> dict[str, int]:
-        """Return how far each file has come, as ``Runner.follow`` wants it."""
+        """Return the size of each file, as ``Runner.follow`` needs it."""
         with self._lock:
             return dict(self._load())
 
@@ -63,9 +63,9 @@ class LearnerMirror:
             for name in (*chain.from_iterable(LOGS), "records"):
                 if (part := parts.get(name)) is not None:
                     self._append(name, part.data, part.offset, known)
-            for name in BESIDE:
+            for name in SH_FILES:
                 if (part := parts.get(name)) is not None:
-                    self._write(self._folder / BESIDE[name], part.data)
+                    self._write(self._folder / SH_FILES[name], part.data)
             if (state := parts.get(STATE)) is not None:
                 self._replace(state.data, known)
 
@@ -133,14 +133,14 @@ class LearnerMirror:
         known[STATE] = zlib.crc32(data)
 
     def _write(self, path: Path, data: bytes) -> None:
-        beside = path.with_suffix(".mirrored")
-        beside.write_bytes(data)
-        beside.chmod(0o600)
-        beside.replace(path)
+        new = path.with_suffix(".mirrored")
+        new.write_bytes(data)
+        new.chmod(0o600)
+        new.replace(path)
 
 
 class Mirrors:
-    """All that is mirrored of one place."""
+    """The mirrors of one target's learners."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -158,17 +158,17 @@ class Mirrors:
 
     def keep(self, refs: Iterable[LearnerRef]) -> None:
         """Forget all others."""
-        kept = set(refs)
+        keep = set(refs)
         with self._lock:
-            for ref in set(self._mirrors) - kept:
+            for ref in set(self._mirrors) - keep:
                 del self._mirrors[ref]
 
     def turn(self, runner: Runner, refs: Iterable[LearnerRef], timeout_seconds: float) -> bool:
-        """Ask a place once for what is new and keep it; return whether there was anything.
+        """Ask the runner once for new data and write it; return whether there was any.
 
         Raises:
             CannotWrite: the disk takes no more; what came is asked for again.
-            BackendUnreachable: the place is lost; what came stays.
+            BackendUnreachable: the connection is lost; what came stays.
         """
         known = {ref: self.of(ref).known() for ref in refs}
         news = runner.follow(known, timeout_seconds=timeout_seconds, early=self._take_early)
@@ -183,7 +183,7 @@ class Mirrors:
 
     @contextlib.contextmanager
     def claim(self, refs: Iterable[LearnerRef]) -> Iterator[None]:
-        """Keep :meth:`unclaimed` from naming these: what two ask for crosses the link twice."""
+        """Keep these from :meth:`unclaimed`: what two threads ask for would be transferred twice."""
         claimed = set(refs)
         with self._lock:
             self._claimed |= claimed
@@ -202,14 +202,14 @@ class Mirrors:
 def bring_all(
     mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home, alive: Callable[[], None]
 ) -> None:
-    """Bring home all that an attempt left, which is over: its journals, then what it made.
+    """Fetch all that an attempt left, which is over: its journals, then its files.
 
     Args:
         mirrors: where the journals go.
-        runner: the place's.
+        runner: the target's.
         attempt: which.
         home: where the job is.
-        alive: told that it goes on.
+        alive: called while it makes progress.
     """
     refs = learners_of([attempt])
     job = home.job(attempt.job_id)
@@ -230,25 +230,25 @@ def learners_of(attempts: Iterable[AttemptRef]) -> list[LearnerRef]:
 
 
 class MirrorWorker:
-    """The thread that mirrors a place while its learners run."""
+    """The thread that mirrors the journals of a target while its learners run."""
 
-    def __init__(self, place: str, mirrors: Mirrors, make_runner: Callable[[], Runner]) -> None:
-        self._place = place
+    def __init__(self, target: str, mirrors: Mirrors, make_runner: Callable[[], Runner]) -> None:
+        self._target = target
         self._mirrors = mirrors
         self._make_runner = make_runner
         self._changed = threading.Condition()
-        self._wanted: tuple[LearnerRef, ...] = ()
+        self._refs: tuple[LearnerRef, ...] = ()
         self._runner: Runner | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def want(self, attempts: Iterable[AttemptRef]) -> None:
-        """Say whose journals matter from now on."""
-        wanted = tuple(sorted(learners_of(attempts), key=lambda ref: (ref.job_id, ref.attempt, ref.learner)))
+    def watch(self, attempts: Iterable[AttemptRef]) -> None:
+        """Mirror the journals of these attempts from now on, and no others."""
+        refs = tuple(sorted(learners_of(attempts), key=lambda ref: (ref.job_id, ref.attempt, ref.learner)))
         with self._changed:
-            if wanted == self._wanted:
+            if refs == self._refs:
                 return
-            self._wanted = wanted
+            self._refs = refs
             self._nudge()
 
     def end(self) -> None:
@@ -259,7 +259,7 @@ class MirrorWorker:
 
     def _nudge(self) -> None:
         if self._thread is None and not self._ended:
-            self._thread = threading.Thread(target=self._work, name=f"mirror {self._place}", daemon=True)
+            self._thread = threading.Thread(target=self._work, name=f"mirror {self._target}", daemon=True)
             self._thread.start()
         self._changed.notify_all()
         if self._runner is not None:
@@ -270,17 +270,17 @@ class MirrorWorker:
         failures = 0
         while True:
             with self._changed:
-                while not self._ended and not self._wanted:
+                while not self._ended and not self._refs:
                     self._changed.wait()
                 if self._ended:
                     break
-                wanted = self._wanted
+                refs = self._refs
             try:
-                if not self._turn(wanted):
+                if not self._turn(refs):
                     break
                 failures = 0
             except BaseException:
-                # A place that does not answer is told by its watch; here it is only tried again.
+                # The observer reports a target that does not answer; here it is only tried again.
                 failures += 1
                 self._drop_runner()
                 with self._changed:
@@ -289,28 +289,28 @@ class MirrorWorker:
                         self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
         self._drop_runner()
 
-    def _turn(self, wanted: tuple[LearnerRef, ...]) -> bool:
+    def _turn(self, refs: tuple[LearnerRef, ...]) -> bool:
         """Mirror what is new; return False where there is nothing to mirror ever."""
         runner = self._runner
         if runner is None:
             runner = self._make_runner()
             with self._changed:
                 self._runner = runner
-                if wanted != self._wanted or self._ended:
+                if refs != self._refs or self._ended:
                     return True
         if runner.journals_in_place:
             return False
         interruptible = type(runner).interrupt_follow is not Runner.interrupt_follow
-        self._mirrors.keep(wanted)
-        refs = self._mirrors.unclaimed(wanted)
-        self._mirrors.turn(runner, refs, LONG_SECONDS if interruptible else SHORT_SECONDS)
+        self._mirrors.keep(refs)
+        unclaimed = self._mirrors.unclaimed(refs)
+        self._mirrors.turn(runner, unclaimed, LONG_SECONDS if interruptible else SHORT_SECONDS)
         return True
 
     def _drop_runner(self) -> None:
         with self._changed:
             runner, self._runner = self._runner, None
         if runner is not None:
-            with contextlib.suppress(Exception):  # it is let go of either way
+            with contextlib.suppress(Exception):  # it is dropped either way
                 runner.close()
 
 
@@ -320,15 +320,15 @@ def _interrupt(runner: Runner) -> None:
 
 
 OURS: Final = ("/learner-[0-9]*/**", "/_checkpoints/**")
-"""What lies beside a job's results in a store and is no result of its."""
+"""What lies next to a job's results in a store and is not a result."""
 
 CHECKPOINTS: Final = "_checkpoints"
 
 
 def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
-    """Copy a job's results and checkpoints from its store, if it wants that; what is here already is left.
+    """Copy a job's results and checkpoints from its store, if the job asks for it; files that exist are left alone.
 
-    Results in a claim or a container engine's volume are the runner's own business, which brings them home or not.
+    Results in a claim or in a volume of a container engine are downloaded by the runner, if at all.
 
     Raises:
         FabricError: the store does not give them.
@@ -347,15 +347,15 @@ def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.data.stores.transfer import StoreTransfer
 
-    wanted: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
+    copies: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
     if not spec.checkpoints.shared:
-        wanted.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))
+        copies.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))
     try:
         moving = StoreTransfer(stored, read_secrets(home, job_id))
-        for path, target, exclude in wanted:
+        for path, folder, exclude in copies:
             if moving.files(path):
-                target.mkdir(mode=0o700, parents=True, exist_ok=True)
-                moving.get(path, target, exclude=exclude)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                moving.get(path, folder, exclude=exclude)
     except BackendUnreachable as error:
-        # A place that does not answer is waited for; a store that does not has its own command: fabric download.
+        # The caller waits for a backend that does not answer, not for a store: fabric download fetches that later.
         raise RunnerError(error.message, hint=error.hint) from error

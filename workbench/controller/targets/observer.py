@@ -1,4 +1,4 @@
-"""Asks one place without end how its learners are, in a thread of its own, and tells the loop."""
+"""Observes the learners of one target in a thread of its own, without end, and posts what it learns to the loop."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_
 from workbench.controller.targets.worker_pool import Post
 
 LONG_SECONDS: Final = 60.0
-"""How long one call may wait for news."""
+"""How long one call may wait for a change."""
 
 WHOLE_SECONDS: Final = 60.0
-"""How often everything is looked at anew, also if nothing was told to have changed: files may be removed."""
+"""How often everything is observed anew even if no change was reported: files may have been removed."""
 
 SHORT_SECONDS: Final = 1.0
-"""The same for a runner that cannot be interrupted."""
+"""How long a call may wait on a runner that cannot be interrupted."""
 
 DEADLINE_SECONDS: Final = 30.0
-"""How much longer than it may a call may take before the place counts as hanging."""
+"""How long after its timeout a call may return before the target counts as hanging."""
 
 
 class TargetObserver:
-    """The watch over a place. It alone tells how learners are, so no news is older than the news before."""
+    """The observer of a target. It is the only source of its learners' status, so their order is kept."""
 
-    def __init__(self, place: str, make_runner: Callable[[], Runner], post: Post) -> None:
-        self._place = place
+    def __init__(self, target: str, make_runner: Callable[[], Runner], post: Post) -> None:
+        self._target = target
         self._make_runner = make_runner
         self._post = post
         self._changed = threading.Condition()
         self._nudged = threading.Event()
-        self._wanted: tuple[AttemptRef, ...] = ()
+        self._attempts: tuple[AttemptRef, ...] = ()
         self._serial = 0
         self._runner: Runner | None = None
         self._due: float | None = None
@@ -44,50 +44,50 @@ class TargetObserver:
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def want(self, attempts: Iterable[AttemptRef]) -> None:
-        """Say which attempts matter from now on."""
-        wanted = tuple(sorted(attempts, key=lambda one: (one.job_id, one.attempt)))
+    def watch(self, attempts: Iterable[AttemptRef]) -> None:
+        """Observe these attempts from now on, and no others."""
+        ordered = tuple(sorted(attempts, key=lambda one: (one.job_id, one.attempt)))
         with self._changed:
-            if wanted == self._wanted:
+            if ordered == self._attempts:
                 return
-            self._wanted = wanted
+            self._attempts = ordered
             self._nudge()
 
-    def look(self) -> int:
-        """Ask for a look at everything; return the number that its answer, or a later one's, will carry."""
+    def probe(self) -> int:
+        """Request a complete observation; return the number that it, or a later one, will carry."""
         with self._changed:
             self._serial += 1
             self._nudge()
             return self._serial
 
     def overdue(self, now: float) -> bool:
-        """Say whether the place hangs."""
+        """Say whether the target hangs."""
         with self._changed:
             return self._due is not None and now >= self._due
 
     def due(self) -> float | None:
-        """Return when the place would count as hanging; None while it is not asked."""
+        """Return when the target would count as hanging; None while no call is under way."""
         with self._changed:
             return self._due
 
     def end(self) -> None:
-        """Ask no more. A call that hangs is left to itself, and what it says later is told to nobody."""
+        """Stop observing. A call that hangs is left behind, and what it returns later is dropped."""
         with self._changed:
             self._ended = True
             self._nudge()
 
     def successor(self, make_runner: Callable[[], Runner]) -> TargetObserver:
-        """Begin anew where this one hangs: same attempts, another thread."""
-        after = TargetObserver(self._place, make_runner, self._post)
+        """Return a new observer of the same attempts, with another thread, in place of this one, which hangs."""
+        after = TargetObserver(self._target, make_runner, self._post)
         after._serial = self._serial
         after._answered_us = self._answered_us
-        self._post(Unreachable(self._place, "the backend does not answer", self._answered_us))
-        after.want(self._wanted)
+        self._post(Unreachable(self._target, "the backend does not answer", self._answered_us))
+        after.watch(self._attempts)
         return after
 
     def _nudge(self) -> None:
         if self._thread is None and not self._ended:
-            self._thread = threading.Thread(target=self._work, name=f"watch {self._place}", daemon=True)
+            self._thread = threading.Thread(target=self._work, name=f"watch {self._target}", daemon=True)
             self._thread.start()
             nudger = threading.Thread(target=self._interrupt_again_and_again, name="interrupt", daemon=True)
             nudger.start()
@@ -99,11 +99,11 @@ class TargetObserver:
         whole_at = elapsed_seconds()
         while True:
             with self._changed:
-                while not self._ended and not self._wanted and self._serial == answered:
+                while not self._ended and not self._attempts and self._serial == answered:
                     self._changed.wait()
                 if self._ended:
                     break
-                attempts, serial = self._wanted, self._serial
+                attempts, serial = self._attempts, self._serial
                 now = elapsed_seconds()
                 self._due = now + LONG_SECONDS + DEADLINE_SECONDS
             # No call of a plug-in is made with the lock held: it may hang, and the loop needs the lock.
@@ -113,17 +113,17 @@ class TargetObserver:
             try:
                 event = self._ask(attempts, serial)
             except BaseException as error:
-                # A plug-in may raise anything; the place is then tried again, and nothing else falls.
+                # A plug-in may raise anything: the target is tried again, and nothing else fails.
                 failures += 1
                 self._fail(sentence(error), failures)
                 continue
-            # The first answer after a failure is told even if it is empty: the place is back.
-            tell = bool(event.seen) or event.whole or failures > 0
+            # The first answer after a failure is posted even if it is empty: the target is back.
+            has_news = bool(event.statuses) or event.whole or failures > 0
             failures, answered = 0, serial if event.whole else answered
             self._answered_us = now_us()
             with self._changed:
                 self._due = None
-                if tell and not self._ended:
+                if has_news and not self._ended:
                     self._post(event)
         self._drop_runner()
 
@@ -133,14 +133,14 @@ class TargetObserver:
         if runner is None:
             runner = self._runner = self._make_runner()
             with self._changed:
-                stale = (attempts, serial) != (self._wanted, self._serial)
+                stale = (attempts, serial) != (self._attempts, self._serial)
             if stale:
                 self._interrupt(runner)
         interruptible = type(runner).interrupt is not Runner.interrupt
         timeout = min(LONG_SECONDS, WHOLE_SECONDS) if interruptible else SHORT_SECONDS
-        found = runner.observe(attempts, timeout_seconds=timeout)
-        # A runner's first answer is whole by contract; one that denies it would be asked without end.
-        return Observed(self._place, attempts, tuple(found.seen), found.whole or fresh, serial)
+        observation = runner.observe(attempts, timeout_seconds=timeout)
+        # A runner's first answer is complete by contract; one that denies it would be asked without end.
+        return Observed(self._target, attempts, tuple(observation.seen), observation.whole or fresh, serial)
 
     def _fail(self, text: str, failures: int) -> None:
         self._drop_runner()
@@ -148,7 +148,7 @@ class TargetObserver:
             self._due = None
             if self._ended:
                 return
-            self._post(Unreachable(self._place, text, self._answered_us))
+            self._post(Unreachable(self._target, text, self._answered_us))
             draw = int.from_bytes(os.urandom(2)) / 65536
             self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
 
@@ -164,7 +164,7 @@ class TargetObserver:
         try:
             runner.interrupt()
         except Exception as error:  # a plug-in's; its call returns when its time is over
-            self._post(Unreachable(self._place, sentence(error), self._answered_us))
+            self._post(Unreachable(self._target, sentence(error), self._answered_us))
 
     def _drop_runner(self) -> None:
         runner, self._runner = self._runner, None
@@ -172,4 +172,4 @@ class TargetObserver:
             try:
                 runner.close()
             except Exception:
-                return  # it is let go of either way
+                return  # it is dropped either way

@@ -1,7 +1,7 @@
 """Machines that are started when a job waits for them and stopped when they idle, by the user's own commands.
 
-Commands run here under ``sh``, one at a time and bounded. What a cloud bills is the user's affair: a command that
-fails is told in the waiting job's reason, and a machine on which anything runs is never stopped.
+Commands run on this machine under ``sh``, one at a time, for a limited time. A command that fails is shown in the
+waiting job's reason. A machine on which anything runs is never stopped.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ COMMAND_SECONDS: Final = 600.0
 """How long one command may take."""
 
 START_AGAIN_SECONDS: Final = 600.0
-"""A machine that does not come is not started again before."""
+"""The pause before the start command of a machine that does not answer is run again."""
 
 STOP_AGAIN_SECONDS: Final = 60.0
-"""A machine that was in use when it was to be stopped is looked at again after this."""
+"""The pause before a machine that was still in use is checked again."""
 
 
 class OnDemand:
-    """One machine's. Threads may use it at once."""
+    """Starts and stops one machine. Threads may use it at once."""
 
     def __init__(self, name: str, demand: OnDemandSettings, say: Callable[[str], None]) -> None:
         self._name = name
@@ -42,8 +42,12 @@ class OnDemand:
         self._idle_since: float | None = None
         self._stop_at = 0.0
 
-    def wanted(self, why: BackendUnreachable) -> BackendUnreachable:
-        """Have the machine started for a job that waits; return why the job still waits."""
+    def request_start(self, why: BackendUnreachable) -> BackendUnreachable:
+        """Start the machine for a job that waits, unless that is under way; return why the job still waits.
+
+        Args:
+            why: why the machine could not be reached.
+        """
         demand = self._demand
         if not demand.start:
             return why
@@ -68,7 +72,7 @@ class OnDemand:
 
         Args:
             busy: whether jobs are open there.
-            in_use: asks the machine itself what runs there, in words; called in a thread of its own.
+            in_use: asks the machine what runs there, described in a few words; called in a thread of its own.
         """
         demand, now = self._demand, elapsed_seconds()
         if busy or not (self._is_up and demand.stop):
@@ -87,11 +91,11 @@ class OnDemand:
         try:
             use = in_use()
         except BaseException as error:
-            self._say(f"{self._name} is not stopped: what runs there cannot be found out: {error}")
+            self._say(f"{self._name} is not stopped: cannot find out what runs there: {error}")
             return
         with self._lock:
             if use or self._idle_since is None or self._running:
-                self._say(f"{self._name} is not stopped: {use or 'it is wanted again'}")
+                self._say(f"{self._name} is not stopped: {use or 'a job needs it again'}")
                 return
             self._is_up = False
             self._begin("stop", self._demand.stop)
@@ -115,7 +119,7 @@ class OnDemand:
 
 
 def _failure_of(command: str) -> str:
-    """Run a command; return why it failed, in words, or nothing."""
+    """Run a command; return why it failed, or nothing."""
     try:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -127,17 +131,17 @@ def _failure_of(command: str) -> str:
     except OSError as error:
         return str(error.strerror)
     try:
-        said, _ = process.communicate(timeout=COMMAND_SECONDS)
+        output, _ = process.communicate(timeout=COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return f"it did not end within {COMMAND_SECONDS:.0f} seconds and was killed"
     if process.returncode == 0:
         return ""
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip().rstrip(".") if lines else f"exit code {process.returncode}"
 
 
 def _shown(command: str) -> str:
-    words = " ".join(command.split())
-    return words if len(words) <= 60 else f"{words[:57]}..."
+    line = " ".join(command.split())
+    return line if len(line) <= 60 else f"{line[:57]}..."

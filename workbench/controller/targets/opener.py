@@ -1,4 +1,4 @@
-"""Opens the place of a job by the registries of backends and runners: a place loads when it is first used."""
+"""Opens targets by the registries of backends and runners: each loads when it is first used."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from workbench.store.db.rows import TargetRef
 
 
 class OpenedTarget(Protocol):
-    """A place that was reached."""
+    """A target that was reached."""
 
     @property
     def lost(self) -> bool:
-        """Whether the way there is gone for good, and it has to be opened anew."""
+        """Whether the connection is gone for good, and the target has to be opened anew."""
 
     def runner(self) -> Runner:
         """Make a runner; each thread has its own."""
 
-    def measure(self, place: str) -> CapacityMeasured:
-        """Say what the place has."""
+    def measure(self, target: str) -> CapacityMeasured:
+        """Return the capacity of the target with this key."""
 
     def in_use(self) -> str:
-        """Say in words what runs there, of anybody's; empty when nothing does."""
+        """Describe what runs there, of any user; empty when nothing does."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the connection."""
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]
-"""Reaches a place for the home with this uuid; raises errors of ours."""
+"""Opens a target for the home with this uuid; raises a ``FabricError``."""
 
 
 class RegistryTarget:
-    """A place as the installed backends and runners have it."""
+    """A target of the installed backends and runners."""
 
     def __init__(self, ref: TargetRef, home_uuid: str) -> None:
         from backends.registry import load_backend
@@ -47,41 +47,43 @@ class RegistryTarget:
         self._kind = load_runner(ref.runner)
         self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
         self._shared = SHARED.open(ref, self._backend)
-        self._place = self._shared.place
+        self._opened = self._shared.opened
         self._home_uuid = home_uuid
 
     @property
     def lost(self) -> bool:
-        """Whether the connection to the place is gone."""
-        return isinstance(self._place, Host) and self._place.lost
+        """Whether the connection to the backend is gone."""
+        return isinstance(self._opened, Host) and self._opened.lost
 
     def runner(self) -> Runner:
-        """Make a runner at the place."""
-        return self._kind(self._place, home_uuid=self._home_uuid)
+        """Make a runner on this connection."""
+        return self._kind(self._opened, home_uuid=self._home_uuid)
 
-    def measure(self, place: str) -> CapacityMeasured:
-        """Say what the place has; a cluster queues by itself."""
+    def measure(self, target: str) -> CapacityMeasured:
+        """Return the target's capacity; a cluster has a queue of its own."""
         if self._kind.capabilities.needs == "cluster":
-            return CapacityMeasured(place, None, 0, "")
-        return measured(place, self._backend.inventory_of(self._place))
+            return CapacityMeasured(target, None, 0, "")
+        return measured(target, self._backend.inventory_of(self._opened))
 
     def in_use(self) -> str:
-        """Say in words what runs there: learners of all homes, and who holds slots or computes on them."""
-        if not isinstance(self._place, Host):
+        """Describe what runs there: learners of all homes, and who holds slots or computes on them."""
+        if not isinstance(self._opened, Host):
             return "it is a cluster"
-        if learners := self._place.call("markers"):
+        if learners := self._opened.call("markers"):
             return "a learner runs there" if len(learners) == 1 else f"{len(learners)} learners run there"
-        return measured("", self._backend.inventory_of(self._place)).holders
+        return measured("", self._backend.inventory_of(self._opened)).holders
 
     def close(self) -> None:
-        """Give the place back; it is left when nobody else uses it."""
+        """Release the connection; the last user closes it."""
         SHARED.close(self._shared)
 
 
-def measured(place: str, inventory: Inventory) -> CapacityMeasured:
-    """Sum up what a place has."""
+def measured(target: str, inventory: Inventory) -> CapacityMeasured:
+    """Sum up an inventory as the capacity of the target with this key."""
     slots = [slot for node in inventory.nodes for slot in node.slots]
     cpus = sum(node.cpus for node in inventory.nodes)
     taken = [f"GPU {slot.index} by {slot.holder or slot.foreign}" for slot in slots if not slot.free]
     holders = ", ".join(taken)
-    return CapacityMeasured(place, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders)
+    return CapacityMeasured(
+        target, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders
+    )

@@ -1,4 +1,4 @@
-"""Makes the journal of a learner whose agent is the ``sh`` one: index, records and masked secrets, from its files."""
+"""Makes the index and the records of a learner with the ``sh`` agent from its output, and masks secrets in it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from workbench.learner.scribe.transcriber import Transcriber
 
 STEP_SECONDS: Final = 0.2
-"""How long one learner's output may be worked on while others wait."""
+"""How long one learner's output is worked on while others wait."""
 
 IDLE_SECONDS: Final = 1.0
-"""How often its files are looked at while it prints nothing."""
+"""How often its files are read while it prints nothing."""
 
 
 class Transcript:
-    """The journal of one such learner in the making. The controller is its only reader, so nobody else makes it."""
+    """Transcribes the output of one such learner. Only the controller does so: there is one controller a home."""
 
     def __init__(self, folder: LearnerFolder, secrets: Mapping[str, str], say: Callable[[str], None]) -> None:
         self._folder = folder
         self._secrets = secrets
         self._say = say
-        self._made: list[Transcriber] = []
+        self._open_transcribers: list[Transcriber] = []
         self.due = 0.0
-        """When to look at its files though none has told of a change, on the monotonic clock."""
+        """When to read its files even if no change was reported, on the monotonic clock."""
 
     @staticmethod
     def is_needed(folder: LearnerFolder) -> bool:
@@ -52,7 +52,7 @@ class Transcript:
         return more
 
     def finish(self) -> None:
-        """Transcribe all that is left; nothing comes any more.
+        """Transcribe all that is left, once the learner is over.
 
         Raises:
             CannotWrite: the disk takes no more; the same call works later.
@@ -61,26 +61,26 @@ class Transcript:
             pass
 
     def close(self) -> None:
-        """Give the descriptors back."""
-        while self._made:
+        """Close the descriptors."""
+        while self._open_transcribers:
             with contextlib.suppress(OSError):
-                self._made.pop().close()
+                self._open_transcribers.pop().close()
 
     def _each(self, do: Callable[[Transcriber], bool]) -> list[bool]:
         try:
             return [do(one) for one in self._transcribers()]
         except OSError as error:
-            self.close()  # made anew from the files, wherever this one was
+            self.close()  # they start again from the files, wherever they were
             raise write_failure(error, self._folder.path) from error
         except Exception as error:
-            # A foreign collector may raise anything: what is printed matters more than what it makes of it.
+            # A foreign collector may raise anything: the output matters more than its metrics.
             self._say(f"{self._folder.path}: collects no more: {type(error).__name__}: {error}")
-            for one in self._made:
+            for one in self._open_transcribers:
                 one.give_up_collecting()
             return []
 
     def _transcribers(self) -> list[Transcriber]:
-        if not self._made:
+        if not self._open_transcribers:
             from workbench.learner.scribe.masking import Mask
             from workbench.learner.scribe.transcriber import Transcriber
 
@@ -88,6 +88,8 @@ class Transcript:
             mask: Mask = Mask(self._secrets.values())
             folder = str(self._folder.path)
             if launch.get("setup"):
-                self._made.append(Transcriber(folder, launch, mask=mask, name="setup", collect=False))
-            self._made.append(Transcriber(folder, launch, mask=mask))
-        return self._made
+                self._open_transcribers.append(
+                    Transcriber(folder, launch, mask=mask, name="setup", collect=False)
+                )
+            self._open_transcribers.append(Transcriber(folder, launch, mask=mask))
+        return self._open_transcribers

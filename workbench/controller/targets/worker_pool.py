@@ -1,4 +1,4 @@
-"""Threads that make calls at a place one after the other, with deadlines: one that hangs is left behind."""
+"""Threads that call a target one call after the other, with deadlines: a thread that hangs is left behind."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from workbench.clock import elapsed_seconds
 from workbench.controller.decide.messages import Event
 
 LEFT_BEHIND_LIMIT: Final = 4
-"""So many hanging threads a place may have before it is called no more until one comes back."""
+"""With this many threads that hang, a target is not called again until one of them returns."""
 
 Post = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class Call:
-    """One call at a place."""
+    """One call to a target."""
 
     run: Callable[[], Event | None]
-    """Makes it and returns what is to be told; raises nothing."""
+    """Makes the call and returns the event to post; raises nothing."""
     overdue: Callable[[], Event | None]
-    """Returns what is to be told when it takes too long."""
+    """Returns the event to post when the call takes too long."""
     deadline_seconds: float
     alive_at: float = 0.0
-    """When it began, or last said something."""
+    """When it began, or last made progress."""
     left: bool = False
-    """Whether nobody waits for it any more."""
+    """Whether it took too long and nobody waits for it any more."""
 
     def heartbeat(self) -> None:
-        """Say that it goes on: its deadline begins anew."""
+        """Note progress: the deadline starts again."""
         self.alive_at = elapsed_seconds()
 
 
@@ -47,11 +47,11 @@ class WorkerPool:
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._running: dict[threading.Thread, Call | None] = {}
         self._open = 0
-        """Calls that wait or are being made; the queue alone does not tell of one that was just taken."""
+        """Calls that wait or are being made: a call that a thread just took is in neither collection."""
         self._left: list[threading.Thread] = []
 
     def submit(self, call: Call) -> None:
-        """Make a call as soon as a thread is free; when too many hang it is told as overdue at once."""
+        """Make a call as soon as a thread is free; if too many threads hang, it is overdue at once."""
         with self._lock:
             self._left = [thread for thread in self._left if thread.is_alive()]
             is_exhausted = len(self._left) >= LEFT_BEHIND_LIMIT
@@ -61,10 +61,10 @@ class WorkerPool:
                 if self._open > len(self._running) < self._width:
                     self._start_thread()
         if is_exhausted:
-            self._tell(call.overdue())
+            self._post_event(call.overdue())
 
     def check(self, now: float) -> float | None:
-        """Leave calls behind that are overdue; return when the next one would be, None when none runs."""
+        """Leave overdue calls behind; return when the next one would be overdue, None when none runs."""
         overdue = []
         with self._lock:
             for thread, call in list(self._running.items()):
@@ -80,11 +80,11 @@ class WorkerPool:
                 call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
             ]
         for call in overdue:
-            self._tell(call.overdue())
+            self._post_event(call.overdue())
         return min(due, default=None)
 
     def close(self) -> None:
-        """Let idle threads end; those that hang end with the process."""
+        """End idle threads; threads that hang end with the process."""
         with self._lock:
             for _ in self._running:
                 self._queue.put(None)
@@ -109,15 +109,15 @@ class WorkerPool:
                     return  # another thread has taken this one's place
                 self._running[me] = None
                 self._open -= 1
-            self._tell(event)
+            self._post_event(event)
 
-    def _tell(self, event: Event | None) -> None:
+    def _post_event(self, event: Event | None) -> None:
         if event is not None:
             self._post(event)
 
 
 def drain(queue: SimpleQueue[Event], timeout_seconds: float | None) -> list[Event]:
-    """Wait for news, then take all there is."""
+    """Wait for an event, then return all that have come; ``timeout_seconds`` None waits without end."""
     events: list[Event] = []
     try:
         events.append(queue.get(timeout=timeout_seconds))
