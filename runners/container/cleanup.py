@@ -54,7 +54,7 @@ class AttemptCleanup:
                     Limits(self._host, site, impatient).remember(None)
                 by_itself = not status.stopped and status.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
                 if not by_itself or not impatient.may_remove_by_itself:
-                    impatient.remove(name)
+                    impatient.remove_of(attempt.home, name)
                 over = self._over.setdefault(attempt, set())
                 over.add(status.ref.learner)
                 if len(over) == attempt.learners:
@@ -68,7 +68,7 @@ class AttemptCleanup:
     def remove(self, attempt: AttemptRef, site: HostFacts, engine: Callable[[], Engine]) -> None:
         """Leave no container, network or secret of an attempt, nor files that its owner cannot remove."""
         for number in range(1, attempt.learners + 1):
-            engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
+            engine().remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)
         self._clean_attempt(attempt, site, engine())
 
@@ -79,10 +79,10 @@ class AttemptCleanup:
 
     def _clean_attempt(self, attempt: AttemptRef, site: HostFacts, engine: Engine) -> None:
         network = network_name(attempt)
-        if network and not engine.remove_network(network):
+        if network and not engine.remove_network(attempt.home, network):
             for number in range(1, attempt.learners + 1):
-                engine.remove(learner_name(attempt.job_id, attempt.attempt, number))
-            engine.remove_network(network)
+                engine.remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
+            engine.remove_network(attempt.home, network)
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
         models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]

@@ -115,6 +115,9 @@ REPAIRED: Final = 25
 
 CONFLICT: Final = 409
 
+LABEL_HOME: Final = "fabric.home"
+"""The label of containers and networks that names the home of their job by its uuid."""
+
 
 class Engine:
     """One engine, by its socket at a place. Calls may be made from several threads at once."""
@@ -221,6 +224,12 @@ class Engine:
         found: list[dict[str, Any]] = self.ask("GET", f"containers/json?all=1&filters={filters}")
         return found
 
+    def remove_of(self, home: str, name: str) -> None:
+        """Kill and remove the container with this name if its label names the home; else it is left alone."""
+        # The list answers at once even while the container is being removed.
+        if any(f"/{name}" in one["Names"] for one in self.containers(f"{LABEL_HOME}={home}")):
+            self.remove(name)
+
     def remove(self, name: str) -> None:
         """Kill and remove a container, and wait until it is gone; one that is not there is no error."""
         for _ in range(REMOVE_TRIES):
@@ -279,8 +288,13 @@ class Engine:
                 if error.status != CONFLICT:
                     raise
 
-    def remove_network(self, name: str) -> bool:
-        """Remove a network; False while something is still in it. One that is not there is no error."""
+    def remove_network(self, home: str, name: str) -> bool:
+        """Remove a network if its label names the home; False while something is still in it.
+
+        One that is not there, or of another home, is no error.
+        """
+        if not any(one["Name"] == name for one in self.networks(f"{LABEL_HOME}={home}")):
+            return True
         try:
             self.ask("DELETE", f"networks/{name}")
         except EngineRefused as error:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.container.engine import CONFLICT, NOT_FOUND, Engine
+from runners.container.engine import CONFLICT, LABEL_HOME, NOT_FOUND, Engine
 from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, need_image
@@ -354,7 +354,10 @@ class ContainerLaunch:
                 found = self._engine.inspect(name)
                 if found is None:
                     continue
-                same = found["Config"]["Labels"].get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
+                found_labels = found["Config"]["Labels"] or {}
+                if found_labels.get(LABEL_HOME) != self._request.attempt.home:
+                    raise _taken(name)
+                same = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
                 if same or found["State"]["Status"] == "running":
                     return
                 self._engine.remove(name)
@@ -374,13 +377,22 @@ class ContainerLaunch:
 
     def _clear(self, waiting: Sequence[int]) -> None:
         """Leave no container and no network of learners that were not started."""
+        attempt = self._request.attempt
         with contextlib.suppress(FabricError):
             for learner in waiting:
                 facts = self._host.call("learner", folder=str(self._attempt.learner(learner).path))
                 if not facts["alive"]:
-                    self._engine.remove(self._plan.learners[learner - 1].name)
-            if network := network_name(self._request.attempt):
-                self._engine.remove_network(network)
+                    self._engine.remove_of(attempt.home, self._plan.learners[learner - 1].name)
+            if network := network_name(attempt):
+                self._engine.remove_network(attempt.home, network)
+
+
+def _taken(name: str) -> LaunchRefused:
+    return LaunchRefused(
+        f"There is a container {name} already, and it is not of this home.",
+        hint=f"Remove it if nobody needs it (docker rm -f {name}), then resume the job.",
+        code="C104",
+    )
 
 
 def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:

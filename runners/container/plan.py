@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from runners.container.engine import LABEL_HOME
 from runners.container.environment import (
     AGENT,
     ENVIRONMENT,
@@ -191,7 +192,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
 def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
     """Return what a container says of itself: whose it is, down to the learner."""
     return {
-        "fabric.home": attempt.home,
+        LABEL_HOME: attempt.home,
         "fabric.owner": owner,
         "fabric.job": attempt.job_id,
         "fabric.attempt": str(attempt.attempt),
@@ -204,7 +205,7 @@ def ref_of_labels(labels: Mapping[str, str]) -> LearnerRef | None:
     attempt, learner = labels.get("fabric.attempt", ""), labels.get(LABEL_LEARNER, "")
     if not (attempt.isdigit() and learner.isdigit()):
         return None
-    return LearnerRef(labels.get("fabric.home", ""), labels.get("fabric.job", ""), int(attempt), int(learner))
+    return LearnerRef(labels.get(LABEL_HOME, ""), labels.get("fabric.job", ""), int(attempt), int(learner))
 
 
 def ref_of_network(labels: Mapping[str, str]) -> LearnerRef | None:

@@ -108,7 +108,7 @@ class ContainerRunner(ProcessRunner):
                 continue
             known.add((ref.home, ref.job_id, ref.attempt))
             if ref.home == self.home_uuid and self._is_ending(ref):
-                engine.remove(self._name(ref))
+                engine.remove_of(ref.home, self._name(ref))
                 continue
             yield ref
         # An engine that hung as the learners ended kept it.
@@ -117,7 +117,7 @@ class ContainerRunner(ProcessRunner):
             if ref is None or (ref.home, ref.job_id, ref.attempt) in known:
                 continue
             if ref.home == self.home_uuid and self._is_ending(ref):
-                engine.remove_network(str(network["Name"]))
+                engine.remove_network(ref.home, str(network["Name"]))
                 continue
             yield ref
 

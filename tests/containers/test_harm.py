@@ -13,7 +13,7 @@ from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
 from tests.containers.images import DEBIAN
-from workbench.errors import BackendUnreachable, ConfigError, FabricError
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused
 from workbench.paths import Home
 from workbench.spec import Framework
 
@@ -53,11 +53,30 @@ def test_a_container_that_is_stopped_from_outside_ends_by_itself_and_says_so(mak
 
 def test_a_container_that_waited_for_its_start_is_taken_or_replaced(make_job: MakeJob) -> None:
     job = make_job("echo ran")
-    docker("create", "--name", job.plan.learners[0].name, DEBIAN, "true")
+    docker("create", "--label", f"fabric.home={HOME}", "--name", job.plan.learners[0].name, DEBIAN, "true")
 
     job.launch().until_over()
 
     assert job.output() == b"ran\n"
+
+
+def test_a_container_of_another_home_with_a_learners_name_is_left_alone(
+    runner: ContainerRunner, make_job: MakeJob
+) -> None:
+    job = make_job("true", learners=2)
+    name, stem = job.plan.learners[0].name, job.plan.learners[0].native["network"]
+    docker("create", "--label", "fabric.home=another", "--name", name, DEBIAN, "true")
+    docker("network", "create", "--label", "fabric.home=another", stem)
+    try:
+        with pytest.raises(LaunchRefused, match="not of this home"):
+            job.launch()
+        runner.remove(job.request.attempt)
+
+        assert "another" in docker("inspect", "-f", "{{json .Config.Labels}}", name)
+        assert "another" in docker("network", "inspect", "-f", "{{json .Labels}}", stem)
+    finally:
+        docker("rm", "-f", name)
+        docker("network", "rm", stem)
 
 
 def test_a_resumed_job_may_write_to_what_the_attempt_before_has_left(make_job: MakeJob, home: Home) -> None:
@@ -118,6 +137,6 @@ def request(home: Home) -> LaunchRequest:
     return replace(made, spec=replace(made.spec, framework=Framework(command="true", version=DEBIAN)))
 
 
-def docker(*words: str) -> None:
-    """Run docker's own command."""
-    subprocess.run(["docker", *words], check=True, capture_output=True)
+def docker(*words: str) -> str:
+    """Run docker's own command; return what it prints."""
+    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout
