@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BackendUnreachable, FabricError, InputMissing, UsageError
-from workbench.job import TERMINAL, State, short_id
+from workbench.job import TERMINAL, Intent, Reason, State, short_id
 from workbench.services.transfer.events import CopyProgress, Report, TransferNotice, ignore
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from workbench.data.stores.transfer import TransferProgress
     from workbench.services.result_store import ResultStore
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobDetail
+    from workbench.store.db.rows import JobDetail, LearnerRow
 
 
 @dataclass(frozen=True, slots=True)
 class UploadRetry:
-    """How it went."""
+    """The result of storing a job's results again."""
 
     address: str
     """Where the results are stored."""
@@ -55,7 +55,6 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
         UsageError: the job runs, or has no result store.
         InputMissing: its results are neither at its backend nor here.
     """
-    from workbench.controller.loop.removal import correct_outcome
     from workbench.services.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
     from workbench.store.jobs import detail
@@ -107,11 +106,11 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
         recorded=job.recorded,
         secrets=read_secrets(store.home, row.id),
     )
-    place = row.target
-    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    target = row.target
+    options = BackendOptions(target.backend, target.type, target.address, target.options)
     try:
         with closing(open_backend(options).open()) as opened:
-            runner = load_runner(place.runner)(opened, home_uuid=uuid)
+            runner = load_runner(target.runner)(opened, home_uuid=uuid)
             with closing(runner):
                 return runner.retry_upload(request)
     except BackendUnreachable as error:
@@ -155,3 +154,63 @@ def _from_here(store: Store, job: JobDetail, stored: ResultStore, report: Report
 
 def _report_progress(report: Report, what: str, progress: TransferProgress) -> None:
     report(CopyProgress(what, progress))
+
+
+CORRECTION = "its results are in the store after all"
+"""What the job's history says about the change of its end."""
+
+
+def correct_outcome(store: Store, job: JobDetail, origin: str) -> State:
+    """Take out of a job's end that its results were not stored; return the state that it has now.
+
+    A job that failed for that alone gets the state of its command's own exit. An end that does not name unstored
+    results stays as it is, and nothing is written.
+
+    Args:
+        store: The store.
+        job: A job that is over.
+        origin: Who asks, as the job's history has it.
+    """
+    from workbench.controller.decide.observations import status_of
+    from workbench.controller.decide.outcome import RESUMES, UNSTORED, judge
+    from workbench.store.db.identity import home_uuid
+    from workbench.store.jobs import correct_end
+    from workbench.store.queries.learners import learners, save_learner
+
+    row = job.row
+    state, reason, exit_code, exit_by = row.state, _without_unstored(row.reason), row.exit_code, row.exit_by
+    if state is State.HALTED and reason != row.reason:
+        reason = Reason(reason.text, hint=RESUMES)
+    corrected = [_corrected(each) for each in learners(store, row.id, row.attempt)]
+    if corrected and state is State.FAILED and row.reason.code == UNSTORED:
+        uuid = home_uuid(store.home)
+        statuses = {each.learner: status_of(each, uuid) for each in corrected}
+        found = judge(statuses, ends_when=job.spec.ends_when, intent=Intent.NONE, asked_by="")
+        state, reason, exit_code, exit_by = found.state, found.reason, found.exit_code, found.exit_by
+    if (state, reason) == (row.state, row.reason):
+        return state
+    with store.atomic():
+        for each in corrected:
+            save_learner(store, each)
+        correct_end(
+            store, row.id, row.attempt, state, reason, exit_code=exit_code, exit_by=exit_by, text=CORRECTION,
+            origin=origin,
+        )  # fmt: skip
+    return state
+
+
+def _without_unstored(reason: Reason) -> Reason:
+    from workbench.controller.decide.outcome import UNSTORED
+    from workbench.learner.journal.reasons import without_unstored
+
+    text = without_unstored(reason.text)
+    if text == reason.text:
+        return reason
+    return Reason(text) if reason.code == UNSTORED else replace(reason, text=text)
+
+
+def _corrected(learner: LearnerRow) -> LearnerRow:
+    if learner.reason is None:
+        return learner
+    reason = _without_unstored(learner.reason)
+    return replace(learner, reason=reason if reason.text else None)

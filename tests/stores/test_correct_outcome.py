@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.building import add_job
-from workbench.controller.loop.removal import SAID, correct_outcome
 from workbench.job import JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
+from workbench.services.transfer.retry_upload import CORRECTION, correct_outcome
 from workbench.store.db.database import Store
 from workbench.store.db.rows import LearnerRow
 from workbench.store.jobs import detail, job, step, transitions
@@ -50,7 +50,7 @@ def test_a_job_that_failed_for_its_results_alone_has_completed(store: Store) -> 
     (learner,) = learners(store, job_id)
     assert learner.reason is None
     last = transitions(store, job_id)[-1]
-    assert (last.kind, last.state, last.text, last.origin) == ("state", "COMPLETED", SAID, "cli")
+    assert (last.kind, last.state, last.text, last.origin) == ("state", "COMPLETED", CORRECTION, "cli")
 
 
 def test_a_command_that_failed_has_failed_all_the_same(store: Store) -> None:
