@@ -1,7 +1,7 @@
 """The entry module of the command ``fabric``, and the Python API: ``import fabric_workbench as fabric``.
 
 As the command it lets only our own packages be imported, then runs it. As a module it gives ``run``, ``job``,
-``jobs``, ``Job``, ``Series``, ``JobFailed`` and ``FabricError``, loaded when they are first used::
+``jobs``, ``answer_by``, ``Job``, ``Series``, ``JobFailed`` and ``FabricError``, loaded when they are first used::
 
     job = fabric.run({"name": "digits", "framework": {"command": "python train.py"}}, code="src", wait=True)
     print(job.state, job.metrics()["loss"].last, job.results())
@@ -22,12 +22,13 @@ if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its s
     from workbench.api.jobs import Job as Job
     from workbench.api.jobs import JobFailed as JobFailed
     from workbench.api.jobs import Series as Series
+    from workbench.api.jobs import answer_by as answer_by
     from workbench.api.jobs import job as job
     from workbench.api.jobs import jobs as jobs
     from workbench.api.jobs import run as run
     from workbench.errors import FabricError as FabricError
 
-API = ("FabricError", "Job", "JobFailed", "Series", "job", "jobs", "run")
+API = ("FabricError", "Job", "JobFailed", "Series", "answer_by", "job", "jobs", "run")
 PACKAGES = ("workbench", "backends", "runners", "screens")
 
 __all__ = list(API)

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import fabric_workbench
+from backends.contract.prompts import LoginPrompt
 from tests.cli.conftest import Fabric, wait_until
 from workbench.api.progress import NotebookView, wait_for
 from workbench.paths import Home
+from workbench.services.backends import prompts
 from workbench.store.db.database import Store
 from workbench.store.jobs import job as stored
 
@@ -221,3 +223,21 @@ def test_data_and_results_are_named_as_on_the_command_line(here: Fabric) -> None
 
     assert job.logs() == "seven"
     assert (here.folder / "out" / job.id / "m").read_text() == "m\n"
+
+
+def test_a_function_answers_what_backends_ask(here: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[str] = []
+
+    def ask(text: str) -> str | None:
+        questions.append(text)
+        return "secret"
+
+    fabric_workbench.answer_by(ask)
+    try:
+        assert fabric_workbench.jobs() == []
+        assert prompts.answer(LoginPrompt("Password of me@gpubox")) == "secret"
+    finally:
+        fabric_workbench.answer_by(None)
+
+    assert questions == ["Password of me@gpubox"]
+    assert prompts.answer(LoginPrompt("Password of me@gpubox")) is None  # no terminal

@@ -5,7 +5,7 @@ Every call opens the store for itself, so a :class:`Job` may be kept, copied and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from workbench.paths import Home, default_home
 from workbench.services.inspect.job_series import Series as Series
 
 if TYPE_CHECKING:
+    from backends.contract.prompts import LoginPrompt
     from workbench.services.control.requests import StopKind
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 ORIGIN: Final = "python"
 SOURCE: Final = "dictionary"
 """What faults call a manifest that was given as one."""
+
+
+Ask = Callable[[str], str | None]
+"""Gets the text of a question, such as ``Password of me@gpubox``; returns the answer, or None for none."""
+
+_ask: Ask | None = None
+
+
+def answer_by(ask: Ask | None) -> None:
+    """Let a function answer what backends ask from now on, such as a password or a one-time code.
+
+    Args:
+        ask: the function; None asks at the terminal, if there is one.
+    """
+    global _ask
+    _ask = ask
 
 
 class JobFailed(FabricError):
@@ -349,13 +366,20 @@ def _submit(store: Store, submission: JobSubmission, *, show: bool) -> JobRow:
     return row
 
 
+def _answer(prompt: LoginPrompt) -> str | None:
+    if _ask is not None:
+        return _ask(prompt.text)
+    from workbench.terminal.prompts import type_answer
+
+    return type_answer(prompt)
+
+
 @contextmanager
 def _store() -> Iterator[Store]:
     from workbench.services.backends import prompts
     from workbench.services.open_store import open_store
-    from workbench.terminal.prompts import type_answer
 
-    prompts.answer_by(type_answer)
+    prompts.answer_by(_answer)
     with open_store() as store:
         yield store
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
+from workbench.services.inspect.job_report import ReportFiles
 
 if TYPE_CHECKING:
     from workbench.cli.follow.signals import Policy
     from workbench.metrics.conditions import Condition
+
+
+NO_FILES: Final = ReportFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +37,13 @@ class FollowOptions:
     """Conditions at which a person is notified while the job runs."""
     require: tuple[Condition, ...] = ()
     """Conditions that have to hold at the end."""
-    junit: str = ""
-    """File for a JUnit report."""
-    summary: str = ""
-    """File for a summary in Markdown."""
+    report_files: ReportFiles = NO_FILES
+    """Files that are written at the end."""
 
     @property
     def needs_the_end(self) -> bool:
         """Whether there is something to check or to write when the jobs have ended."""
-        return bool(self.require or self.junit or self.summary)
+        return bool(self.require or self.report_files != NO_FILES)
 
 
 def read_follow_options(
@@ -87,8 +89,7 @@ def read_follow_options(
         notify=bool(resolved("notify", notify or None, False)),
         notify_when=read_conditions((when,) if isinstance(when, str) else when),
         require=read_conditions(require),
-        junit=junit,
-        summary=summary,
+        report_files=ReportFiles(junit, summary),
         on_interrupt=policy_of(policy),
     )
     if options.detach and options.needs_the_end:

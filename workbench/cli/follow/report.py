@@ -1,242 +1,26 @@
-"""What a CI run does with jobs that have ended: requirements, a JUnit file, a Markdown summary."""
+"""Reports of jobs that have ended: verdicts on stderr, files, and the exit code of the command."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from xml.sax.saxutils import escape, quoteattr
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from workbench.errors import CannotWrite
-from workbench.formats import MICROSECONDS, duration, iso, number
-from workbench.job import FaultOwner, State, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.cli.follow.options import FollowOptions
-    from workbench.metrics.conditions import Condition, Verdict
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow, SeriesRow
-
-EXIT_NOT_MET: Final = 1
-TAIL_LINES: Final = 50
-"""So many of the last lines of a log go into a report."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """What is reported of one job."""
-
-    row: JobRow
-    exit_code: int
-    """The command's own, requirements left out."""
-    verdicts: tuple[Verdict, ...]
-    series: tuple[SeriesRow, ...]
-    tail: str
-    """The last lines of its first learner's log."""
-    results: str
-
-
-def check_reports(options: FollowOptions) -> None:
-    """See before anything starts that the reports can be written.
-
-    Raises:
-        CannotWrite: a folder is not there, or cannot be written.
-    """
-    for option, name in (("--junit", options.junit), ("--summary", options.summary)):
-        if not name:
-            continue
-        file = Path(name)
-        if file.is_dir():
-            raise CannotWrite(f"{option} {name} is a folder", hint="name a file")
-        if not file.absolute().parent.is_dir():
-            raise CannotWrite(f"{option} {name}: there is no folder {file.absolute().parent}")
-        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-            raise CannotWrite(f"{option} {name} cannot be written")
+    from workbench.store.db.rows import JobRow
 
 
 def finish(store: Store, rows: Sequence[tuple[JobRow, int]], options: FollowOptions) -> int:
-    """Hold requirements against the jobs, write the reports, and return the exit code.
+    """Check the requirements of jobs that have ended, write the reports, and return the exit code."""
+    from workbench.services.inspect.job_report import exit_code, report_job
 
-    A job's own failure goes before a requirement that is not met, of several jobs the first one's.
-    """
-    reports = [_report(store, row, code, options.require) for row, code in rows]
+    reports = [report_job(store, row, code, options.require) for row, code in rows]
     for report in reports:
         for verdict in report.verdicts:
             whose = f"{report.row.name}: " if len(reports) > 1 else ""
             narrate(f"{'met' if verdict.holds else 'not met'}: {whose}{verdict.sentence}")
-    if options.junit:
-        _write(options.junit, junit(reports))
-    if options.summary:
-        _write(options.summary, summary(reports), append=_is_step_summary(options.summary))
-    code = next((report.exit_code for report in reports if report.exit_code), 0)
-    met = all(verdict.holds for report in reports for verdict in report.verdicts)
-    return code or (0 if met else EXIT_NOT_MET)
-
-
-def _report(store: Store, row: JobRow, code: int, require: Sequence[Condition]) -> JobReport:
-    from workbench.metrics import series
-    from workbench.metrics.conditions import judge
-
-    found = tuple(series(store, row.id, kinds=("value",)))
-    results = str(store.home.job(row.id).results)
-    return JobReport(row, code, tuple(judge(require, found)), found, _tail(store, row), results)
-
-
-def _tail(store: Store, row: JobRow) -> str:
-    from workbench.errors import FabricError
-    from workbench.logs.display import last_state
-    from workbench.logs.journal import JournalReader
-    from workbench.logs.sanitise import plain
-
-    try:
-        with JournalReader(store.home.job(row.id).attempt(row.attempt).learner(1)) as journal:
-            start = journal.tail_offset(TAIL_LINES)
-            data = journal.read(start, 1 << 16)
-    except FabricError:
-        return ""
-    return "\n".join(plain(last_state(line).decode(errors="replace")) for line in data.split(b"\n"))
-
-
-def _is_step_summary(name: str) -> bool:
-    """Say whether it is the file that GitHub collects summaries in, which other steps write to as well."""
-    file = os.environ.get("GITHUB_STEP_SUMMARY")
-    return bool(file) and Path(name).absolute() == Path(str(file)).absolute()
-
-
-def _write(name: str, text: str, *, append: bool = False) -> None:
-    try:
-        with Path(name).open("a" if append else "w", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise CannotWrite(f"{name} cannot be written: {error.strerror}") from error
-
-
-_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def junit(reports: Sequence[JobReport]) -> str:
-    """Return the document: a suite for each job, a case for the job and one for each requirement."""
-    suites = [_suite(report) for report in reports]
-    return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n' + "".join(suites) + "</testsuites>\n"
-
-
-def _suite(report: JobReport) -> str:
-    row = report.row
-    cases = list(_cases(report))
-    failures = sum("<failure" in case for case in cases)
-    errors = sum("<error" in case for case in cases)
-    head = _attributes(
-        name=row.name,
-        tests=str(len(cases)),
-        failures=str(failures),
-        errors=str(errors),
-        time=_seconds(report),
-        timestamp=(iso(row.submitted_us) or "").removesuffix("Z"),
-        hostname=row.target.backend,
-    )
-    pairs = [("id", row.id), ("state", row.state), ("results", report.results)]
-    pairs += [(each.name, number(each.last)) for each in report.series if each.learner == 1]
-    properties = "".join(f"<property {_attributes(name=name, value=value)}/>" for name, value in pairs)
-    output = f"<system-out>{_text(report.tail)}</system-out>"
-    return f"<testsuite {head}><properties>{properties}</properties>\n{''.join(cases)}{output}</testsuite>\n"
-
-
-def _cases(report: JobReport) -> Iterator[str]:
-    row = report.row
-    inner = ""
-    if report.exit_code:
-        kind = "error" if row.reason.fault is FaultOwner.PLATFORM else "failure"
-        what = _attributes(message=row.reason.text or row.state, type=row.reason.code or row.state)
-        inner = f"<{kind} {what}>{_text(row.reason.hint)}</{kind}>"
-    elif row.state is not State.COMPLETED:
-        inner = f"<skipped {_attributes(message=row.state)}/>"
-    yield f"<testcase {_attributes(classname='fabric', name=row.name, time=_seconds(report))}>{inner}</testcase>\n"
-    for verdict in report.verdicts:
-        failure = (
-            "" if verdict.holds else f"<failure {_attributes(message=verdict.sentence, type='require')}/>"
-        )
-        head = _attributes(classname=f"fabric.{row.name}", name=verdict.condition.text, time="0")
-        yield f"<testcase {head}>{failure}</testcase>\n"
-
-
-def _seconds(report: JobReport) -> str:
-    row = report.row
-    took = (row.ended_us - row.started_us) / MICROSECONDS if row.ended_us and row.started_us else 0.0
-    return f"{took:.3f}"
-
-
-def _attributes(**pairs: str) -> str:
-    return " ".join(f"{name}={quoteattr(_NOT_XML.sub('?', value))}" for name, value in pairs.items())
-
-
-def _text(text: str) -> str:
-    return escape(_NOT_XML.sub("?", text))
-
-
-MARKS = {State.COMPLETED: "✅", State.FAILED: "❌", State.HALTED: "⏹️"}
-
-
-def summary(reports: Sequence[JobReport]) -> str:
-    """Return the page: a section for each job."""
-    return "\n".join(line for report in reports for line in _section(report)) + "\n"
-
-
-def _section(report: JobReport) -> Iterator[str]:
-    row = report.row
-    met = all(verdict.holds for verdict in report.verdicts)
-    mark = MARKS.get(row.state, "") if met else "❌"
-    yield f"## {mark} {_cell(row.name)}: {row.state.lower()}"
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| job | `{short_id(row.id)}` |"
-    if row.reason.text and row.state is not State.COMPLETED:
-        code = f" ({row.reason.code})" if row.reason.code else ""
-        yield f"| why | {_cell(row.reason.text)}{code} |"
-    if row.reason.hint:
-        yield f"| what to do | {_cell(row.reason.hint)} |"
-    yield f"| exit code | {report.exit_code} |"
-    if row.started_us and row.ended_us:
-        yield f"| ran | {duration((row.ended_us - row.started_us) / MICROSECONDS)} |"
-    yield f"| backend | {_cell(row.target.backend)}, as {row.target.runner} |"
-    if row.attempt > 1:
-        yield f"| attempts | {row.attempt} |"
-    yield ""
-    if report.verdicts:
-        yield from (f"- {'✅' if each.holds else '❌'} {_cell(each.sentence)}" for each in report.verdicts)
-        yield ""
-    metrics = [each for each in report.series if each.learner == 1]
-    if metrics:
-        yield "| metric | last | min | max | step |"
-        yield "|---|---:|---:|---:|---:|"
-        for each in metrics:
-            step = "" if each.last_step is None else str(each.last_step)
-            cells = (number(each.last), number(each.minimum), number(each.maximum), step)
-            yield f"| {_cell(each.name)} | {' | '.join(cells)} |"
-        yield ""
-    if report.tail.strip():
-        fence = "`" * (3 + max((len(run) for run in _ticks(report.tail)), default=0))
-        yield "<details><summary>Last lines of the log</summary>"
-        yield ""
-        yield fence + "text"
-        yield report.tail.strip("\n")
-        yield fence
-        yield ""
-        yield "</details>"
-        yield ""
-
-
-def _ticks(text: str) -> list[str]:
-    import re
-
-    return re.findall(r"`+", text)
-
-
-def _cell(text: str) -> str:
-    """Return a text that stays in its cell and marks nothing up."""
-    plain = " ".join(text.split())
-    return "".join(f"\\{c}" if c in "\\|`*_[]<>" else c for c in plain)
+    options.report_files.write(reports)
+    return exit_code(reports)

@@ -7,6 +7,8 @@ from typing import Final
 
 from workbench.cli.framework import registry
 
+# Constants rather than text files: `fabric help`, completion and the manual page need all of them at once, and one
+# compiled module loads faster than a file for each.
 TOPICS: Final = {
     "filters": (
         "The filter language of --where.",

@@ -1,4 +1,4 @@
-"""Words that several commands take, declared once."""
+"""Options and arguments that several commands take, declared once."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ Labelled = Annotated[
 ]
 Learner = Annotated[
     int | None, typer.Option("--learner", metavar="N", help="Only this learner, counted from 1.")
+]
+LearnerNumber = Annotated[
+    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Which learner, counted from 1.")
 ]
 Attempt = Annotated[
     int | None, typer.Option("--attempt", metavar="N", help="This attempt instead of the last one.")

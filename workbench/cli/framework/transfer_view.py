@@ -27,7 +27,7 @@ def shown_transfer(*, progress: bool = True) -> Iterator[Report]:
                 line.draw(f"{event.what}: {progress_text(event.progress)}")
             return
         if isinstance(event, SkippedFile):
-            text = f"left out {event.name}: it leads out of the folder, or is no file"
+            text = f"skipped {event.name}: it points outside the folder, or is not a file"
         else:
             text = event.text
         (line.say if line else narrate)(text)

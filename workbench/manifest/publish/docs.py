@@ -1,8 +1,10 @@
-"""Writes ``docs/manifest.md`` from the table that validates (``--write``), or checks it (``--check``)."""
+"""Writes ``docs/manifest.md`` (``--write``), or checks it (``--check``).
+
+Its tables are those that validate; the prose around them is in ``manifest_page.md``.
+"""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +16,11 @@ from workbench.manifest.keys.framework_keys import FORMER_FRAMEWORKS, FRAMEWORK,
 from workbench.manifest.keys.metric_keys import COLLECTORS, EVALUATION_METRICS, GROUP, META, TYPED_VALUE
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.keys.store_keys import CONNECTION, DATA_STORE, TRAINING_DATA
-from workbench.manifest.publish import docs_text
 from workbench.spec import IMAGES
 
 FILE: Final = Path(__file__).parents[3] / "docs" / "manifest.md"
+PROSE: Final = Path(__file__).with_name("manifest_page.md")
+"""``{{key tables}}`` and ``{{variables}}`` stand where the tables go."""
 
 _CHAPTERS: Final[Sequence[tuple[str, str, KeyTable]]] = (
     ("framework", "The image and the command.", FRAMEWORK),
@@ -38,7 +41,10 @@ _CHAPTERS: Final[Sequence[tuple[str, str, KeyTable]]] = (
 
 def manifest_page() -> str:
     """Return the whole page."""
-    return re.sub("\n{3,}", "\n\n", "\n".join(_page())).rstrip() + "\n"
+    page = PROSE.read_text(encoding="utf-8")
+    for name, lines in (("key tables", _key_tables()), ("variables", _variables())):
+        page = page.replace(f"{{{{{name}}}}}", "\n".join(lines))
+    return page
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,10 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     return 64
 
 
-def _page() -> Iterator[str]:
-    yield docs_text.OPENING
-    yield "## Keys of a manifest\n"
-    yield docs_text.KEYS
+def _key_tables() -> Iterator[str]:
     yield from _key_table(MANIFEST)
     for path, about, table in _CHAPTERS:
         yield f"\n### `{path}`\n"
@@ -71,17 +74,6 @@ def _page() -> Iterator[str]:
             yield from _frameworks()
         elif table is EVALUATION_METRICS:
             yield from _collectors()
-    yield docs_text.UNITS
-    yield docs_text.YAML
-    yield docs_text.COMMANDS
-    yield docs_text.PARAMS
-    yield docs_text.ORIGINS
-    yield from _variables()
-    yield docs_text.CONFIGURATION
-    yield docs_text.DIFFERENCES
-    yield docs_text.UNBUILT
-    yield docs_text.FAULTS
-    yield docs_text.HOW
 
 
 def _key_table(table: KeyTable) -> Iterator[str]:

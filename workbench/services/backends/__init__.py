@@ -3,7 +3,7 @@
 * ``placement``: the target of a job, and opening a backend by its options.
 * ``probe``, ``inventory``, ``setup``, ``images``: what ``fabric backend``, ``gpus`` and ``image`` do.
 * ``prompts``: who answers when a backend asks for a password; a front end names that once.
-* ``learner_access``, ``named_store``: a running learner, and a data store by its name.
+* ``learner_access``: a learner, running or ended.
 
 Command line, screens, the Python API and the other services import it. It imports backends, runners and the
 controller's client; it never prints.

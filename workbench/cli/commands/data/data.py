@@ -11,11 +11,10 @@ import typer
 
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Backend, Json, Yes
-from workbench.errors import InputMissing, UsageError
+from workbench.errors import UsageError
 from workbench.terminal.console import confirm, narrate, person_present
 
 if TYPE_CHECKING:
-    from workbench.services.backends.named_store import NamedStore
     from workbench.services.transfer.data_cache import CachedContainer
 
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A local folder.")]
@@ -40,32 +39,22 @@ Down = Annotated[
 def put(folder: Folder, target: Target, create: Create = False, json: Json = False) -> None:
     """Copy a folder into a store; files that are already there and equal are skipped."""
     from workbench.cli.framework.transfer_view import shown_transfer
-    from workbench.services.backends.named_store import named
-    from workbench.services.transfer.events import CopyProgress
+    from workbench.services.transfer.store_upload import upload_folder
 
-    source = Path(folder).expanduser()
-    if not source.is_dir():
-        raise InputMissing(f"there is no folder {folder}")
-    to = named(target)
-    if not to.moving.has(to.container):
-        if not create:
-            raise _no_container(to)
-        make_container(to)
-    what = f"{source.name} to {target}"
     with shown_transfer(progress=not json) as report:
-        to.moving.put(source, to.path, lambda progress: report(CopyProgress(what, progress)))
-    files = [each for each in source.rglob("*") if each.is_file() and not each.is_symlink()]
-    size_bytes = sum(each.stat().st_size for each in files)
+        uploaded = upload_folder(Path(folder).expanduser(), target, create=create, report=report)
     if json:
+        from dataclasses import asdict
+
         from workbench.terminal.json_output import print_document
 
-        told = {"store": to.store, "path": to.path, "files": len(files), "size_bytes": size_bytes}
-        print_document({"schema": "fabric.data-put/1", **told})
+        print_document({"schema": "fabric.data-put/1", **asdict(uploaded)})
         return
     from workbench.formats import count, size
 
     narrate(
-        f"{count(len(files), 'file')}, {size(size_bytes)}, in {target}; `fabric run --data {target} ...` reads them"
+        f"{count(uploaded.files, 'file')}, {size(uploaded.size_bytes)}, in {target};"
+        f" `fabric run --data {target} ...` reads them"
     )
 
 
@@ -74,21 +63,16 @@ def put(folder: Folder, target: Target, create: Create = False, json: Json = Fal
 )
 def mkbucket(target: Target, json: Json = False) -> None:
     """Create a container in a store."""
-    from workbench.services.backends.named_store import named
+    from workbench.services.transfer.store_upload import create_container
 
-    to = named(target)
-    if to.path != to.container:
-        raise UsageError(f"{target} is a folder in a container; folders appear when files are put into them")
-    was_there = to.moving.has(to.container)
-    if not was_there:
-        make_container(to)
+    made = create_container(target)
     if json:
         from workbench.terminal.json_output import print_document
 
-        told = {"store": to.store, "container": to.container, "made": not was_there}
-        print_document({"schema": "fabric.container/1", **told})
+        document = {"store": made.store, "container": made.container, "made": made.is_new}
+        print_document({"schema": "fabric.container/1", **document})
         return
-    narrate(f"{target} " + ("already existed" if was_there else "is made"))
+    narrate(f"created {target}" if made.is_new else f"{target} already existed")
 
 
 @command("list", "fabric data list", "fabric data list --backend gpubox", "fabric data list --json")
@@ -197,29 +181,6 @@ def _table(found: Sequence[CachedContainer]) -> str:
         for each in found
     ]
     return render(columns, rows, width=width(120))
-
-
-def make_container(to: NamedStore) -> None:
-    """Make a container: in the folder itself where this machine serves it, since S3 refuses underscores."""
-    if to.served is not None:
-        from workbench.data.stores.local_server import make_served_containers
-
-        make_served_containers(to.served, [to.container])
-        return
-    to.moving.make(to.container)
-
-
-def _no_container(to: NamedStore) -> InputMissing:
-    from workbench.errors import FabricError
-
-    try:
-        there = to.moving.containers()
-    except FabricError:
-        there = []
-    known = f"; it has {', '.join(there[:20])}" if there else ""
-    return InputMissing(
-        f"the store {to.store} has no container {to.container!r}{known}", hint="--create creates it"
-    )
 
 
 data = Family(

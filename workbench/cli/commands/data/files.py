@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli.commands.jobs.exec import Which
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Attempt, Job, Json
+from workbench.cli.framework.options import Attempt, Job, Json, LearnerNumber
 from workbench.errors import InputMissing
 from workbench.job import short_id
 from workbench.terminal.console import narrate
@@ -31,7 +30,7 @@ Where = Annotated[
 
 @command("files", "fabric files @last", "fabric files digits code -l 2", "fabric files @last results --json")
 def files(
-    job: Job, path: Where = "", learner: Which = 1, attempt: Attempt = None, json: Json = False
+    job: Job, path: Where = "", learner: LearnerNumber = 1, attempt: Attempt = None, json: Json = False
 ) -> None:
     """List a job's files, also while it runs.
 

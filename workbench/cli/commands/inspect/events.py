@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,10 +13,11 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JsonStream, Where
 
 if TYPE_CHECKING:
-    from workbench.store.db.database import Store
+    from workbench.services.inspect.history import HistoryEntry
 
 SHOWN = 50
 KINDS = ("state", "request", "learner", "note", "annotate")
+"""As ``workbench.services.inspect.history`` has them, which the help does not load."""
 
 OneJob = Annotated[
     str,
@@ -28,9 +30,6 @@ Who = Annotated[str, typer.Option("--who", metavar="TEXT", help="Only what this 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only newer than: 5m, 2h, 2026-01-31.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The last N.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow new events, until ctrl-c.")]
-
-Row = tuple[Any, ...]
-"""time_us, job id, name, attempt, kind, state, text, code, who, origin"""
 
 
 @command(
@@ -55,7 +54,7 @@ def events(
     The latest event comes last. FROM is where the request came from: the command line, the screens, Python or
     the controller.
     """
-    from workbench.clock import now_us
+    from workbench.services.inspect.history import HistoryQuery, follow_history, history, read_kinds
     from workbench.services.open_store import existing_store
 
     with existing_store() as store:
@@ -63,110 +62,46 @@ def events(
             if json and not follow:
                 print("[]")
             return
-        chosen = _kinds(kind)
-        more, values = _conditions(store, job, where, who, since)
-        more.append(f"transitions.kind IN ({', '.join(repr(each) for each in chosen)})")
-        values["now_us"] = now_us()
-        rows = _rows(store, more, values, limit)
-        if json and not follow:
+        query = HistoryQuery(job, tuple(where or ()), who, since, read_kinds(kind), limit)
+        if follow:
+            for number, entries in enumerate(follow_history(store, query)):
+                _print(entries, heading=not number, json=json)
+                sys.stdout.flush()
+        elif json:
             from workbench.terminal.json_output import print_document
 
-            print_document([_document(row) for row in rows])
-            return
-        _print(rows, heading=True, json=json)
-        if follow:
-            _follow(store, more, values, json=json)
+            print_document([entry.document() for entry in history(store, query)])
+        else:
+            _print(history(store, query), heading=True, json=False)
 
 
-def _kinds(text: str) -> list[str]:
-    from workbench.errors import UnknownName
-    from workbench.manifest.yaml.faults import nearest
-
-    named = [word for word in text.replace(" ", "").split(",") if word]
-    for word in named:
-        if word not in KINDS:
-            close = nearest(word, KINDS)
-            hint = f"did you mean {close}?" if close else f"kinds are {', '.join(KINDS)}"
-            raise UnknownName(f"unknown kind of event '{word}'", hint=hint)
-    return named or [each for each in KINDS if each != "learner"]
-
-
-def _conditions(
-    store: Store, job: str, where: list[str] | None, who: str, since: str
-) -> tuple[list[str], dict[str, Any]]:
-    from workbench.clock import now_us
-    from workbench.logs.time_expressions import since_us
-    from workbench.services.filters import read_where
-    from workbench.store.jobs import resolve
-    from workbench.store.queries.where import teach
-
-    teach(store.connection)
-    found = read_where(store, where)
-    more, values = [f"({found.sql})"], dict[str, Any](found.values)
-    if job:
-        more.append("jobs.id = :job")
-        values["job"] = resolve(store, job).id
-    if who:
-        more.append("instr(lower(transitions.who), :who)")
-        values["who"] = who.lower()
-    if since:
-        more.append("transitions.time_us >= :since")
-        values["since"] = since_us(since, now_us())
-    return more, values
-
-
-def _rows(store: Store, more: list[str], values: dict[str, Any], limit: int) -> list[Row]:
-    sql = (
-        "SELECT transitions.time_us, jobs.id, jobs.name, transitions.attempt, transitions.kind, "
-        "transitions.state, transitions.text, transitions.code, transitions.who, transitions.origin "
-        "FROM transitions JOIN jobs ON jobs.id = transitions.job_id "
-        f"WHERE {' AND '.join(more)} ORDER BY transitions.time_us DESC, transitions.id DESC LIMIT {limit}"
-    )
-    return store.rows(sql, values)[::-1]
-
-
-def _follow(store: Store, more: list[str], values: dict[str, Any], *, json: bool) -> None:
-    import time
-
-    seen = set(_rows(store, more, values, 1000))
-    version = store.data_version()
-    while True:
-        time.sleep(0.1)
-        if (now := store.data_version()) == version:
-            continue
-        version = now
-        fresh = [row for row in _rows(store, more, values, 1000) if row not in seen]
-        seen |= set(fresh)
-        _print(fresh, heading=False, json=json)
-        sys.stdout.flush()
-
-
-def _print(rows: list[Row], *, heading: bool, json: bool) -> None:
+def _print(entries: Sequence[HistoryEntry], *, heading: bool, json: bool) -> None:
     if json:
         from workbench.terminal.json_output import print_event
 
-        for row in rows:
-            document = _document(row)
-            print_event(str(row[4]), {**document, "schema": "fabric.event/1"})
+        for entry in entries:
+            print_event(entry.kind, {**entry.document(), "schema": "fabric.event/1"})
         return
     from workbench.formats import stamp
     from workbench.job import short_id
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
-    if not rows:
+    if not entries:
         return
     columns = [Column("TIME"), Column("JOB"), Column("NAME"), Column("WHAT"), Column("WHO"), Column("FROM")]
     columns.append(Column("TEXT", stretch=True))
     cells = [
-        [stamp(row[0]), short_id(row[1]), row[2], row[5] or row[4], row[8], row[9], row[6]] for row in rows
+        [
+            stamp(each.time_us),
+            short_id(each.job_id),
+            each.name,
+            each.state or each.kind,
+            each.who,
+            each.origin,
+            each.text,
+        ]
+        for each in entries
     ]
     table = render(columns, cells, width=width(140))
     sys.stdout.write(table if heading else table.partition("\n")[2])
-
-
-def _document(row: Row) -> dict[str, Any]:
-    from workbench.formats import iso
-
-    keys = ("time", "id", "name", "attempt", "kind", "state", "text", "code", "who", "origin")
-    return {"schema": "fabric.happening/1", **dict(zip(keys, row, strict=True)), "time": iso(row[0])}

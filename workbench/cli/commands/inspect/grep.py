@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,9 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
 
 if TYPE_CHECKING:
-    from workbench.logs.grep import Pattern
-    from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow
+    from workbench.services.inspect.log_search import LogHit
 
 EXIT_NOTHING: Final = 1
 """As grep does."""
@@ -31,17 +28,6 @@ Count = Annotated[
 ]
 Most = Annotated[int | None, typer.Option("--max", "-m", min=1, metavar="N", help="At most N lines per job.")]
 AllAttempts = Annotated[bool, typer.Option("--all", "-a", help="All attempts, not only the last.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One line that matches."""
-
-    row: JobRow
-    attempt: int
-    learner: int
-    offset: int
-    line: bytes
 
 
 @command(
@@ -66,51 +52,29 @@ def grep(
     The newest job comes first. Each line is prefixed with the job's id, and with the learner's number if
     there are several. The exit code is 1 if nothing matches.
     """
-    from workbench.clock import now_us
     from workbench.logs.grep import Pattern
-    from workbench.services.filters import read_where
+    from workbench.services.inspect.log_search import search_logs
     from workbench.services.open_store import existing_store
-    from workbench.store.queries.job_list import listed
 
-    wanted = Pattern(pattern, literal=fixed, ignore_case=ignore_case)
+    searched = Pattern(pattern, literal=fixed, ignore_case=ignore_case)
     with existing_store() as store:
-        if store is None:
-            rows: list[JobRow] = []
-        else:
-            where_ = read_where(store, where)
-            rows = listed(store, ["deleted_us IS NULL"], {}, where=where_, now_us=now_us())
-        found = _hits(store, rows, wanted, all_attempts=all, most=1 if jobs else max_) if store else iter(())
+        hits: Iterator[LogHit] = iter(())
+        if store is not None:
+            hits = search_logs(
+                store,
+                searched,
+                where=where or (),
+                all_attempts=all,
+                hits_per_job_max=1 if jobs else max_,
+            )
         if json:
-            return _print_json(found)
+            return _print_json(hits)
         if jobs:
-            return _print_jobs(found)
-        return _print_counts(found) if count else _print_lines(found)
+            return _print_jobs(hits)
+        return _print_counts(hits) if count else _print_lines(hits)
 
 
-def _hits(
-    store: Store, rows: list[JobRow], pattern: Pattern, *, all_attempts: bool, most: int | None
-) -> Iterator[Hit]:
-    from contextlib import closing
-
-    from workbench.logs.parallel_search import search
-
-    places = [
-        (row, attempt, learner)
-        for row in rows
-        for attempt in range(1 if all_attempts else row.attempt, row.attempt + 1)
-        for learner in range(1, row.learners + 1)
-    ]
-    folders = [store.home.job(row.id).attempt(attempt).learner(learner) for row, attempt, learner in places]
-    given: dict[str, int] = {}
-    with closing(search(folders, pattern, most)) as found:
-        for number, (offset, line) in found:
-            row, attempt, learner = places[number]
-            given[row.id] = given.get(row.id, 0) + 1
-            if most is None or given[row.id] <= most:
-                yield Hit(row, attempt, learner, offset, line)
-
-
-def _print_lines(found: Iterator[Hit]) -> int:
+def _print_lines(hits: Iterator[LogHit]) -> int:
     from workbench.job import short_id
     from workbench.terminal.console import is_terminal
     from workbench.terminal.stdout import write_all
@@ -121,11 +85,11 @@ def _print_lines(found: Iterator[Hit]) -> int:
 
         sanitiser = Sanitiser()
     sys.stdout.flush()
-    any_ = False
+    has_hits = False
     pieces: list[bytes] = []
     size = 0
-    for hit in found:
-        any_ = True
+    for hit in hits:
+        has_hits = True
         learner = f"[{hit.learner}]" if hit.row.learners > 1 else ""
         piece = f"{short_id(hit.row.id)}{learner}: ".encode() + hit.line + b"\n"
         pieces.append(piece)
@@ -135,30 +99,30 @@ def _print_lines(found: Iterator[Hit]) -> int:
             write_all(sanitiser.feed(block) if sanitiser else block)
             pieces, size = [], 0
     write_all(b"".join(pieces))
-    return 0 if any_ else EXIT_NOTHING
+    return 0 if has_hits else EXIT_NOTHING
 
 
-def _print_jobs(found: Iterator[Hit]) -> int:
+def _print_jobs(hits: Iterator[LogHit]) -> int:
     from workbench.job import short_id
 
-    names = [f"{short_id(hit.row.id)}  {hit.row.name}  {hit.row.state}" for hit in found]
+    names = [f"{short_id(hit.row.id)}  {hit.row.name}  {hit.row.state}" for hit in hits]
     sys.stdout.write("".join(f"{name}\n" for name in names))
     return 0 if names else EXIT_NOTHING
 
 
-def _print_counts(found: Iterator[Hit]) -> int:
+def _print_counts(hits: Iterator[LogHit]) -> int:
     from workbench.job import short_id
 
     counts: dict[str, int] = {}
     names: dict[str, str] = {}
-    for hit in found:
+    for hit in hits:
         counts[hit.row.id] = counts.get(hit.row.id, 0) + 1
         names[hit.row.id] = hit.row.name
     sys.stdout.write("".join(f"{short_id(key)}  {counts[key]:>8,}  {names[key]}\n" for key in counts))
     return 0 if counts else EXIT_NOTHING
 
 
-def _print_json(found: Iterator[Hit]) -> int:
+def _print_json(hits: Iterator[LogHit]) -> int:
     from workbench.terminal.json_output import print_document
 
     documents = [
@@ -171,7 +135,7 @@ def _print_json(found: Iterator[Hit]) -> int:
             "offset": hit.offset,
             "text": hit.line.decode(errors="replace"),
         }
-        for hit in found
+        for hit in hits
     ]
     print_document(documents)
     return 0 if documents else EXIT_NOTHING

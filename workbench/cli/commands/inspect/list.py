@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from workbench.cli.framework.completion import column_names, metric_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
+from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
     from workbench.services.inspect.job_query import FoundJobs, JobQuery
@@ -18,10 +20,17 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 SHOWN = 50
-"""How many jobs are shown when nothing is said."""
+"""How many jobs are shown by default."""
 
-WATCH_SECONDS = 1.0
-"""How often a list that is watched is drawn anew, where only times change."""
+POLL_SECONDS: Final = 0.1
+REDRAW_SECONDS: Final = 1.0
+"""How often a watched list is redrawn where nothing but times changes."""
+
+CURSOR_HOME: Final = "\x1b[H"
+CLEAR_BELOW: Final = "\x1b[J"
+CLEAR_LINE: Final = "\x1b[K"
+SCREEN: Final = ("\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l")
+"""The terminal's second screen without a cursor, and back."""
 
 Text = Annotated[
     str | None, typer.Argument(metavar="[TEXT]", help="Only jobs with this in their name or id.")
@@ -101,9 +110,7 @@ def list_jobs(
     names = _columns(columns)
     with existing_store() as store:
         if watch and store is not None:
-            from workbench.cli.framework.watch import watch_list
-
-            watch_list(store, lambda: _page(store, query, names), json=json)
+            _watch_list(store, lambda: _page(store, query, names), json=json)
             return
         found = find(store, query) if store else FoundJobs((), has_more=False)
         if json:
@@ -179,3 +186,65 @@ def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) 
         for name in names
     ]
     return render(made, cells_of(store, names, rows, now_us()), width=width(120))
+
+
+def _watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, json: bool) -> None:
+    """Show what ``page`` returns until ctrl-c; with ``json`` one line for each job that changed."""
+    if json:
+        _watch_json(store, page)
+        return
+    drawn = is_terminal(sys.stdout)
+    if drawn:
+        sys.stdout.write(SCREEN[0])
+    try:
+        shown = ""
+        for _ in _moments(store, REDRAW_SECONDS if drawn else None):
+            _, text = page()
+            if drawn:
+                _draw(text)
+            elif text != shown:
+                sys.stdout.write(text if not shown else f"\n{text}")
+                sys.stdout.flush()
+            shown = text
+    finally:
+        if drawn:
+            sys.stdout.write(SCREEN[1])
+            sys.stdout.flush()
+
+
+def _watch_json(store: Store, page: Callable[[], tuple[list[JobRow], str]]) -> None:
+    from workbench.services.inspect.job_document import job_document
+    from workbench.terminal.json_output import print_event
+
+    shown: dict[str, int] = {}
+    for _ in _moments(store, None):
+        for row in page()[0]:
+            if shown.get(row.id) != row.revision:
+                shown[row.id] = row.revision
+                print_event("job", {**job_document(row), "schema": "fabric.event/1"})
+
+
+def _moments(store: Store, redraw_seconds: float | None) -> Iterator[None]:
+    """Yield at once, when the store has changed, and where it is asked for when so much time has passed."""
+    from contextlib import nullcontext
+
+    from workbench.services.follow.keeper import Keeper
+    from workbench.store.db.home_folder import is_home
+    from workbench.store.jobs import open_jobs
+
+    with Keeper(store.home) if open_jobs(store) and is_home(store.home) else nullcontext():
+        version, due = -1, 0.0
+        while True:
+            now = time.monotonic()
+            if (found := store.data_version()) != version or (redraw_seconds is not None and now >= due):
+                version, due = found, now + (redraw_seconds or 0.0)
+                yield
+            time.sleep(POLL_SECONDS)
+
+
+def _draw(text: str) -> None:
+    import shutil
+
+    lines = text.splitlines()[: max(1, shutil.get_terminal_size().lines - 1)]
+    sys.stdout.write(CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
+    sys.stdout.flush()

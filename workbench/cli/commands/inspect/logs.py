@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Attempt, Job, JsonStream, Learner, NoPrefix
+from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
+    from workbench.logs.follow import Wait
+    from workbench.services.follow.log_reader import LogLine, LogQuery
+    from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")]
@@ -50,7 +55,6 @@ def logs(
     One learner's output is printed byte for byte. With several learners, whole lines are printed in the order
     of their times, with the prefix `[1] ` for learner 1. On a terminal, control sequences are made harmless.
     """
-    from workbench.cli.follow.logs import print_log, print_log_document
     from workbench.logs.grep import Pattern
     from workbench.services.follow.log_reader import LogQuery, follow_attempts, learners_of
     from workbench.services.open_store import store_with
@@ -69,11 +73,11 @@ def logs(
         )
         if follow:
             for one, wait in follow_attempts(store, row, query, to_the_end=attempt is None):
-                print_log(store, row, one, wait, json=json)
+                _print_log(store, row, one, wait, json=json)
         elif json:
-            print_log_document(store, row, query)
+            _print_document(store, row, query)
         else:
-            print_log(store, row, query)
+            _print_log(store, row, query)
 
 
 def _attempt(row: JobRow, attempt: int | None) -> int:
@@ -93,3 +97,43 @@ def _since(text: str) -> int | None:
     from workbench.logs.time_expressions import since_us
 
     return since_us(text, now_us())
+
+
+def _print_log(
+    store: Store, row: JobRow, query: LogQuery, wait: Wait | None = None, *, json: bool = False
+) -> None:
+    """Print one attempt's output: what is there now, or with ``wait`` all of it; as ``json`` an event a line."""
+    from workbench.services.follow.log_reader import read_lines, read_log
+
+    if json:
+        from workbench.terminal.json_output import print_event
+
+        for line in read_lines(store, row, query, wait):
+            print_event("output", _line_document(line))
+        return
+    from workbench.terminal.stdout import write_all
+
+    sys.stdout.flush()
+    sanitiser = None
+    if is_terminal(sys.stdout):
+        from workbench.logs.sanitise import Sanitiser
+
+        sanitiser = Sanitiser()
+    for data in read_log(store, row, query, wait):
+        write_all(sanitiser.feed(data) if sanitiser else data)
+    if sanitiser:
+        write_all(sanitiser.finish())
+
+
+def _print_document(store: Store, row: JobRow, query: LogQuery) -> None:
+    """Print the lines of one attempt as one document."""
+    from workbench.services.follow.log_reader import read_lines
+    from workbench.terminal.json_output import print_document
+
+    lines = [_line_document(line) for line in read_lines(store, row, query)]
+    print_document({"schema": "fabric.logs/1", "id": row.id, "attempt": query.attempt, "lines": lines})
+
+
+def _line_document(line: LogLine) -> dict[str, Any]:
+    """Return a line as ``--json`` gives it."""
+    return {"attempt": line.attempt, "learner": line.learner, "time": line.time, "text": line.text}

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.commands.jobs.run import Notify, NotifyWhen, OnInterrupt, Quiet
 from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
+from workbench.cli.framework.follow_options import Notify, NotifyWhen, OnInterrupt, Quiet
 from workbench.cli.framework.options import NoPrefix
 
 LastJob = Annotated[

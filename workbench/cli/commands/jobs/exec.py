@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Job
+from workbench.cli.framework.options import Job, LearnerNumber
 from workbench.errors import UsageError
 
 SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
-
-Which = Annotated[
-    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Which learner, counted from 1.")
-]
 
 
 @command(
@@ -25,7 +20,7 @@ Which = Annotated[
     "fabric exec digits -l 2 -- cat /proc/1/status",
     takes_command_line=True,
 )
-def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
+def exec_(context: typer.Context, job: Job, learner: LearnerNumber = 1) -> int:
     """Run a command in a running job.
 
     The exit code is the command's own. If the job is a container, the command runs inside it, with the job's
@@ -38,7 +33,7 @@ def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
 
 
 @command("shell", "fabric shell @last", "fabric shell digits -l 2")
-def shell(job: Job, learner: Which = 1) -> int:
+def shell(job: Job, learner: LearnerNumber = 1) -> int:
     """Open a shell in a running job."""
     return _run(job, learner, SHELL, terminal=sys.stdin.isatty() and sys.stdout.isatty())
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli.commands.jobs.run import Detach, Json, OnInterrupt, Quiet
 from workbench.cli.framework.declare import command
+from workbench.cli.framework.follow_options import Detach, JsonEvents, OnInterrupt, Quiet
 from workbench.cli.framework.options import Job, NoPrefix
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def rerun(
     on_interrupt: OnInterrupt = None,
     no_prefix: NoPrefix = False,
     quiet: Quiet = False,
-    json: Json = False,
+    json: JsonEvents = False,
 ) -> int:
     """Run a job again with exactly its code, settings and Python.
 

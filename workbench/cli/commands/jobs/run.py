@@ -6,26 +6,27 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.framework.completion import metric_names
 from workbench.cli.framework.declare import command
+from workbench.cli.framework.follow_options import (
+    Detach,
+    JsonEvents,
+    Junit,
+    Notify,
+    NotifyWhen,
+    OnInterrupt,
+    Quiet,
+    Require,
+    Summary,
+)
 from workbench.cli.framework.options import NoPrefix
 from workbench.cli.framework.run_options import takes_run_options
 from workbench.services.submit.options import RunOptions
 
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
 AcceptLoss = Annotated[
     bool,
     typer.Option(
         "--accept-loss",
         help="With --detach: start even if the results are lost unless somebody fetches them.",
-    ),
-]
-OnInterrupt = Annotated[
-    str | None,
-    typer.Option(
-        "--on-interrupt",
-        metavar="detach|halt|kill",
-        help="What ctrl-c, SIGTERM and a hang-up do to the job; default: detach on a terminal, else halt.",
     ),
 ]
 Timeout = Annotated[
@@ -36,37 +37,7 @@ Timeout = Annotated[
         help="Halt the job after this time, e.g. 90s or 2h, including waiting and start; exit code 124.",
     ),
 ]
-Require = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--require",
-        metavar="CONDITION",
-        help="Exit with 1 unless this holds at the end, e.g. 'accuracy>=0.9' or 'min(loss)<0.1' (repeatable).",
-        autocompletion=metric_names,
-    ),
-]
-Junit = Annotated[str, typer.Option("--junit", metavar="FILE", help="Write a JUnit report at the end.")]
-Summary = Annotated[
-    str, typer.Option("--summary", metavar="FILE", help="Write a summary in Markdown at the end.")
-]
-Notify = Annotated[
-    bool,
-    typer.Option("--notify", help="Notify when the job ends (bell, terminal and desktop notification)."),
-]
-NotifyWhen = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--notify-when",
-        metavar="CONDITION",
-        help="Notify when this holds, e.g. 'loss<0.1'.",
-        autocompletion=metric_names,
-    ),
-]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be started, and start nothing.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the job's output, no narration.")]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print events, one JSON line each; with -d or --plan a document.")
-]
 
 
 @command(
@@ -100,7 +71,7 @@ def run(
     plan: OnlyPlan = False,
     no_prefix: NoPrefix = False,
     quiet: Quiet = False,
-    json: Json = False,
+    json: JsonEvents = False,
 ) -> int:
     """Run a training job and follow it.
 
@@ -111,7 +82,6 @@ def run(
     """
     from workbench.cli.commands.jobs.run_flow import start
     from workbench.cli.follow.options import read_follow_options
-    from workbench.cli.follow.report import check_reports
     from workbench.services.submit.batch import read_batch
 
     batch = read_batch(options)
@@ -133,5 +103,5 @@ def run(
         junit=junit,
         summary=summary,
     )
-    check_reports(follow)
+    follow.report_files.check()
     return start(batch, follow)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli.commands.jobs.run import Junit, Notify, Require, Summary
 from workbench.cli.framework.declare import command
+from workbench.cli.framework.follow_options import Junit, Notify, Require, Summary
 from workbench.cli.framework.options import Json, Labelled, SomeJobs
 
 if TYPE_CHECKING:
@@ -46,17 +46,18 @@ def wait(
     """
     from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.options import FollowOptions
-    from workbench.cli.follow.report import check_reports, finish
+    from workbench.cli.follow.report import finish
     from workbench.job import EXIT_TIMED_OUT
     from workbench.services.control.select import JobSelector, select
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
     from workbench.services.follow.wait import wait_until
+    from workbench.services.inspect.job_report import ReportFiles
     from workbench.services.open_store import open_store
     from workbench.store.db.rows import is_over
 
-    options = FollowOptions(require=read_conditions(require or []), junit=junit, summary=summary)
-    check_reports(options)
+    options = FollowOptions(require=read_conditions(require or []), report_files=ReportFiles(junit, summary))
+    options.report_files.check()
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
         rows = list(select(store, JobSelector(tuple(jobs or ()), label)))
