@@ -1,4 +1,4 @@
-"""Finds backends by the names under which they are installed; ours are installed the same way."""
+"""Finds types of backends by the names of their entry points; the built-in ones are installed the same way."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ GROUP: Final = "fabric.backends"
 
 
 def backend_types() -> list[str]:
-    """Name every installed type of backend, without importing any."""
+    """Return the names of all installed types of backends; none is imported."""
     return sorted(plugins(GROUP))
 
 
 def load_backend(options: BackendOptions) -> Backend:
-    """Make the backend that the options describe; nothing is reached yet.
+    """Make the backend that the options describe; it does not connect yet.
 
     Raises:
-        UnknownName: no backend of that type is installed; names those that are.
-        BackendError: it is installed and broken.
+        UnknownName: no backend of that type is installed; the hint lists the others.
+        BackendError: it is installed and cannot be imported.
     """
     found = plugins(GROUP).get(options.type)
     if found is None:

@@ -1,22 +1,22 @@
 """The contract of runners: methods that launch, observe, stop and remove the learners of an attempt on a backend.
 
-A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets
-an open :class:`~backends.contract.host.Host` or :class:`~backends.contract.host.Cluster` and is written once for
-all of them. It raises :class:`workbench.errors.RunnerError` or a subclass, or the backend's own errors,
-never a foreign exception. Its promises are written as tests in ``runners.conformance``; a runner of your
-own subclasses that suite.
+A runner is loaded by name through the entry points ``fabric.runners``; the built-in ones register there too.
+It gets an open :class:`~backends.contract.host.Host` or :class:`~backends.contract.host.Cluster`, and works over
+every backend that opens one. It raises :class:`workbench.errors.RunnerError` or a subclass, or the backend's own
+errors, never an exception of a library. ``runners.conformance`` tests what a runner promises; the tests of your own
+runner subclass that suite.
 
 What a runner promises:
 
-1. Launching the same attempt twice starts nothing twice, at whatever instant the first launch was cut off.
+1. Launching an attempt again starts no learner twice, wherever the first launch was cut off.
 2. All learners of an attempt get their slots, or none does.
-3. A learner goes on when the runner, the controller or the connection dies.
-4. Every learner that ended is seen as exited, with its code or signal and its true times, or as lost with
+3. A learner continues when the runner, the controller or the connection dies.
+4. Every learner that ended is observed as exited, with its exit code or signal and its times, or as lost with
 a reason.
-5. A stop that was asked for ends every process of the learner, double-forked ones too.
-6. The journal gives the bytes that were printed, from any offset, as often as asked.
-7. After remove nothing of the attempt is left at the place but what other attempts share.
-8. What carries another home's uuid is never touched.
+5. A stop ends every process of the learner, double-forked ones too.
+6. The journal returns the bytes that were printed, from any offset, any number of times.
+7. After ``remove`` only what the job's attempts share is left on the backend.
+8. Objects and processes of another home are never touched.
 
 What it does not promise: that a learner notices its stop before the grace period ends; that output
 arrives in less than 10 ms; that usage samples are complete.
@@ -40,7 +40,7 @@ from workbench.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a runner can do: read by screens, docs and tests instead of its class."""
+    """What a runner can do. Clients read this and never check a runner's class."""
 
     needs: Literal["host", "cluster"]
     uses_image: bool = False
@@ -51,24 +51,25 @@ class Capabilities:
     usage: bool = True
     memory_limit: bool = True
     names_resolve: bool = False
-    """Whether learners find each other by name."""
+    """Whether learners can reach each other by host name."""
     shared_job_folder: bool = True
+    """Whether all learners of an attempt see the same ``JOB_STATE_DIR``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerRef:
-    """Which learner, of which home."""
+    """Names one learner of an attempt."""
 
     home: str
     job_id: str
     attempt: int
     learner: int
-    """From 1."""
+    """The learner's number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRef:
-    """Which attempt, of which home."""
+    """Names one attempt of a job; ``home`` is the uuid of the home that the job belongs to."""
 
     home: str
     job_id: str
@@ -78,47 +79,47 @@ class AttemptRef:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """All that a runner knows of an attempt."""
+    """Everything that a runner gets to plan and launch an attempt."""
 
     attempt: AttemptRef
     spec: JobSpec
     owner: str
     code_hash: str
     code_file: str
-    """The snapshot on *this* machine; empty when the job has no code."""
+    """The path of the code snapshot on *this* machine; empty for a job without code."""
     recorded: Mapping[str, Any] = field(default_factory=dict)
-    """What the client froze at submit: interpreter, environment variables that pass, proxies, code kind."""
+    """What was recorded at submit: interpreter, environment variables, proxies, kind of code."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Values; they are sent by standard input or a 0600 file, and are in no plan."""
+    """The values of secrets by name. They are in no plan and on no command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerPlan:
-    """What one learner will be started with, native to the runner."""
+    """How one learner will be started, in the runner's own terms."""
 
     learner: int
     name: str
     native: Mapping[str, Any]
-    """The launch document, container configuration or pod objects, as plain JSON values without secrets."""
+    """The launch document, the container's configuration or the pod, as JSON values without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Exactly what would be sent: ``fabric plan`` shows it, ``launch`` sends it, tests read it."""
+    """A launch as a value: ``fabric plan`` shows it, ``launch`` carries it out."""
 
     request: LaunchRequest
     runner: str
     learners: tuple[LearnerPlan, ...]
     slots_per_learner: int
     cpus_per_learner: float
-    """CPUs reserved on the host; 0 reserves nothing."""
+    """CPUs that each learner reserves on the host; 0 reserves none."""
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Remarks to show once: the image is not used, more CPUs were asked for than there are."""
+    """Remarks for the user: the image is not used, the machine has fewer CPUs than requested."""
     objects: tuple[Mapping[str, Any], ...] = ()
-    """What a cluster is given for all learners together, in this order; shown as YAML."""
+    """The cluster objects to create, in this order; ``fabric plan`` shows them as YAML."""
     results_lost_after_seconds: float = 0.0
-    """How long after the end results are kept at the place unless they are fetched; 0 as long as the job is."""
+    """How long the backend keeps results after the end unless they are fetched; 0: until the job is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +137,35 @@ class LearnerStatus:
     decided: bool = False
     """Whether this learner's exit decided the job."""
     stopped: str = ""
-    """Why it was stopped if it did not end by itself: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``."""
+    """What stopped it: ``halt``, ``kill``, ``settle``, ``max_runtime`` or ``memory``; empty if it ended by itself."""
     slots: tuple[str, ...] = ()
     node: str = ""
     final: bool = False
-    """Whether a retry cannot help: an image that does not exist."""
+    """Whether a retry cannot help, e.g. if the image does not exist."""
     doing: str = ""
-    """What it does while it brings data in or stores results, in words."""
+    """What it does while it downloads data or uploads results, for people."""
     cut_off: bool = False
-    """Whether it waits for files that a launch uploads, and that launch may be over."""
+    """Whether it waits for files that its launch uploads; if the launch was cut off, it must be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The learners on the backend: all of them first (``whole``), then those that changed."""
+    """The reply of ``observe``."""
 
     seen: tuple[LearnerStatus, ...]
+    """The statuses: of all learners if ``whole``, else of those that changed since the last reply."""
     whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """How learners are to be stopped."""
+    """How to stop the learners of an attempt."""
 
     kind: Literal["halt", "kill"]
     grace_seconds: float
-    """From SIGTERM to SIGKILL; 0 for kill."""
+    """The time between SIGTERM and SIGKILL; 0 for kill."""
     by: str = ""
-    """Who asked, in words."""
+    """Who asked for it, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,35 +173,35 @@ class FileEntry:
     """A file, folder or link of a learner."""
 
     path: str
-    """Relative to the path that was asked for; empty for that itself."""
+    """Relative to the requested path; empty for that path itself."""
     kind: Literal["file", "folder", "link"]
     size_bytes: int
     modified_us: int
     mode: int = 0o600
     target: str = ""
-    """What a link says."""
+    """Where a symbolic link points; empty for files and folders."""
 
 
 class LaunchProgress(Protocol):
-    """A callback that takes the progress of a launch."""
+    """A callback for the progress of a launch."""
 
     def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
-        """Take one line of text."""
+        """Report one line of text; ``stage`` says which part of the launch it belongs to."""
 
 
 class ExecSession(Protocol):
-    """A command that runs beside a learner."""
+    """A command in the environment of a running learner."""
 
     def wait(self) -> int:
-        """Wait for its exit code."""
+        """Wait until the command has ended; return its exit code."""
 
 
 EarlyBytes = Callable[[LearnerRef, str, memoryview, int], None]
-"""Takes some of a learner's ``output`` or ``setup``: which, the bytes and where they begin."""
+"""Takes a piece of a learner's log: the learner, ``output`` or ``setup``, the bytes, and their offset."""
 
 
 class Runner(FormerNames, ABC):
-    """Starts learners on one backend. One instance serves all jobs there, each method from one thread at a time."""
+    """Starts learners on one backend, for all jobs there. Each method is called by one thread at a time."""
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
@@ -224,65 +226,76 @@ class Runner(FormerNames, ABC):
 
     @abstractmethod
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Say exactly what would be sent; raises LaunchRefused for what this backend can never give."""
+        """Return the launch as a value; nothing is changed on the backend.
+
+        Raises:
+            LaunchRefused: this backend can never run the job.
+        """
 
     @abstractmethod
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
-        """Bring code and environment, then lease all slots or none, then start. Idempotent.
+        """Upload code and environment, lease all slots or none, then start the learners. Idempotent.
 
         Raises:
-            SlotsBusy: slots are taken; nothing was started, what was prepared stays.
-            LaunchRefused: trying again cannot mend it.
+            SlotsBusy: not enough slots are free; no learner was started. The launch can be repeated.
+            LaunchRefused: a retry cannot help.
         """
 
     @abstractmethod
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are: at once and whole the first time, then when something changes.
+        """Return the status of the learners of these attempts; the first reply has all, later ones the changes.
 
-        Blocks until something changed since this runner's last answer, or the time is over (then nothing
-        is seen). With attempts that were not asked for the last time it answers at once. One call covers
-        the whole place.
+        A call waits until a status has changed since the last reply, at most ``timeout_seconds`` (then ``seen``
+        is empty). If the attempts differ from those of the last call, it returns all statuses at once. One
+        call covers all attempts on the backend.
         """
 
     @abstractmethod
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
-        """Read a learner's ``output``, ``index`` and ``records`` from these offsets; what is not there is left out."""
+        """Read a learner's ``output``, ``index`` and ``records`` from these offsets on; missing files are left out."""
 
     @abstractmethod
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
-        """Ask all learners of an attempt to stop; returns at once, is repeated until observe confirms it."""
+        """Ask all learners of an attempt to stop. Returns at once; repeated until observe confirms the end."""
 
     @abstractmethod
     def remove(self, attempt: AttemptRef) -> None:
-        """Remove all of the attempt from the backend: processes, containers, remote folders. Idempotent.
+        """Remove everything of the attempt from the backend: processes, containers, remote folders. Idempotent.
 
-        On this machine the journal is the job's own folder and is left to its owner.
+        On this machine the files are kept: they are in the job's own folder, which the home manages.
         """
 
     def remove_job(self, job_id: str) -> None:
-        """Remove what the attempts of a deleted job share at the place, after each was removed. Idempotent."""
+        """Remove what the attempts of a deleted job share on the backend; called after each was removed. Idempotent."""
 
     @abstractmethod
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Run a command beside a learner; raises RunnerError where ``capabilities.exec`` is false."""
-
-    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
-        """List what is at a path of a learner, running or ended, and all that is below; nothing where there is none.
-
-        A path begins with ``results``, ``checkpoints``, ``logs``, ``data``, ``job`` (JOB_STATE_DIR) or ``code`` (the
-        working folder), is absolute as the learner sees it, or else lies in the working folder.
+        """Run a command in the environment of a running learner, on this process's standard streams.
 
         Raises:
-            RunnerError: ``capabilities.copy`` is false, or it is none of the job's.
+            RunnerError: the learner does not run, or ``capabilities.exec`` is false.
+        """
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List a path of a learner, running or ended, and everything below it; empty if it does not exist.
+
+        Args:
+            learner: whose file system.
+            path: begins with ``results``, ``checkpoints``, ``logs``, ``data``, ``job`` (JOB_STATE_DIR) or ``code``
+                (the working folder), or is absolute as the learner sees it; else it is relative to the working folder.
+
+        Raises:
+            RunnerError: ``capabilities.copy`` is false.
+            UsageError: the path is outside of the job's folders, and this runner reaches nothing else.
         """
         raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream, names as in :meth:`files`; a file has its own name."""
+        """Send a path of a learner as one tar stream; names are as in :meth:`files`, a file has its own name."""
         raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
-        """Write one file at a path of a learner, whole or not at all; folders on the way are made."""
+        """Write one file of a learner atomically; missing folders are created."""
         raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
 
     @abstractmethod
@@ -291,7 +304,7 @@ class Runner(FormerNames, ABC):
 
     @property
     def journals_in_place(self) -> bool:
-        """Whether journals at the place are the jobs' own folders in the home; else they are mirrored there."""
+        """Whether journals are written into the home itself; else the controller mirrors them by :meth:`follow`."""
         return True
 
     def follow(
@@ -303,35 +316,44 @@ class Runner(FormerNames, ABC):
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
         """Wait until journals of learners have new content, and return it.
 
-        ``known`` has for each learner the offsets of ``output``, ``index``, ``setup``, ``setup_index`` and
-        ``records``, and the CRC-32 of the ``state`` that is known; what is left out is 0. An index never goes
-        further than its log, and a state comes whole, with the last of all that was there before it.
-        What a log has may be given to ``early``, piece by piece and from any thread, while the rest is on its way: the
-        answer then begins where that ended.
-        Only asked of a runner whose journals are not in place.
+        An index never ends behind its log. A state is returned whole, and not before all that was written earlier.
+        Called only if ``journals_in_place`` is false.
+
+        Args:
+            known: for each learner the offsets of ``output``, ``index``, ``setup``, ``setup_index`` and ``records``
+                that are read already, and the CRC-32 of the known ``state``; what is left out is 0.
+            timeout_seconds: how long to wait for new content; 0 returns everything that there is now.
+            early: called from any thread with pieces of logs while the reply still arrives; the chunk that is
+                returned then begins where the last piece ended.
         """
         return {}
 
     def interrupt_follow(self) -> None:
-        """Make a blocked :meth:`follow`, or the next one, return early, from any thread."""
+        """Make a blocked :meth:`follow`, or the next one, return early. May be called from any thread."""
 
     def download(self, attempt: AttemptRef, job: JobFolder) -> None:
-        """Copy results, checkpoints and logs of an attempt that is over into the job's folder here. Idempotent.
+        """Download results, checkpoints and logs of an ended attempt into the job's folder here. Idempotent.
 
-        Only asked of a runner whose journals are not in place.
+        Called only if ``journals_in_place`` is false.
         """
 
     def download_folder(self, folder: str, target: Path) -> None:
-        """Copy a folder of the place, which a job's data store is, into one here; what is only here stays.
+        """Download a folder of the backend's machine, which is a job's data store; local files are not deleted.
 
-        Raises RunnerError where this cannot be done.
+        Raises:
+            RunnerError: this runner cannot do it.
         """
         raise RunnerError(f"The runner {self.name} cannot copy folders from its backend.")
 
     def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
-        """Store what the learners of an attempt that is over could not store; return how it went for each.
+        """Upload to the data store what the learners of an ended attempt could not upload.
 
-        One that has left nothing at the place is not among them. Raises RunnerError where this cannot be done.
+        Returns:
+            The summary of each upload as in ``storing.json``, with ``learner``; learners that left no files are
+            not included.
+
+        Raises:
+            RunnerError: this runner cannot do it.
         """
         raise RunnerError(
             f"The runner {self.name} cannot store results a second time.",
@@ -339,14 +361,14 @@ class Runner(FormerNames, ABC):
         )
 
     def interrupt(self) -> None:
-        """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
+        """Make a blocked :meth:`observe`, or the next one, return early. May be called from any thread.
 
-        The controller calls it when an attempt was launched while it waits for others. A runner that
-        leaves this out is asked in short turns instead.
+        The controller calls it when an attempt was launched while it waits for others. A runner without it is
+        observed with short timeouts.
         """
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """List every learner on the backend, of all homes, for ``fabric gc``; nothing where it cannot know."""
+        """Yield every learner on the backend, of all homes, for ``fabric gc``; none if the runner cannot list them."""
         return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Finds runners by the names under which they are installed; ours are installed the same way."""
+"""Finds runners by the names of their entry points; the built-in ones are installed the same way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP: Final = "fabric.runners"
 
 
 def runner_names() -> list[str]:
-    """Name every installed runner, without importing any."""
+    """Return the names of all installed runners; none is imported."""
     return sorted(plugins(GROUP))
 
 
@@ -22,8 +22,8 @@ def load_runner(name: str) -> type[Runner]:
     """Return a runner's class.
 
     Raises:
-        UnknownName: no runner of that name is installed; names those that are.
-        RunnerError: it is installed and broken.
+        UnknownName: no runner of that name is installed; the hint lists the others.
+        RunnerError: it is installed and cannot be imported.
     """
     from runners.interface import Runner
 

@@ -1,4 +1,4 @@
-"""Calls of the API over one pool of connections: tried again while it is busy, refusals as errors of ours."""
+"""Calls of the Kubernetes API over a pool of connections, with retries; refusals are raised as FabricError."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from workbench.version import VERSION
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 NO_CONNECTION_SECONDS: Final = 3.0
-"""How long a server that does not answer at all is tried; whoever asked tries again by himself."""
+"""How long a call is retried if the server does not answer at all; callers retry later."""
 
 KEEPALIVE_SECONDS: Final = 5
 DEAD_AFTER_SECONDS: Final = 25
-"""A connection whose other side has vanished is given up after this."""
+"""After this time without an answer to keepalive probes, the kernel ends a connection."""
 
 AGENT: Final = f"fabric/{VERSION}"
 _CONNECTIONS: Final = 32
@@ -42,7 +42,7 @@ class Request:
     method: str
     path: str
     what: str
-    """For the sentence that says why it failed: ``create pods``."""
+    """What the call does, for error messages: ``create pods``."""
     query: Query = ()
     body: Any = None
     content_type: str = "application/json"
@@ -61,15 +61,15 @@ class Api:
 
     @property
     def server(self) -> str:
-        """The API's address, for sentences."""
+        """The API's address, for messages."""
         return self._login.credentials().server
 
     def call(self, request: Request) -> dict[str, Any]:
-        """Make a call and return the document that it answers.
+        """Make a call and return the document of the answer.
 
         Raises:
-            BackendUnreachable: it does not answer, or stays busy.
-            FabricError: what it refuses; see :mod:`backends.contract.cluster`.
+            BackendUnreachable: the API does not answer, or stays busy.
+            FabricError: the API refuses the call; see :mod:`backends.contract.cluster`.
         """
         response = self._answered(request, stream=False)
         data: bytes = response.data
@@ -84,31 +84,31 @@ class Api:
         return document
 
     def stream(self, request: Request, *, silent_seconds: float | None) -> Any:
-        """Make a call whose answer is read as it comes; return urllib3's response.
+        """Make a call whose answer is read as it arrives; return urllib3's response.
 
         Args:
             request: the call.
-            silent_seconds: how long it may say nothing; None for ever.
+            silent_seconds: the longest time without bytes; None for no limit.
         """
         return self._answered(request, stream=True, silent_seconds=silent_seconds)
 
     @property
     def login(self) -> Login:
-        """The credentials."""
+        """The credentials of the user."""
         return self._login
 
     def describe_call(self, request: Request) -> ApiCall:
-        """Say what is asked, for an error's sentence."""
+        """Return what a request does, for error messages."""
         return ApiCall(self.server, self._address, request.what, request.creates)
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             if self._pool is not None:
                 self._pool[1].clear()
 
     def _answered(self, request: Request, *, stream: bool, silent_seconds: float | None = None) -> Any:
-        """Return an answer of success, or raise what keeps it from coming."""
+        """Return a successful response; retry while the API is busy, and renew credentials once refused."""
         retrying = _Retrying(request.patience_seconds)
         while True:
             credentials, pool = self._connected()
@@ -135,7 +135,7 @@ class Api:
         stream: bool,
         silent_seconds: float | None,
     ) -> Any:
-        """Make a call once; return the answer, or the error that says that none came."""
+        """Make a call once; return the response, or the error if no response came."""
         import urllib3
 
         body = request.body
@@ -162,7 +162,7 @@ class Api:
             raise error from failure
 
     def _connected(self) -> tuple[Credentials, Any]:
-        """Return the credentials as they are, and the pool of connections that goes with them."""
+        """Return the current credentials and their pool of connections."""
         credentials = self._login.credentials()
         with self._lock:
             if self._pool is None or self._pool[0] is not credentials:
@@ -173,7 +173,7 @@ class Api:
 
 
 class _Retrying:
-    """When to try again, and when to give up."""
+    """Waits between retries until the patience of a call is used up."""
 
     def __init__(self, patience_seconds: float) -> None:
         self._since = elapsed_seconds()
@@ -181,8 +181,8 @@ class _Retrying:
         self._next_seconds = 0.1
 
     def wait(self, error: FabricError, asked_seconds: float, *, most_seconds: float = 1e9) -> None:
-        """Wait before the next try, as long as the server asks for; raise the error when that is too late."""
-        # Many of us are told to come back at the same time.
+        """Wait before the next try, at least as long as the server asks; raise the error after the deadline."""
+        # A random part: many clients are asked to retry at the same time.
         delay = max(asked_seconds, self._next_seconds) * random.uniform(1.0, 1.3)
         self._next_seconds = min(self._next_seconds * 2, 3.0)
         spent = elapsed_seconds() - self._since
@@ -201,9 +201,9 @@ def _new_pool(credentials: Credentials) -> Any:
         *urllib3.connection.HTTPConnection.default_socket_options,
         *socket_options(),
     ]
-    if not configuration.verify_ssl:  # said by the probe, instead of at every call
+    if not configuration.verify_ssl:  # the probe reports it; urllib3 would warn at every call
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    # More watches and logs at once than the pool keeps are no fault.
+    # More open watches and logs than the pool keeps are no reason for a warning.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     try:
         return RESTClientObject(configuration).pool_manager
@@ -219,7 +219,7 @@ def _new_pool(credentials: Credentials) -> Any:
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """Return what has the kernel find out that the other side is gone, also while nothing is said."""
+    """Return socket options for TCP keepalive: they detect a lost connection that is idle."""
     options: list[tuple[int, str, int]] = [
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_SECONDS),
@@ -236,4 +236,4 @@ def _seconds(retry_after: str | None) -> float:
     try:
         return max(0.0, float(retry_after or 0))
     except ValueError:
-        return 0.0  # a date, which no API server sends
+        return 0.0  # a date; API servers send seconds

@@ -1,4 +1,4 @@
-"""Logs in to a cluster as its kubeconfig says: token, certificate, exec plugin, proxy; anew when it runs out."""
+"""Loads the credentials of a kubeconfig (token, certificate, exec plugin, proxy), and renews expired ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from workbench.errors import ConfigError, FabricError, InputMissing
 from workbench.paths import runtime_folder
 
 PLUGIN_SECONDS: Final = 60.0
-"""A plugin that takes longer waits for a person, and there is none in the controller."""
+"""The deadline of a credential plugin: a slower one waits for a person, and the controller has none."""
 
 
 def loader_of(access: Access, environment: Mapping[str, str], folder: str | None) -> KubeConfigLoader:
-    """Return the loader of an access's context; ``folder`` takes certificates that the file holds itself."""
+    """Return the loader of a context; certificates within the kubeconfig are written to ``folder``."""
     merged = KubeConfigMerger(os.pathsep.join(access.files))
     if merged.config is None:
         raise ConfigException("no configuration found")
@@ -36,7 +36,7 @@ def loader_of(access: Access, environment: Mapping[str, str], folder: str | None
         environment,
         active_context=access.context,
         config_base_path=None,
-        config_persister=merged.save_changes,  # as kubectl does: a provider's refresh token is good for once
+        config_persister=merged.save_changes,  # as kubectl does: a refresh token can be used once
         temp_file_path=folder,
     )
 
@@ -47,7 +47,7 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no type
         super().__init__(config, **settings)
 
     def _load_from_exec_plugin(self) -> bool | None:
-        # The package's own logs what went wrong and goes on without credentials.
+        # The package's method logs a failure and continues without credentials.
         if not self._user or "exec" not in self._user:
             return None
         base = self._get_base_path(self._cluster.path)
@@ -70,7 +70,7 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no type
         return True
 
     def _load_user_token(self) -> bool | None:
-        # The package keeps what a token's file said first; the file is written anew before the token ends.
+        # The package reads a token file only once, but the file is rewritten before the token expires.
         if file := self._user.safe_get("tokenFile"):
             base = self._get_base_path(self._user.path)
             self.token = f"Bearer {(Path(base) / file).read_text().strip()}"
@@ -100,14 +100,14 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no type
 
 
 class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
-    """A credential plugin that has its deadline, and whose failure is a sentence."""
+    """Runs a credential plugin with a deadline; a failure is raised with its stderr as the message."""
 
     def __init__(self, config: Any, cwd: str, cluster: Any) -> None:
         super().__init__(config, cwd, cluster)
         self.environment = {item["name"]: item["value"] for item in config.safe_get("env") or ()}
         self.hint = str(config.safe_get("installHint") or "").strip()
         command = str(self.args[0])
-        if os.sep in command:  # of the kubeconfig's folder, as kubectl has it
+        if os.sep in command:  # relative to the kubeconfig's folder, as in kubectl
             self.args[0] = str(Path(cwd or ".") / command)
 
     @property
@@ -175,15 +175,15 @@ def _cluster_info(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 RENEW_SECONDS: Final = 5.0
-"""Credentials that are refused are read anew, but not more often than this."""
+"""The least time between two reloads of refused credentials."""
 
 _loading = threading.Lock()
-"""The package keeps the files that it writes certificates to in one table."""
+"""Guards the package's global table of certificate files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One login: where, and how a call shows who asks."""
+    """The server of a cluster and the headers that authenticate a call."""
 
     configuration: Any = field(repr=False)
     """The package's ``Configuration``: server, certificates, proxy."""
@@ -194,18 +194,18 @@ class Credentials:
         return str(self.configuration.host)
 
     def headers(self) -> dict[str, str]:
-        """Return what each call carries; a token that ends soon is exchanged first."""
+        """Return the headers of a call; a token that expires soon is refreshed first."""
         try:
             token = self.configuration.get_api_key_with_prefix("BearerToken")
         except FabricError:
             raise
-        except Exception as error:  # what an auth provider raises is its own
+        except Exception as error:  # an auth provider may raise anything
             raise _not_logged_in(error) from error
         return {"authorization": token} if token else {}
 
 
 class Login:
-    """Credentials of an access, read when first asked for and again when they are refused. Thread-safe."""
+    """Loads credentials with the first call and again after a refusal. Thread-safe."""
 
     def __init__(self, access: Access, environment: Mapping[str, str]) -> None:
         self._access = access
@@ -215,11 +215,11 @@ class Login:
         self._read_at = 0.0
 
     def credentials(self) -> Credentials:
-        """Return the credentials as they were read last.
+        """Return the credentials that were loaded last.
 
         Raises:
             ConfigError: the kubeconfig cannot be used.
-            InputMissing: a file that it names, or its plugin, is not there.
+            InputMissing: a file that it names, or its plugin, does not exist.
         """
         with self._lock:
             if self._credentials is None:
@@ -227,7 +227,7 @@ class Login:
             return self._credentials
 
     def renew(self, refused: Credentials) -> Credentials | None:
-        """Return other credentials than the refused ones, None when there are none yet."""
+        """Reload the credentials after a refusal; None if they are still the refused ones."""
         with self._lock:
             if self._credentials is not refused:
                 return self._credentials
@@ -246,8 +246,8 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
     """Read the kubeconfig, or the pod's own service account, with the ``kubernetes`` package.
 
     Args:
-        access: which files and context.
-        environment: variables that an exec plugin gets in the place of this process's.
+        access: the kubeconfig files and the context.
+        environment: variables for an exec plugin; they replace those of this process.
     """
     from kubernetes.client.configuration import Configuration
     from kubernetes.config import ConfigException
@@ -272,13 +272,13 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
         ) from error
     except FabricError:
         raise
-    except Exception as error:  # the loader takes what a file says for what it should be
+    except Exception as error:  # the loader does not check types: a wrong file raises anything
         raise ConfigError(_plain(access, f"{type(error).__name__}: {error}")) from error
     return Credentials(configuration)
 
 
 def _private_folder() -> str | None:
-    """Return where certificates that a kubeconfig holds itself are written; None for the system's own folder."""
+    """Return the folder for certificates within a kubeconfig; None for the system's temporary folder."""
     folder = runtime_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()

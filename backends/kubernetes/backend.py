@@ -19,7 +19,7 @@ ALIASES: Final = ("k8s", "kubernetes")
 
 
 class KubernetesBackend(Backend):
-    """A namespace of a cluster, as one of the users that the kubeconfig knows."""
+    """A namespace of a cluster, accessed as a user of the kubeconfig."""
 
     type: ClassVar[str] = "kubernetes"
 
@@ -28,11 +28,11 @@ class KubernetesBackend(Backend):
         self._settings: Mapping[str, Any] = checked_options(options.name, options.options)
 
     def access(self) -> Access:
-        """Find which cluster, as whom and in which namespace this is, by what the environment says now.
+        """Resolve kubeconfig, context and namespace in the current environment.
 
         Raises:
             ConfigError: there is no kubeconfig, or it cannot be used.
-            UnknownName: it has no such context.
+            UnknownName: the kubeconfig has no such context.
         """
         return resolve(
             self.options.address,
@@ -43,7 +43,7 @@ class KubernetesBackend(Backend):
         )
 
     def frozen(self, runner: str) -> BackendOptions:
-        """Return the options with the kubeconfig, context and namespace that they mean in this shell."""
+        """Return the options with the kubeconfig files, context and namespace of this environment filled in."""
         access = self.access()
         settings = {
             **self.options.options,
@@ -52,22 +52,22 @@ class KubernetesBackend(Backend):
             "namespace": access.namespace,
         }
         name = self.options.name
-        if "://" in name or name in ALIASES:  # which would mean another place in another shell
+        if "://" in name or name in ALIASES:  # such a name would mean another cluster in another shell
             name = access.address
         if needed := plugin_environment(access, os.environ):
             settings["environment"] = {**needed, **self._settings["environment"]}
         return dataclasses.replace(self.options, name=name, address=access.address, options=settings)
 
     def reach(self) -> KubernetesCluster:
-        """Return the cluster without asking whether it is there, for a probe."""
+        """Return the cluster without a request, for a probe."""
         return KubernetesCluster(self.access(), self._settings, self._settings["environment"])
 
     def open(self) -> Cluster:
-        """Reach the cluster, and find out that it is new enough.
+        """Connect to the cluster and check its version.
 
         Raises:
             BackendUnreachable: it does not answer.
-            BackendError: it is too old.
+            BackendError: its version is too old.
         """
         cluster = self.reach()
         try:
@@ -79,24 +79,24 @@ class KubernetesBackend(Backend):
         return cluster
 
     def probe(self) -> Iterator[Finding]:
-        """Say what is there, each lack with its consequence and remedy."""
+        """Check access, version, rights, quotas and storage; each problem has a consequence and a remedy."""
         from backends.kubernetes.probe import findings
 
         with closing(self.reach()) as cluster:
             yield from findings(cluster)
 
     def inventory(self) -> Inventory:
-        """Say what the cluster has, as far as the user may see it."""
+        """Return nodes and GPUs of the cluster, as far as the user may list them."""
         with closing(self.open()) as cluster:
             return self.inventory_of(cluster)
 
     def inventory_of(self, opened: Host | Cluster) -> Inventory:
-        """Say what the open cluster has, as far as the user may see it."""
+        """Return the inventory over a connection that is open already."""
         from backends.kubernetes.inventory import inventory
 
         assert isinstance(opened, KubernetesCluster)
         return inventory(opened)
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work there."""
+        """Return the runners for clusters: ``pod``."""
         return ("pod",)

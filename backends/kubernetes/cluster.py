@@ -28,10 +28,10 @@ from backends.kubernetes.watch import ApiLog, ApiWatch
 from workbench.errors import BackendError
 
 PAGE: Final = 500
-"""Objects of one answer: more of them cost the API server its memory."""
+"""Objects in one page of a list; larger pages cost the API server memory."""
 
 WATCH_GRACE_SECONDS: Final = 15.0
-"""A watch that its server does not end in time is cut by us."""
+"""How much later than asked a server may end a watch before it is closed here."""
 
 Stream = TypeVar("Stream")
 
@@ -77,12 +77,12 @@ class KubernetesCluster(Cluster):
         return self._version
 
     def version_document(self, *, patience_seconds: float = 0.0) -> Document:
-        """Return what the API says of itself; asked to find out whether it is there."""
+        """Return the API's version document; also used to check that the API answers."""
         request = Request("GET", "/version", "say its version", patience_seconds=patience_seconds)
         return self._api.call(request)
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Create an object, or ask whether it could be."""
+        """Create an object, or only check it."""
         kind = kind_of_document(document)
         name = str(document.get("metadata", {}).get("name") or "")
         what = f"create {kind.name} {name}".rstrip()
@@ -91,7 +91,7 @@ class KubernetesCluster(Cluster):
         return self._api.call(Request("POST", path, what, query, document, creates=True))
 
     def read(self, kind: str, name: str) -> Document | None:
-        """Return an object, None when there is none."""
+        """Return an object, None if it does not exist."""
         known = kind_of(kind)
         try:
             return self._api.call(
@@ -101,12 +101,12 @@ class KubernetesCluster(Cluster):
             return None
 
     def list(self, kind: str, selector: str = "", *, fields: str = "") -> Listing:
-        """Return all objects that the selectors fit, page after page of one version."""
+        """Return all objects that match the selectors; pages are of one version."""
         known = kind_of(kind)
         return self._listed(known, known.path(self.namespace), selector, fields)
 
     def list_everywhere(self, kind: str) -> tuple[Document, ...]:
-        """Return all objects of a kind in all namespaces, which few may do."""
+        """Return all objects of a kind in all namespaces; few users have the right."""
         known = kind_of(kind)
         return self._listed(known, known.path_everywhere, "", "").items
 
@@ -137,7 +137,7 @@ class KubernetesCluster(Cluster):
         return self._api.call(request)
 
     def replace(self, document: Document) -> Document:
-        """Put an object in the place of the one with its name."""
+        """Replace the object of the same name."""
         kind = kind_of_document(document)
         name = str(document["metadata"]["name"])
         path = kind.path(self.namespace, name)
@@ -152,7 +152,7 @@ class KubernetesCluster(Cluster):
         grace_seconds: int | None = None,
         uid: str = "",
     ) -> bool:
-        """Ask for an object's deletion."""
+        """Request the deletion of an object."""
         known = kind_of(kind)
         body: dict[str, Any] = {
             "apiVersion": "v1",
@@ -169,7 +169,7 @@ class KubernetesCluster(Cluster):
         except Absent as error:
             return self._absent(error)
         except Conflict:
-            if uid:  # another object has that name now
+            if uid:  # another object has the name now
                 return False
             raise
         return True
@@ -177,7 +177,7 @@ class KubernetesCluster(Cluster):
     def watch(
         self, kind: str, selector: str, version: str, *, timeout_seconds: float, fields: str = ""
     ) -> Watch:
-        """Follow a kind from a version on."""
+        """Watch a kind from a version on."""
         known = kind_of(kind)
         query = [
             ("watch", "true"),
@@ -201,7 +201,7 @@ class KubernetesCluster(Cluster):
         timestamps: bool = False,
         previous: bool = False,
     ) -> Log:
-        """Read a container's log as the cluster has it."""
+        """Read what the cluster has kept of a container's log."""
         query = [("container", container)]
         query += [("follow", "true")] if follow else []
         query += [("sinceTime", since_time)] if since_time else []
@@ -216,7 +216,7 @@ class KubernetesCluster(Cluster):
     def exec(
         self, pod: str, container: str, argv: Sequence[str], *, stdin: bool = False, terminal: bool = False
     ) -> ClusterStream:
-        """Start a command in a container that runs."""
+        """Start a command in a running container."""
         from backends.kubernetes.exec import start
 
         query: Query = [
@@ -240,13 +240,13 @@ class KubernetesCluster(Cluster):
         return self._opened(stream)
 
     def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
-        """Say whether the user may do this in the namespace."""
+        """Return whether the user may do this in the namespace; cached."""
         return self.may_anywhere(verb, resource, subresource, group=group, namespace=self.namespace)
 
     def may_anywhere(
         self, verb: str, resource: str, subresource: str = "", *, group: str = "", namespace: str = ""
     ) -> bool:
-        """Say whether the user may do this, in a namespace or (with none) in the whole cluster."""
+        """Return whether the user may do this in a namespace, or without one in the whole cluster."""
         key = (verb, f"{resource}/{subresource}", group or GROUPS.get(resource, ""), namespace)
         known = self._rights.get(key)
         if known is None:
@@ -254,7 +254,7 @@ class KubernetesCluster(Cluster):
         return known
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all connections, watches and logs."""
         with self._lock:
             streams = list(self._streams)
         for stream in streams:

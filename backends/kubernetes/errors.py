@@ -1,4 +1,4 @@
-"""Turns what the API answers, and what the network does to it, into one of fabric's errors."""
+"""Converts refusals of the API and failures of the network to fabric's errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backends.contract.cluster import (
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
-"""Answers that heal by themselves."""
+"""Status codes of temporary failures."""
 
 _LACKS_RIGHT: Final = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
@@ -32,18 +32,18 @@ _NO_NAMESPACE: Final = re.compile(r'namespaces "(?P<name>[^"]*)" not found')
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """What was asked, for the sentence that says why it failed."""
+    """What a call does and where, for error messages."""
 
     server: str
     address: str
-    """The place as the user can name it: ``k8s://context/namespace``."""
+    """The backend's address as a user writes it: ``k8s://context/namespace``."""
     what: str
-    """``create pods``, ``read jobs x``."""
+    """What the call does: ``create pods``, ``read jobs x``."""
     creates: bool = False
 
 
 def refusal(call: ApiCall, status: int, body: bytes) -> FabricError:
-    """Return the error that an answer stands for."""
+    """Return the error for a response with an error status."""
     status_document = _status_document(body)
     message = _sentence(str(status_document.get("message") or "")) or _plain(body) or f"HTTP status {status}"
     reason = str(status_document.get("reason") or "")
@@ -75,12 +75,12 @@ def refusal(call: ApiCall, status: int, body: bytes) -> FabricError:
 
 
 def of_status_event(call: ApiCall, document: Mapping[str, Any]) -> FabricError:
-    """Return the error that a watch's event of type ``ERROR`` stands for."""
+    """Return the error for a watch's event of type ``ERROR``."""
     return refusal(call, int(document.get("code") or 500), json.dumps(document).encode())
 
 
 def no_answer(call: ApiCall, failure: Exception) -> FabricError:
-    """Return the error that stands for a call to which no answer came."""
+    """Return the error for a call without a response."""
     import ssl
 
     import urllib3.exceptions as http
@@ -107,7 +107,7 @@ def no_answer(call: ApiCall, failure: Exception) -> FabricError:
 
 
 def _short(failure: Exception) -> str:
-    """Put what the network did into a few words."""
+    """Return a short text for a network failure."""
     import socket
 
     import urllib3.exceptions as http
@@ -158,7 +158,7 @@ def _status_document(body: bytes) -> Mapping[str, Any]:
 
 
 def _plain(body: bytes) -> str:
-    """A proxy's or load balancer's own words, when they are short and no page."""
+    """Return the text of a proxy's or load balancer's answer if it is short and not HTML."""
     text = _sentence(body.decode(errors="replace"))
     return text if len(text) <= 200 and not text.startswith(("<", "{")) else ""
 

@@ -1,4 +1,4 @@
-"""A command in a container, over the API's websocket: its channels, its terminal's size, its exit code."""
+"""A command in a container over the API's websocket: channels, terminal size, exit code."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from workbench.errors import BackendError, BackendUnreachable
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
 CLOSE: Final = 255
-"""Of v5 only: says that one channel ended."""
+"""The channel of protocol v5 that closes another channel."""
 
 V5: Final = "v5.channel.k8s.io"
 V4: Final = "v4.channel.k8s.io"
 PIECE_BYTES: Final = 1 << 16
 SILENT_SECONDS: Final = 30.0
-"""How long a started message, or one that is sent, may take."""
+"""The time limit for the rest of a message that has begun, and for sending one."""
 
 PING_SECONDS: Final = 5.0
-"""Load balancers cut connections on which nothing is said."""
+"""The interval of pings: load balancers cut idle connections."""
 
 _CANNOT_START: Final = re.compile(r"unable to start container process: (.*?)(?:: unknown)?$")
 
 
 class ExecStream:
-    """One command; see :class:`backends.contract.cluster.ClusterStream`."""
+    """A running command; see :class:`backends.contract.cluster.ClusterStream`."""
 
     def __init__(self, websocket: Any, call: ApiCall) -> None:
         self._websocket = websocket
@@ -50,11 +50,11 @@ class ExecStream:
 
     @property
     def ends_input(self) -> bool:
-        """Whether the cluster can be told that the input ended."""
+        """Whether the cluster can close the command's standard input."""
         return bool(self._websocket.subprotocol == V5)
 
     def read(self, timeout_seconds: float) -> tuple[bytes, bytes] | None:
-        """Return what came on stdout and stderr; None at the end."""
+        """Return new bytes of stdout and stderr; None at the end."""
         deadline = elapsed_seconds() + timeout_seconds
         with self._reading:
             while not self._ended:
@@ -73,32 +73,32 @@ class ExecStream:
         return None
 
     def write(self, data: bytes) -> None:
-        """Send to its standard input."""
+        """Send bytes to its standard input."""
         view = memoryview(data)
         for start in range(0, len(view), PIECE_BYTES):
             self._send(bytes([STDIN]) + view[start : start + PIECE_BYTES])
 
     def close_input(self) -> None:
-        """End its standard input, where the cluster can."""
+        """Close its standard input, if the cluster can."""
         if self.ends_input:
             self._send(bytes([CLOSE, STDIN]))
 
     def resize(self, rows: int, columns: int) -> None:
-        """Say how large the terminal is now."""
+        """Set the size of its terminal."""
         self._send(bytes([RESIZE]) + json.dumps({"Width": columns, "Height": rows}).encode())
 
     def wait(self) -> int:
-        """Drop what still comes, and return its exit code."""
+        """Discard the rest of the output and return the exit code."""
         while self.read(3600.0) is not None:
             pass
         return self._exit_code()
 
     def close(self) -> None:
-        """Leave it, from any thread."""
+        """Close the connection, from any thread."""
         self._closed = True
         stream = self._websocket.sock
         if isinstance(stream, socket.socket):
-            # Wakes the thread that reads. Not by TLS, which would speak first.
+            # Wakes the reading thread. On the bare socket: a TLS shutdown would first send data.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(stream, socket.SHUT_RDWR)
         if self._reading.acquire(blocking=False):
@@ -116,7 +116,7 @@ class ExecStream:
         return bool(waiting.poll(seconds * 1000))
 
     def _receive(self) -> tuple[bytes, bytes] | None:
-        """Take one message; return its output, None at the end."""
+        """Receive one message; return its output, None at the end."""
         import websocket
 
         try:
@@ -159,13 +159,13 @@ class ExecStream:
         if elapsed_seconds() < self._pinged + PING_SECONDS:
             return
         self._pinged = elapsed_seconds()
-        # Whether the connection is gone, the next read says.
+        # A lost connection is noticed by the next read.
         with contextlib.suppress(websocket.WebSocketException, OSError, AttributeError):
             self._websocket.ping()
 
     def _end(self) -> None:
         self._ended = True
-        with contextlib.suppress(Exception):  # it is over, whatever it says
+        with contextlib.suppress(Exception):  # the connection is over anyway
             self._websocket.shutdown()
 
     def _broken(self, failure: Exception | None) -> BackendUnreachable:
@@ -198,11 +198,11 @@ def start(
     *,
     connect_seconds: float = CONNECT_SECONDS,
 ) -> ExecStream:
-    """Ask for a command and return its stream.
+    """Start a command and return its stream.
 
     Raises:
         BackendUnreachable: the API does not answer.
-        FabricError: it refuses; see :mod:`backends.contract.cluster`.
+        FabricError: the API refuses it; see :mod:`backends.contract.cluster`.
     """
     import websocket
     from kubernetes.stream.ws_client import websocket_proxycare

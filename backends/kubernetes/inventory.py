@@ -1,4 +1,4 @@
-"""What a cluster has and who uses it, as far as the user may list nodes and pods."""
+"""Nodes and GPUs of a cluster and who uses them, as far as the user may list nodes and pods."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PRODUCT_LABELS: Final = (
     "gpu.nvidia.com/model",
 )
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-"""In MiB, by NVIDIA's feature discovery."""
+"""The label with a GPU's memory in MiB, set by NVIDIA's feature discovery."""
 
 JOB_LABEL: Final = "fabric.job"
 OVER: Final = ("Succeeded", "Failed")
 
 
 def inventory(cluster: KubernetesCluster) -> Inventory:
-    """Return the nodes with their GPUs, and a note of what could not be seen.
+    """Return the nodes with their GPUs, and a note about what could not be listed.
 
     Raises:
-        BackendUnreachable: it does not answer.
+        BackendUnreachable: the cluster does not answer.
     """
     if not cluster.may_anywhere("list", "nodes"):
         return Inventory(
@@ -42,7 +42,7 @@ def inventory(cluster: KubernetesCluster) -> Inventory:
 
 
 def gpu_model(node: Document, gpu_types: Mapping[str, Mapping[str, str]]) -> str:
-    """Say which GPUs a node has, by its labels."""
+    """Return the GPU type of a node by its labels."""
     labels = node["metadata"].get("labels") or {}
     for label in PRODUCT_LABELS:
         if found := labels.get(label):
@@ -54,7 +54,7 @@ def gpu_model(node: Document, gpu_types: Mapping[str, Mapping[str, str]]) -> str
 
 
 def ready(node: Document) -> bool:
-    """Whether pods are put on a node."""
+    """Return whether a node is ready and takes pods."""
     conditions = node.get("status", {}).get("conditions") or ()
     is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
     return is_ready and not node.get("spec", {}).get("unschedulable")
@@ -85,13 +85,13 @@ def _node(node: Document, pods: Sequence[Document], cluster: KubernetesCluster) 
 
 
 def _slot(node: str, index: int, model: str, memory_bytes: int, use: tuple[str, str, str]) -> Slot:
-    # Which of a node's GPUs a pod got, its device plug-in knows alone: they are counted, not named.
+    # Only the device plug-in knows which GPU a pod has: GPUs are counted here, not identified.
     holder, job, foreign = use
     return Slot(f"{node}/{index}", index, model, memory_bytes, holder=holder, holder_job=job, foreign=foreign)
 
 
 def _holders(node: str, pods: Sequence[Document], resource: str) -> Iterator[tuple[str, str, str]]:
-    """Give for each GPU that is taken on a node who has it: in words, ours' job, and in words another's."""
+    """Yield for each GPU in use on a node: the holder, the job's id, and the foreign pod (see ``Slot``)."""
     for pod in pods:
         spec, metadata = pod.get("spec") or {}, pod["metadata"]
         if spec.get("nodeName") != node or (pod.get("status") or {}).get("phase") in OVER:
@@ -103,7 +103,7 @@ def _holders(node: str, pods: Sequence[Document], resource: str) -> Iterator[tup
 
 
 def gpus_of(spec: Mapping[str, Any], resource: str) -> int:
-    """Count the GPUs that a pod asks for: those of its containers, or more that an init container asks for."""
+    """Return the GPUs that a pod requests: the sum of its containers, or the most of an init container."""
 
     def gpus_in(container: Mapping[str, Any]) -> int:
         resources = container.get("resources") or {}

@@ -1,7 +1,7 @@
-"""Finds out which cluster, as whom and in which namespace: by address, options, KUBECONFIG, or from within a pod.
+"""Resolves context and namespace from an address, options, KUBECONFIG, or the service account of a pod.
 
-Reads the kubeconfig files as plain YAML: a submit needs their names only, and the package that logs in takes
-half a second to load.
+Reads the kubeconfig files as plain YAML: a submit needs only names, and importing the ``kubernetes`` package
+takes half a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from workbench.errors import ConfigError, UnknownName
 
 IN_CLUSTER: Final = "in-cluster"
-"""The context of a pod's own service account."""
+"""The name for the cluster of a pod's own service account."""
 
 PLUGIN_VARIABLES: Final = (
     "PATH",
@@ -35,7 +35,7 @@ PLUGIN_VARIABLES: Final = (
     "KUBECACHEDIR",
     "USE_GKE_GCLOUD_AUTH_PLUGIN",
 )
-"""What credential plugins are steered by: names and paths, no secrets."""
+"""Variables that credential plugins read: names and paths, no secrets."""
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SCHEME: Final = re.compile(r"(?:k8s|kubernetes)(?:://|$)")
@@ -44,7 +44,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """All that a place of a cluster is known by; frozen into each job."""
+    """Kubeconfig files, context and namespace of a backend; stored with each job."""
 
     files: tuple[str, ...]
     """Absolute paths of kubeconfig files; none when it is the pod's own service account."""
@@ -53,13 +53,13 @@ class Access:
 
     @property
     def address(self) -> str:
-        """As a user can name it."""
+        """The address as a user writes it: ``k8s://context/namespace``."""
         return f"k8s://{quote(self.context, safe=':@/+~')}/{self.namespace}"
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What kubeconfig files say together: of two entries with one name the first counts, as kubectl has it."""
+    """The contexts of several kubeconfig files; of two entries with one name the first counts, as in kubectl."""
 
     files: tuple[str, ...]
     current: str
@@ -69,18 +69,18 @@ class Contexts:
 def resolve(
     address: str, *, kubeconfig: str = "", context: str = "", namespace: str = "", environ: Mapping[str, str]
 ) -> Access:
-    """Find the place that an address means here and now.
+    """Return what an address means in the current environment.
 
     Args:
         address: ``k8s://context/namespace``, ``k8s://context``, ``k8s://`` or empty.
-        kubeconfig: file names in the place of ``$KUBECONFIG``, with colons between them.
-        context: in the place of the address's.
-        namespace: in the place of the address's.
+        kubeconfig: file names separated by colons, used instead of ``$KUBECONFIG``.
+        context: used instead of the address's.
+        namespace: used instead of the address's.
         environ: the environment.
 
     Raises:
-        ConfigError: no kubeconfig is there or it cannot be used; the namespace is no name.
-        UnknownName: it has no such context.
+        ConfigError: there is no kubeconfig, it cannot be used, or the namespace is not a valid name.
+        UnknownName: the kubeconfig has no such context.
     """
     files = _files(kubeconfig, environ)
     address_path = _SCHEME.sub("", address.strip(), count=1)
@@ -115,7 +115,7 @@ def read_contexts(files: Sequence[str]) -> Contexts:
     """Read the contexts of kubeconfig files.
 
     Raises:
-        ConfigError: one cannot be read or is none.
+        ConfigError: a file cannot be read, or is not a kubeconfig.
     """
     current = ""
     named: dict[str, Mapping[str, Any]] = {}
@@ -129,7 +129,7 @@ def read_contexts(files: Sequence[str]) -> Contexts:
 
 
 def plugin_environment(access: Access, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that an access's credential plugin depends on; none where it has no plugin."""
+    """Return the variables that the credential plugin of a context reads; empty without a plugin."""
     for file in access.files:
         document = _read(file)
         users = {
@@ -173,7 +173,7 @@ def _files(kubeconfig: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _split(address_path: str, known: Contexts) -> tuple[str, str]:
-    """Part ``context/namespace``; contexts of OpenShift and EKS have slashes of their own."""
+    """Split ``context/namespace``; contexts of OpenShift and EKS contain slashes themselves."""
     whole = unquote(address_path.rstrip("/"))
     if not whole or whole in known.named:
         return whole, ""

@@ -1,4 +1,4 @@
-"""The settings of a cluster in ``config.toml`` or ``-o``: what each means, its default, and whether it can be so."""
+"""The settings of a cluster in ``config.toml`` or ``-o``: meaning, default and validation of each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHORT: Final = (
 
 
 def volumes(value: Any) -> tuple[dict[str, Any], ...]:
-    """Return each volume as ``source`` (the API's document of it), ``path``, ``read_only`` and ``sub_path``.
+    """Return each volume as ``source`` (as in a pod's spec), ``path``, ``read_only`` and ``sub_path``.
 
     Raises:
-        ValueError: one cannot be; the message says what would be right.
+        ValueError: a volume is not valid; the message names the form to use.
     """
     items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
@@ -77,7 +77,7 @@ def _source(kind: str, name: Any, read_only: bool) -> dict[str, Any]:
 
 
 Parse = Callable[[Any], Any]
-"""Turns what was written into what is used; raises ValueError with what would be right."""
+"""Parses a value of the configuration; raises ValueError with the form to use."""
 
 RUN_AS: Final = ("restricted", "image")
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -162,7 +162,7 @@ def _resource(value: Any) -> str:
 
 
 def _labels(value: Any) -> dict[str, str]:
-    """Read a table, JSON, or ``key=value,key=value``."""
+    """Parse a table, JSON, or ``key=value,key=value``."""
     table = _table(value) if not isinstance(value, str) or value.lstrip().startswith("{") else None
     if table is None:
         parts = [part.strip() for part in str(value).split(",") if part.strip()]
@@ -177,7 +177,7 @@ def _labels(value: Any) -> dict[str, str]:
 
 
 def _types(value: Any) -> dict[str, dict[str, str]]:
-    """Read which labels a GPU type's nodes have: ``A100 = "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB"``."""
+    """Parse the labels of the nodes with a GPU type: ``A100 = "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB"``."""
     return {str(name).lower(): _labels(labels) for name, labels in _table(value).items()}
 
 
@@ -282,10 +282,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
 
 
 def checked_options(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every option in the form in which it is used, defaults filled in.
+    """Return every option parsed, with defaults filled in.
 
     Raises:
-        ConfigError: one is not known, or is not what it can be.
+        ConfigError: an option is unknown or its value is not valid.
     """
     for key in settings:
         if key not in OPTIONS:

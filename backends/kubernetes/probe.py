@@ -1,4 +1,4 @@
-"""Says in words what was found in a cluster's namespace, each lack with its consequence and remedy."""
+"""Checks a namespace of a cluster; each problem is reported with its consequence and remedy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def storage(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Say where results without a data store can stay."""
+    """Report where results without a data store are kept."""
     if cluster.options["claim"]:
-        return  # it is looked at by its name
+        return  # named_objects checks it
     storage_class = cluster.options["storage_class"]
     if not cluster.may_anywhere("list", "storageclasses"):
         if not storage_class:
@@ -58,13 +58,13 @@ def storage(cluster: KubernetesCluster) -> Iterator[Finding]:
 
 
 def is_default(storage_class: Document) -> bool:
-    """Whether claims that name no class get this one."""
+    """Return whether claims without a class get this storage class."""
     annotations = storage_class["metadata"].get("annotations") or {}
     return str(annotations.get(DEFAULT_CLASS)).lower() == "true"
 
 
 def named_objects(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Look for what the options name: a claim, a queue, a service account, a priority class, pull secrets."""
+    """Check that the objects in the options exist: claims, queue, service account, priority class, pull secrets."""
     options = cluster.options
     named: list[tuple[str, str, str]] = [
         ("claim", "PersistentVolumeClaim", options["claim"]),
@@ -122,7 +122,7 @@ def _claim(subject: str, name: str, claim: Document) -> Finding:
 
 
 def stock(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Say which nodes and GPUs there are, where they may be listed."""
+    """Report nodes and GPUs, if the user may list nodes."""
     found = inventory(cluster)
     if not found.nodes:
         yield Finding(
@@ -150,11 +150,11 @@ POLICY_LABEL: Final = "pod-security.kubernetes.io/enforce"
 
 
 def policy(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Say which Pod Security level is enforced, where the namespace may be read."""
+    """Report the enforced Pod Security level, if the user may read the namespace."""
     try:
         namespace = cluster.read("Namespace", cluster.namespace) or {}
     except FabricError:
-        return  # few may read it; a refusal at launch names the policy
+        return  # few users may read the namespace; a refusal at launch names the policy
     level = (namespace.get("metadata", {}).get("labels") or {}).get(POLICY_LABEL)
     if not level:
         return
@@ -172,7 +172,7 @@ def policy(cluster: KubernetesCluster) -> Iterator[Finding]:
 
 
 def quotas(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Say what the namespace may use and does use."""
+    """Report the quotas of the namespace and their use."""
     if not cluster.may("list", "resourcequotas"):
         return
     for quota in cluster.list("ResourceQuota").items:
@@ -196,7 +196,7 @@ def quotas(cluster: KubernetesCluster) -> Iterator[Finding]:
 
 
 def limits(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Say what one pod or container may have there, and what it gets that asks for nothing."""
+    """Report the limits for one pod or container, and the defaults of containers without requests."""
     if not cluster.may("list", "limitranges"):
         return
     for limit_range in cluster.list("LimitRange").items:
@@ -214,10 +214,10 @@ ASKED_AT_ONCE: Final = 8
 
 
 def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
-    """Ask a cluster and give what was found; ends early where nothing more can be asked.
+    """Run all checks on a cluster; ends early if a later check cannot work.
 
     Raises:
-        BackendUnreachable: it does not answer, or does not let us in.
+        BackendUnreachable: the cluster does not answer, or refuses the credentials.
     """
     version = cluster.version
     user = whoami(cluster)
@@ -251,7 +251,7 @@ def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
 
 
 def whoami(cluster: KubernetesCluster) -> str:
-    """Return the user's name as the cluster knows it, empty where it does not say."""
+    """Return the user's name in the cluster, empty if the cluster does not return it."""
     try:
         review = cluster.create(
             {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}
@@ -263,7 +263,7 @@ def whoami(cluster: KubernetesCluster) -> str:
 
 
 def missing_rights(cluster: KubernetesCluster) -> tuple[Right, ...]:
-    """Return what the user may not do of what jobs need, each with the verbs that are missing."""
+    """Return the rights that jobs need and the user lacks, each with the missing verbs."""
     checks = [(right, verb) for right in all_rights() for verb in right.verbs]
 
     def may(check: tuple[Right, str]) -> bool:
@@ -296,7 +296,7 @@ def _rights(cluster: KubernetesCluster) -> Iterator[Finding]:
 
 
 def _absent_namespace(cluster: KubernetesCluster) -> Finding | None:
-    """Say that the namespace is not there, where that can be seen: who may do nothing there is told nothing."""
+    """Report a missing namespace; users without any right there cannot see that it is missing."""
     kind = kind_of("Namespace")
     try:
         if cluster.read(kind.name, cluster.namespace) is not None:
@@ -317,11 +317,11 @@ def _listed(items: Sequence[str]) -> str:
 
 
 OLDEST: Final = (1, 29)
-"""The first with native side-cars, and with a back-off limit for each index."""
+"""The first version with native side-cars and a back-off limit per index."""
 
 
 def too_old(version: tuple[int, int]) -> BackendError | None:
-    """Say that a version is older than what is needed, None when it is not."""
+    """Return the error for a version that is too old, else None."""
     if version >= OLDEST:
         return None
     return BackendError(

@@ -1,4 +1,4 @@
-"""The rights that jobs in pods need in their namespace: the one list that is probed, printed and tested with."""
+"""The rights that jobs in pods need in their namespace: the list for the probe, the printed Role and the tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NAME: Final = "fabric"
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Some verbs on one resource, and what does not work without them."""
+    """Verbs on one resource, and what does not work without them."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
     without: str
-    """What follows when one is missing."""
+    """What does not work if one is missing."""
     needed: bool = True
     """Whether no job can run without it."""
 
@@ -28,7 +28,7 @@ class Right:
 
     @property
     def subresource(self) -> str:
-        """``log`` of ``pods/log``."""
+        """The part after the slash: ``log`` of ``pods/log``."""
         return self.resource.partition("/")[2]
 
 
@@ -87,12 +87,12 @@ CLAIM_PODS: Final = Right(
 
 
 def all_rights() -> tuple[Right, ...]:
-    """Return every right, one entry a resource and consequence."""
+    """Return all rights, one entry for each resource and consequence."""
     return (*RIGHTS, CLAIM_PODS)
 
 
 def role_document(namespace: str) -> dict[str, Any]:
-    """Return the Role that has them all."""
+    """Return the Role with all rights."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -102,7 +102,7 @@ def role_document(namespace: str) -> dict[str, Any]:
 
 
 def binding_document(namespace: str, user: str) -> dict[str, Any]:
-    """Return what gives the Role to a user; ``system:serviceaccount:NAMESPACE:NAME`` is a service account."""
+    """Return the RoleBinding of the Role to a user; ``system:serviceaccount:NAMESPACE:NAME`` is a service account."""
     subject: dict[str, str] = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     if user.startswith("system:serviceaccount:"):
         _, _, space, name = user.split(":", 3)
@@ -117,12 +117,12 @@ def binding_document(namespace: str, user: str) -> dict[str, Any]:
 
 
 def role_yaml(namespace: str, user: str) -> str:
-    """Return both as YAML that ``kubectl apply -f -`` takes."""
+    """Return Role and RoleBinding as YAML for ``kubectl apply -f -``."""
     return yaml_of(role_document(namespace)) + "---\n" + yaml_of(binding_document(namespace, user))
 
 
 def rules_yaml(rights: Sequence[Right]) -> str:
-    """Return the rules for some rights, in one line each, for a hint."""
+    """Return the rules for some rights as YAML, one line each, for a hint."""
     return ", ".join(
         f"{{apiGroups: [{rule['apiGroups'][0] or repr('')}], resources: [{', '.join(rule['resources'])}], "
         f"verbs: [{', '.join(rule['verbs'])}]}}"
@@ -131,7 +131,7 @@ def rules_yaml(rights: Sequence[Right]) -> str:
 
 
 def yaml_of(document: Mapping[str, Any]) -> str:
-    """Write a document as people write it."""
+    """Return a document as YAML in block style."""
     import yaml
 
     return yaml.safe_dump(dict(document), sort_keys=False, default_flow_style=None, width=110)

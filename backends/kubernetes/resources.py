@@ -1,4 +1,4 @@
-"""Where the API keeps each kind that fabric asks for: group, version, plural, and whether it is in a namespace."""
+"""The API paths of the kinds that fabric uses: group, version, plural, and whether a kind is namespaced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ResourceKind:
 
     @property
     def api_version(self) -> str:
-        """As documents say it: ``v1``, ``batch/v1``."""
+        """As in documents: ``v1``, ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
@@ -38,7 +38,7 @@ class ResourceKind:
 
     @property
     def path_everywhere(self) -> str:
-        """Where all of them are, of every namespace."""
+        """The path of all objects of all namespaces."""
         return dataclasses.replace(self, namespaced=False).path("")
 
 
@@ -84,7 +84,7 @@ def kind_of(name: str) -> ResourceKind:
 
 
 def kind_of_document(document: Mapping[str, Any]) -> ResourceKind:
-    """Return the kind that a document says it is, in the API version that it says.
+    """Return the kind of a document, in the document's API version.
 
     Raises:
         BackendError: fabric does not know it.
@@ -114,7 +114,7 @@ _QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)(?:[eE]([+-]?[0-9]+)|([a-zA-Z]{0,2
 
 
 def quantity(value: Any) -> float:
-    """Return an amount as a number; 0 for what is none."""
+    """Return a quantity as a number; 0 if it is not a quantity."""
     found = _QUANTITY.fullmatch(str(value).strip())
     if found is None:
         return 0.0

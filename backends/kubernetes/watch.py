@@ -1,4 +1,4 @@
-"""What the API says over time: changes of objects, and logs of containers; ended from any thread."""
+"""Streams of the API: watches of objects and logs of containers; they can be closed from any thread."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PIECE_BYTES: Final = 1 << 18
 
 
 class _Body:
-    """The bytes of an answer as they come. One thread reads, any may close it."""
+    """The body of a response as it arrives. One thread reads, any thread may close it."""
 
     def __init__(self, response: Any, call: ApiCall) -> None:
         self._response = response
         self._call = call
         self._reading = threading.Lock()
         self._closed = False
-        # Kept, since the response forgets it at its end.
+        # Kept here: the response drops it at its end.
         self._socket = getattr(getattr(response, "connection", None), "sock", None)
 
     def read(self) -> bytes:
-        """Return some bytes, none at the end or once it is closed."""
+        """Return some bytes, empty at the end and after close."""
         import urllib3
 
         with self._reading:
@@ -36,7 +36,7 @@ class _Body:
             try:
                 data = b"" if self._closed else self._response.read1(PIECE_BYTES)
             except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as failure:
-                if not self._closed:  # else the other thread took it away under us
+                if not self._closed:  # else another thread has closed it
                     raise no_answer(self._call, failure) from failure
             finally:
                 if not data:
@@ -44,10 +44,10 @@ class _Body:
             return data
 
     def close(self) -> None:
-        """End it; a thread that waits for bytes gets none."""
+        """Close it; a blocked reader returns."""
         self._closed = True
         if isinstance(self._socket, socket.socket):
-            # Not by the response: that waits for the thread that reads. Not by TLS either: it would speak.
+            # On the bare socket: response.close() waits for the reading thread, and a TLS shutdown would send data.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         if self._reading.acquire(blocking=False):
@@ -57,13 +57,13 @@ class _Body:
                 self._reading.release()
 
     def _release(self) -> None:
-        self._socket = None  # which the pool may give to another call now
-        with contextlib.suppress(Exception):  # it is over, whatever it says
+        self._socket = None  # the pool may give it to another call now
+        with contextlib.suppress(Exception):  # the response is over anyway
             self._response.close()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed from our side."""
+        """Whether it was closed here."""
         return self._closed
 
 
@@ -80,7 +80,7 @@ class ApiWatch:
 
     @property
     def version(self) -> str:
-        """From where the next watch goes on."""
+        """The ``resourceVersion`` where the next watch continues."""
         return self._version
 
     def __iter__(self) -> ApiWatch:
@@ -98,7 +98,7 @@ class ApiWatch:
             self._lines = iter(lines)
 
     def close(self) -> None:
-        """End it, from any thread."""
+        """End the stream, from any thread."""
         self._body.close()
 
     def _change(self, line: bytes) -> Change | None:
@@ -117,14 +117,14 @@ class ApiWatch:
         self._version = str(document.get("metadata", {}).get("resourceVersion") or self._version)
         if type_ not in ("ADDED", "MODIFIED", "DELETED"):
             return None  # a bookmark
-        # Objects of a list and of a watch do not always say what they are.
+        # Objects of lists and watches do not always contain kind and apiVersion.
         document.setdefault("kind", self._kind.name)
         document.setdefault("apiVersion", self._kind.api_version)
         return Change(self._kind.name, type_, document)
 
 
 class ApiLog:
-    """A container's log as it comes; see :class:`backends.contract.cluster.Log`."""
+    """A container's log as it arrives; see :class:`backends.contract.cluster.Log`."""
 
     def __init__(self, response: Any, call: ApiCall) -> None:
         self._body = _Body(response, call)
@@ -139,5 +139,5 @@ class ApiLog:
         return data
 
     def close(self) -> None:
-        """End it, from any thread."""
+        """End the stream, from any thread."""
         self._body.close()

@@ -1,4 +1,4 @@
-"""The backend ``local``: this machine, what it has and what is wrong with it."""
+"""The backend ``local``: this machine, its resources, and checks of what jobs need."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _cpu_times: tuple[int, int] | None = None
 
 
 class LocalBackend(Backend):
-    """This machine. Its options: ``home`` and ``engine``, where those are not the environment's."""
+    """This machine. The options ``home`` and ``engine`` replace what the environment names."""
 
     type: ClassVar[str] = "local"
 
     def probe(self) -> Iterator[Finding]:
-        """Say what is there, each lack with its consequence and remedy."""
+        """Check Python, shell, GPUs, container engine, leases and disk; each problem has a consequence and a remedy."""
         yield _python()
         yield _environments()
         yield _shell()
@@ -43,7 +43,7 @@ class LocalBackend(Backend):
         yield _disk(self._home().path)
 
     def inventory(self) -> Inventory:
-        """Say what this machine has and who uses it."""
+        """Return this machine's CPUs, memory, disk and GPUs, and who uses them."""
         from backends.local.gpu_health import local_gpus
         from workbench.learner.host import machine
 
@@ -64,17 +64,17 @@ class LocalBackend(Backend):
         return Inventory((node,), now_us())
 
     def open(self) -> LocalHost:
-        """Open this machine for a runner."""
+        """Return this machine as a host."""
         from backends.local.host import LocalHost
 
         return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here, containers first: :meth:`why_not` knows whether an engine answers."""
+        """Return the runners of this machine, ``container`` first; :meth:`why_not` checks the engine."""
         return ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
-        """Say what keeps a runner from working here now."""
+        """Return why a runner cannot be used now: for ``container``, what is wrong with the engine."""
         if runner != "container":
             return None
         from backends.contract.container_engines import check_engine
@@ -86,7 +86,7 @@ class LocalBackend(Backend):
         return None
 
     def frozen(self, runner: str) -> BackendOptions:
-        """Return the place's options as a job keeps them: which engine it was given to."""
+        """Return the options that a job stores: for ``container`` with the address of today's engine."""
         if runner != "container":
             return self.options
         return dataclasses.replace(
@@ -117,7 +117,7 @@ class LocalBackend(Backend):
 
 
 def _cpu_percent() -> float:
-    """Return the use of all CPUs in percent since the last call; at the first call, during a moment."""
+    """Return the use of all CPUs in percent since the last call; the first call measures for 50 ms."""
     from workbench.learner.host import machine
 
     global _cpu_times
@@ -132,7 +132,7 @@ def _cpu_percent() -> float:
 
 
 def _read_cpu_times() -> tuple[int, int] | None:
-    """Return all CPUs' time and their busy time in ticks since the start (proc(5), /proc/stat); None where unknown."""
+    """Return the total and the busy time of all CPUs in ticks since boot (/proc/stat); None without that file."""
     try:
         first = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except OSError:
@@ -143,7 +143,7 @@ def _read_cpu_times() -> tuple[int, int] | None:
 
 
 def slot_of(document: dict[str, Any]) -> Slot:
-    """Turn a slot as a place tells it into a value."""
+    """Build a slot from the reply to the operation ``inventory``."""
     return Slot(**document)
 
 
@@ -229,5 +229,5 @@ def _disk(home: Path) -> Finding:
 
 
 def _nearest(path: Path) -> Path:
-    """Return the nearest folder that exists on the way to a path."""
+    """Return the nearest existing parent folder of a path, or the path itself."""
     return next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))

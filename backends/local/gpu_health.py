@@ -1,4 +1,4 @@
-"""This machine's GPUs through NVIDIA's own package: what they do, and what is wrong with them."""
+"""This machine's GPUs by NVIDIA's package pynvml: their use and their faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """The slots as the place tells them (``workbench.learner.gpu.nvml``), the driver, and what is wrong."""
+    """The slots in the form of ``workbench.learner.gpu.nvml``, the driver, and findings about faults."""
 
     slots: list[dict[str, Any]] = field(default_factory=list)
     driver: str = "none"
@@ -29,7 +29,7 @@ class LocalGpus:
 
 
 def local_gpus() -> LocalGpus:
-    """Look at the GPUs."""
+    """Read all GPUs."""
     try:
         return _GpuReader(_open()).all()
     except _NvmlError as error:
@@ -39,7 +39,7 @@ def local_gpus() -> LocalGpus:
 
 
 class _NvmlError(Exception):
-    """What NVIDIA's package raised, by the name of its class: the classes themselves are made at run time."""
+    """An error of pynvml with the name of its class; pynvml creates the classes at run time."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -56,14 +56,14 @@ class _NvmlError(Exception):
 
 
 def _open() -> Any:  # the package ships no types
-    """Open NVIDIA's library and leave it open: opening takes a second where the driver is not kept loaded."""
+    """Open NVIDIA's library and leave it open: opening takes a second if the driver is not kept loaded."""
     import pynvml
 
     try:
         pynvml.nvmlDeviceGetCount()
         return pynvml
     except pynvml.NVMLError:
-        pass  # not opened yet, or the driver was changed under us
+        pass  # not opened yet, or the driver was replaced
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -72,7 +72,7 @@ def _open() -> Any:  # the package ships no types
 
 
 class _GpuReader:
-    """One look at all GPUs."""
+    """Reads all GPUs once."""
 
     def __init__(self, nvml: Any) -> None:  # the package ships no types
         self._nvml = nvml
@@ -127,7 +127,7 @@ class _GpuReader:
             "power_watts": None if power is None else power / _WATTS,
             "power_limit_watts": None if limit is None else limit / _WATTS,
             "processes": [
-                # Where the driver does not say what a process uses, it may be all that is used.
+                # Without a value for a process, it may use all the memory that is used.
                 {
                     "pid": one.pid,
                     "memory_bytes": memory.used if one.usedGpuMemory is None else one.usedGpuMemory,
@@ -172,7 +172,7 @@ class _GpuReader:
             raise _NvmlError(error) from error
 
     def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Ask what not every GPU can tell; None where it cannot."""
+        """Call a function that not every GPU supports; None if it fails."""
         try:
             return function(*arguments)
         except self._nvml.NVMLError:
@@ -180,7 +180,7 @@ class _GpuReader:
 
 
 def _used(by_process: int | None, by_all: int) -> int:
-    """Return what a process uses; where the driver does not say, it may be all that is used."""
+    """Return the memory of a process; without a value from the driver, all memory that is used."""
     return by_all if by_process is None else by_process
 
 

@@ -1,4 +1,4 @@
-"""This machine as a place: the operations of ``workbench.learner.host.operations``, called directly."""
+"""This machine as a host: the operations of ``workbench.learner.host.operations``, called directly."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from workbench.paths import Home, default_home
 
 
 class LocalHost(Host):
-    """This machine; jobs lie in ``home``, the one that the environment names unless it is given."""
+    """This machine; jobs are in ``home``, by default the home that the environment names."""
 
     here: ClassVar[bool] = True
 
     def __init__(self, home: Home | None = None, *, engine: str = "") -> None:
         self._home = home or Home(default_home())
         self.engine = engine
-        """The container engine's address, where jobs were given to a certain one."""
+        """The address of the container engine that jobs use; empty for the default one."""
         self._operations = HostOperations()
 
     def identity(self) -> HostIdentity:
-        """Say which machine this is."""
+        """Return which machine this is."""
         found = self.call("identity")
         found.pop("now_us")
         return HostIdentity(**found)
 
     def folder(self, home_uuid: str) -> str:
-        """Return the home itself: here the journal is the job's own folder."""
+        """Return the home itself: journals are written into the jobs' own folders."""
         with translated():
             files.make_folders([str(self._home.path)])
         return str(self._home.path)
@@ -62,7 +62,7 @@ class LocalHost(Host):
         output: str,
         holding: Sequence[Lock] = (),
     ) -> int:
-        """Start a process that outlives us."""
+        """Start a process that outlives this one; return its pid."""
         held = [lock for lock in holding if isinstance(lock, leases.Lease)]
         descriptors = [descriptor for lock in held for descriptor in lock.descriptors()]
         with translated():
@@ -71,7 +71,7 @@ class LocalHost(Host):
     def put(
         self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
     ) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file atomically."""
         with translated(), Upload(path, sha256, mode, within) as upload:
             if upload.offset < 0:
                 return
@@ -93,7 +93,7 @@ class LocalHost(Host):
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, and wait until something is."""
+        """Wait until journals of learners have new content, and return it."""
         with translated():
             news = self._operations.followers.of(subscriber).follow(known, timeout_seconds)
         return {
@@ -103,7 +103,7 @@ class LocalHost(Host):
     def fetch(
         self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
     ) -> None:
-        """Have files of a folder sent as one tar stream."""
+        """Send files of a folder as one tar stream to ``receive``."""
         with tempfile.TemporaryFile() as stream:
             with translated():
                 trees.send_files(folder, paths, stream, within)
@@ -111,7 +111,7 @@ class LocalHost(Host):
             receive(stream)
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
-        """Block until one of these files changes."""
+        """Wait until one of these files changes."""
         with translated():
             return self._operations.watches.wait(paths, timeout_seconds)
 
@@ -121,12 +121,12 @@ class LocalHost(Host):
             return leases.take(names, folder, text)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host.operations``."""
+        """Call an operation of ``workbench.learner.host.operations``."""
         with translated():
             return self._operations.call(operation, arguments)
 
     def connect(self, path: str) -> socket.socket:
-        """Open a stream to a unix socket."""
+        """Connect to a unix socket."""
         stream = socket.socket(socket.AF_UNIX)
         try:
             with translated():
@@ -137,5 +137,5 @@ class LocalHost(Host):
         return stream
 
     def close(self) -> None:
-        """Give everything back."""
+        """End watches and subscriptions."""
         self._operations.close()

@@ -1,4 +1,4 @@
-"""A place that is spoken to in frames, however they get there: a pipe, an SSH channel, an exec."""
+"""A host whose agent is called by frames, over any transport: a pipe, an SSH channel, an exec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.errors import BackendUnreachable
 from workbench.learner.platform import frames
 
 LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
-"""Operations that may take long without anything being wrong."""
+"""Operations whose reply may take longer than ``SLACK_SECONDS``, with their limits."""
 
 ONE_WAY: Final = frozenset(("interrupt", "forget", "interrupt_follow", "forget_follow"))
 """Operations that have no reply: their callers must not wait for a host that hangs."""
@@ -127,7 +127,7 @@ class FrameHost(Host):
     def fetch(
         self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
     ) -> None:
-        """Have files of a folder sent as one tar stream."""
+        """Send files of a folder as one tar stream to ``receive``."""
         arguments = {"folder": folder, "paths": list(paths), "within": within}
         call = self._client.open("fetch", arguments, seconds=SLACK_SECONDS)
         with io.BufferedReader(Incoming(call), frames.CHUNK_BYTES) as stream:
@@ -145,7 +145,7 @@ class FrameHost(Host):
         return self._client.lost
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
-        """Block until one of these files changes."""
+        """Wait until one of these files changes."""
         changed: list[str] = self.call("watch", paths=list(paths), timeout_seconds=timeout_seconds)
         return changed
 
@@ -156,7 +156,7 @@ class FrameHost(Host):
         return None if number is None else PipeLock(self._client, number, names)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host.operations``."""
+        """Call an operation of ``workbench.learner.host.operations``."""
         if operation in ONE_WAY:
             self._client.notify(operation, arguments)
             return None
@@ -177,7 +177,7 @@ class FrameHost(Host):
         return FrameStream(self._client, argv, env=env, cwd=cwd, terminal=terminal)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the connection; subclasses that own it override this."""
 
 
 class PipeLock:
@@ -191,7 +191,7 @@ class PipeLock:
 
     @property
     def names(self) -> Sequence[str]:
-        """What is held."""
+        """The names of the lock files that are held."""
         return self._names
 
     def part(self, names: Sequence[str]) -> Lock:

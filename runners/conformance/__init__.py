@@ -1,3 +1,3 @@
-"""The promises of ``runners.interface`` as tests: a runner's tests subclass :class:`RunnerContract`."""
+"""A test suite for runners: it tests what ``runners.interface`` promises. Subclass :class:`RunnerContract`."""
 
 from runners.conformance.suite import RunnerContract as RunnerContract

@@ -1,4 +1,4 @@
-"""What the conformance suite asks of who subclasses it, and the fixtures that its tests share."""
+"""The base of the conformance suite: what subclasses set or override, and the fixtures of the tests."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import LearnerRef, Runner
 
 FOREVER: Final = "echo ready; while :; do sleep 1; done"
-"""A command that ends only when it is stopped."""
+"""A command that runs until it is stopped."""
 
 MakeJob = Callable[..., LaunchedAttempt]
 
 
 class ContractBase:
-    """What the parts of the suite need of a runner's tests."""
+    """What a subclass sets or overrides, and fixtures that plan and launch jobs with its runner."""
 
     runner_class: ClassVar[type[Runner]]
     image: ClassVar[str] = ""
-    """The image of the jobs, for runners that use one: it must have ``sh``."""
+    """The image of the tests' jobs, for runners that use images; it must contain ``sh``."""
     left_out: ClassVar[Mapping[str, str]] = {}
-    """Names of tests that this runner or agent does not pass by design, each with the reason."""
+    """The names of tests that this runner cannot pass by design, each with the reason; they are skipped."""
     has: ClassVar[frozenset[str]] = frozenset({"python3"})
     """The programs that commands can use on the backend, besides a shell and the POSIX tools."""
 
@@ -57,7 +57,7 @@ class ContractBase:
 
     @pytest.fixture
     def home_uuid(self) -> str:
-        """The home that jobs are of."""
+        """The uuid of the home that the jobs belong to; a new one for each test."""
         return str(uuid.uuid4())
 
     @pytest.fixture
@@ -75,12 +75,12 @@ class ContractBase:
 
     @pytest.fixture
     def runner(self, make_runner: Callable[[], Runner]) -> Runner:
-        """The runner that is tested."""
+        """The runner under test."""
         return make_runner()
 
     @pytest.fixture
     def make_job(self, connection: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
-        """Plan jobs, and remove them afterwards whatever became of them."""
+        """Plan jobs; they are removed after the test, whatever their state."""
         made: list[LaunchedAttempt] = []
 
         def make(

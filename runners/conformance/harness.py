@@ -1,4 +1,4 @@
-"""What the conformance suite works with: it asks a runner for learners and waits for what they do, never sleeping."""
+"""Helpers of the conformance suite: plan and launch a job, and wait for statuses, output and records without sleeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.job import LearnerPhase, new_job_id
 from workbench.spec import Framework, JobSpec
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long anything may take on a slow machine before it counts as not happening."""
+"""How long a test waits for anything before it fails."""
 
 OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
@@ -40,9 +40,9 @@ def request_of(
     names: Sequence[str] = (),
     **spec: Any,  # the fields of JobSpec
 ) -> LaunchRequest:
-    """Describe a job's first attempt, or the attempt that is given.
+    """Return the request for a job's first attempt, or for ``attempt``.
 
-    ``code`` is a snapshot's hash and file, ``names`` are those of the secrets that are wanted.
+    ``code`` is the hash and the file of a snapshot, ``names`` are the secrets that the job uses.
     """
     spec.setdefault("secrets", tuple(names or secrets or ()))
     spec.setdefault("grace_seconds", 5.0)
@@ -63,56 +63,56 @@ def request_of(
 
 @dataclass(slots=True)
 class LaunchLines:
-    """What a launch said."""
+    """Records the progress of a launch."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
-        """Take one line in words."""
+        """Record one line."""
         self.lines.append((stage, text))
 
 
 @dataclass(slots=True)
 class LaunchedAttempt:
-    """One attempt in a test, with all that was ever seen of it."""
+    """An attempt in a test, with every status that was observed."""
 
     runner: Runner
     request: LaunchRequest
     plan: LaunchPlan
     progress: LaunchLines = field(default_factory=LaunchLines)
     transcribe: Callable[[LearnerRef], None] = field(default=lambda learner: None)
-    """Does what the reader of a journal has to do before it is read."""
+    """Prepares the journal before it is read; see ``ContractBase.transcribe``."""
     statuses: dict[int, LearnerStatus] = field(default_factory=dict)
     history: list[LearnerStatus] = field(default_factory=list)
 
     @classmethod
     def planned(cls, runner: Runner, request: LaunchRequest) -> LaunchedAttempt:
-        """Plan a job."""
+        """Plan a job with a runner."""
         return cls(runner, request, runner.plan(request))
 
     def launch(self) -> LaunchedAttempt:
-        """Launch it."""
+        """Launch the attempt."""
         self.runner.launch(self.plan, self.progress)
         return self
 
     def ref(self, learner: int = 1) -> LearnerRef:
-        """Name a learner."""
+        """Return the reference of a learner."""
         attempt = self.request.attempt
         return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
     def until(
         self, holds: Callable[[Mapping[int, LearnerStatus]], bool], what: str
     ) -> Mapping[int, LearnerStatus]:
-        """Observe until something holds of the learners."""
+        """Observe until a condition holds for the statuses by learner; fail after PATIENCE_SECONDS."""
         until = time.monotonic() + PATIENCE_SECONDS
         while not holds(self.statuses):
             if time.monotonic() > until:
-                raise AssertionError(f"waited in vain until {what}; seen: {self.statuses}")
+                raise AssertionError(f"timed out waiting until {what}; observed: {self.statuses}")
             self.observe(1.0)
         return self.statuses
 
     def observe(self, timeout_seconds: float) -> Observation:
-        """Observe once, and remember what was seen."""
+        """Observe once and record the statuses."""
         observation = self.runner.observe([self.request.attempt], timeout_seconds=timeout_seconds)
         for status in observation.seen:
             self.statuses[status.ref.learner] = status
@@ -148,12 +148,12 @@ class LaunchedAttempt:
         )
 
     def stop(self, kind: Literal["halt", "kill"] = "kill", grace_seconds: float = 0.0) -> LaunchedAttempt:
-        """Ask for a stop."""
+        """Ask the learners to stop."""
         self.runner.stop(self.request.attempt, StopRequest(kind, grace_seconds, "tester@conformance"))
         return self
 
     def output(self, learner: int = 1) -> bytes:
-        """Read all that is published of a learner's output."""
+        """Read all of a learner's output that is published."""
         self.transcribe(self.ref(learner))
         parts: list[bytes] = []
         offset = 0
@@ -171,22 +171,22 @@ class LaunchedAttempt:
         return [json.loads(line) for line in chunk.data.splitlines()] if chunk else []
 
     def until_recorded(self, kind: str, learner: int = 1) -> list[dict[str, Any]]:
-        """Wait until a learner has recorded something of a kind."""
+        """Wait until a learner has records of a kind; return them."""
         until = time.monotonic() + PATIENCE_SECONDS
         while not (found := [one for one in self.records(learner) if one.get("kind") == kind]):
             if time.monotonic() > until:
                 raise AssertionError(
-                    f"waited in vain for a {kind} record; there are: {self.records(learner)}"
+                    f"timed out waiting for a {kind} record; there are: {self.records(learner)}"
                 )
             self.observe(0.05)
         return found
 
     def until_printed(self, text: bytes, learner: int = 1) -> bytes:
-        """Wait until a learner has printed something."""
+        """Wait until a learner's output contains ``text``; return the output."""
         until = time.monotonic() + PATIENCE_SECONDS
         while text not in (output := self.output(learner)):
             if time.monotonic() > until:
-                raise AssertionError(f"waited in vain for {text!r}; printed: {output[-2000:]!r}")
+                raise AssertionError(f"timed out waiting for {text!r}; printed: {output[-2000:]!r}")
             self.observe(0.05)
         return output
 

@@ -1,4 +1,4 @@
-"""Promises about what is kept and seen: journals, what is removed and what is not, several learners, observing."""
+"""Tests of journals, removal, several learners, observing, and what a runner's capabilities claim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.job import LearnerPhase
 
 
 class JournalContract(ContractBase):
-    """Promises 6 to 8 of ``runners.interface``, several learners, and what capabilities say."""
+    """Promises 6 to 8 of ``runners.interface``, several learners, and the capabilities."""
 
     # 6. The journal is exact
 
@@ -65,11 +65,11 @@ class JournalContract(ContractBase):
 
         assert job.runner.journal(job.ref(), {"output": 0, "records": 0}) == {}
 
-    # What capabilities say
+    # Capabilities
 
     def test_usage_is_sampled(self, make_job: MakeJob) -> None:
         if not self.runner_class.capabilities.usage:
-            pytest.skip("this runner says that it samples no usage")
+            pytest.skip("capabilities.usage is false")
         job = make_job(FOREVER).launch()
 
         records = job.until_recorded("usage")
@@ -80,7 +80,7 @@ class JournalContract(ContractBase):
 
     def test_files_come_out_of_a_learner_and_go_into_it(self, make_job: MakeJob) -> None:
         if not self.runner_class.capabilities.copy:
-            pytest.skip("this runner says that it copies no files")
+            pytest.skip("capabilities.copy is false")
         command = "echo kept > $RESULT_DIR/file; mkdir deep; echo own > deep/file; " + FOREVER
         job = make_job(command).launch()
         job.until_printed(b"ready")
@@ -98,7 +98,7 @@ class JournalContract(ContractBase):
 
     def test_a_learner_over_its_memory_limit_ends_with_a_reason(self, make_job: MakeJob) -> None:
         if not self.runner_class.capabilities.memory_limit:
-            pytest.skip("this runner says that it limits no memory")
+            pytest.skip("capabilities.memory_limit is false")
         eat = "a=$(head -c 8000000 /dev/zero | tr '\\0' x); " + "a=$a$a; " * 4 + FOREVER
         status = make_job(eat, memory_bytes=64 << 20, grace_seconds=1.0).launch().until_over()[1]
 
@@ -108,7 +108,7 @@ class JournalContract(ContractBase):
 
     def test_what_the_command_reports_is_recorded(self, make_job: MakeJob) -> None:
         if "python3" not in self.has:
-            pytest.skip("there is no python3 for the command at this place")
+            pytest.skip("commands find no python3 on this backend")
         script = "from workbench.learner import report; report(loss=0.5, step=3)"
         job = make_job(f'python3 -c "{script}"').launch()
         job.until_over()
@@ -220,19 +220,19 @@ class JournalContract(ContractBase):
 
         started, turns = time.monotonic(), 0
         statuses: object = None
-        while not (statuses and stopped.is_set()):  # late news of its start may come first
+        while not (statuses and stopped.is_set()):  # a late change of its start may come first
             statuses = job.runner.observe(attempts, timeout_seconds=30.0).seen
             turns += 1
         stopper.join()
 
         assert time.monotonic() - started < 20
-        assert turns <= 5, "it comes back without news rather than wait"
+        assert turns <= 5, "observe returns without a change instead of waiting"
 
     def test_observe_can_be_interrupted(self, make_job: MakeJob) -> None:
         job = make_job(FOREVER).launch()
         job.until_running()
         if type(job.runner).interrupt is Runner.interrupt:
-            pytest.skip("this runner is asked in short turns instead")
+            pytest.skip("the runner does not implement interrupt")
         while job.runner.observe([job.request.attempt], timeout_seconds=0.2).seen:
             pass
         waker = threading.Timer(0.3, job.runner.interrupt)

@@ -1,4 +1,4 @@
-"""Promises about the start and the end of learners: started once, going on without us, ended as it was, stopped."""
+"""Tests of the start and the end of learners: started once, independent of the runner, exit status, stopped."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LaunchContract(ContractBase):
         assert observation.whole
         assert observation.seen == ()
 
-    # 3. Learners go on without us
+    # 3. Learners continue without the runner
 
     def test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it(
         self, make_job: MakeJob, make_runner: Callable[[], Runner]
@@ -87,7 +87,7 @@ class LaunchContract(ContractBase):
         assert job.output().startswith(b"ready\n")
         assert job.output().endswith(b"told\n")
 
-    # 4. Every end is seen
+    # 4. Every end is observed
 
     @pytest.mark.parametrize("code", [0, 1, 3, 255])
     def test_an_exit_code_is_seen(self, make_job: MakeJob, code: int) -> None:

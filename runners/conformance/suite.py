@@ -1,6 +1,6 @@
-"""The promises of ``runners.interface`` as tests: every runner, ours or yours, is held to the same ones.
+"""The conformance suite for runners: one test or more for each promise of ``runners.interface``.
 
-A runner's tests subclass :class:`RunnerContract` and open its backend::
+The tests of a runner subclass :class:`RunnerContract` and open its backend::
 
     class TestMyRunner(RunnerContract):
         runner_class = MyRunner
@@ -11,15 +11,15 @@ A runner's tests subclass :class:`RunnerContract` and open its backend::
             yield host
             host.close()
 
-Learners are told what to do in POSIX shell and are seen only through the runner, so the suite fits
-containers and pods.
+The commands of the tests are POSIX shell, and learners are observed only through the runner, so the suite also
+runs with containers and pods.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# First, so that a failed test shows what it compared.
+# Before the imports, so that a failed assertion shows both values.
 pytest.register_assert_rewrite("runners.conformance.journal_tests", "runners.conformance.launch_tests")
 
 from runners.conformance.journal_tests import JournalContract  # noqa: E402 - after that
@@ -27,4 +27,4 @@ from runners.conformance.launch_tests import LaunchContract  # noqa: E402 - afte
 
 
 class RunnerContract(LaunchContract, JournalContract):
-    """What every runner promises. Override ``connection``; name in ``left_out`` what cannot be promised, and why."""
+    """All tests. Override ``connection``; ``left_out`` names tests that the runner cannot pass, with the reason."""

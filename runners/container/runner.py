@@ -1,4 +1,4 @@
-"""The runner ``container``: learners in containers of a job's image, each kept by an agent outside it."""
+"""The runner ``container``: learners in containers of a job's image, each with an agent outside of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runners.interface import (
 )
 from runners.process.runner import ProcessRunner
 
-if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+if TYPE_CHECKING:  # reading the capabilities must not import all of it
     from runners.container.cleanup import AttemptCleanup
     from runners.container.engine import Engine
     from runners.container.files import ContainerFiles
@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
 class ContainerRunner(ProcessRunner):
     """Starts learners in containers.
 
-    A learner's agent runs beside its container, as for a process, and keeps a command that stands for what
-    runs inside: so nothing is asked of an image but ``sh``, and journals, stops and leases are the same.
+    The agent of a learner runs on the host, as for a process, and its command is a program that drives the
+    container. So an image needs nothing but ``sh``, and journals, stops and leases are those of processes.
     """
 
     name: ClassVar[str] = "container"
@@ -52,33 +52,33 @@ class ContainerRunner(ProcessRunner):
         return AttemptCleanup(self._host)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Say exactly what would be sent; no engine is needed for it."""
+        """Return the containers and launch documents; the engine is not asked."""
         from runners.container.plan import make_plan
 
         return make_plan(request, self._site())
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
-        """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
+        """Pull the image, upload the code, lease all slots or none, and start the learners that have not begun."""
         from runners.container.launch import ContainerLaunch
 
         subscriber = f"{self._subscriber}-launch"
         ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, subscriber).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are, when something has changed; what is over is put in order first."""
+        """Return the statuses when one has changed; ended containers are cleaned up first."""
         observation = super().observe(attempts, timeout_seconds=timeout_seconds)
         self._cleanup.clean_up(attempts, observation, self._site(), self._engine)
         return observation
 
     def remove(self, attempt: AttemptRef) -> None:
-        """End what is left of an attempt, its containers and network with it, and remove its files."""
+        """Remove an attempt's containers, network and files, and end its processes."""
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
         self._cleanup.remove(attempt, self._site(), self._engine)
         super().remove(attempt)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Run a command in a learner's container, on our own standard streams."""
+        """Run a command in a learner's container, on this process's standard streams."""
         from runners.container.exec import EngineStream
         from runners.shared.attach import JoinedExec
 
@@ -86,19 +86,19 @@ class ContainerRunner(ProcessRunner):
         return JoinedExec(stream, terminal=terminal)
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
-        """List what is at a path of a learner, and below it."""
+        """List a path of a learner and everything below it."""
         return self._files(learner).list_files(path)
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream."""
+        """Send a path of a learner as one tar stream to ``receive``."""
         self._files(learner).fetch(path, receive)
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
-        """Write one file at a path of a learner."""
+        """Write one file of a learner."""
         self._files(learner).put(path, stream, mode)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner that has a container at the place, of all homes; one of those that left a network only."""
+        """Yield all learners with a container on the host, of any home; one for an attempt that left only a network."""
         from runners.container.plan import LABEL_LEARNER, ref_of_labels, ref_of_network
 
         engine, known = self._engine(), set[tuple[str, str, int]]()
@@ -111,7 +111,7 @@ class ContainerRunner(ProcessRunner):
                 engine.remove_of(ref.home, self._name(ref))
                 continue
             yield ref
-        # An engine that hung as the learners ended kept it.
+        # A network is left if the engine hung while the learners ended.
         for network in engine.networks(LABEL_LEARNER):
             ref = ref_of_network(network.get("Labels") or {})
             if ref is None or (ref.home, ref.job_id, ref.attempt) in known:
@@ -122,7 +122,7 @@ class ContainerRunner(ProcessRunner):
             yield ref
 
     def _is_ending(self, ref: LearnerRef) -> bool:
-        """Say whether a learner of ours is over, so that its container is about to go by itself."""
+        """Return whether a learner of this home has ended: its container is then being removed already."""
         from workbench.learner.host.learners import is_over
 
         return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))

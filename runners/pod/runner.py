@@ -1,4 +1,4 @@
-"""The runner ``pod``: learners as pods of an Indexed Job, each kept by an agent inside, read from a side-car."""
+"""The runner ``pod``: learners are pods of an Indexed Job, each with an agent inside; a side-car serves its journal."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ JOURNAL_BYTES = 4 << 20
 class PodRunner(Runner):
     """Starts learners in pods.
 
-    Each method may be called from another thread than the others. Nothing is watched before something is to
-    be seen; all runners of a process share one watch.
+    Different methods may be called from different threads. The watch of the cluster starts with the first call
+    that needs it; all runners of a process share it.
     """
 
     name: ClassVar[str] = "pod"
@@ -69,16 +69,16 @@ class PodRunner(Runner):
         self._stops: StopRequests | None = None
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Say exactly what would be sent."""
+        """Return the objects of the cluster as they will be created; claims and quotas are only read."""
         options = options_of(self._cluster.options)
         return make_plan(request, options, choose_results(self._cluster, request, options))
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
-        """Create what is not there, let the pods go, and see several learners together."""
+        """Create the objects that do not exist, start the pods, and wait until several learners have met."""
         PodLaunch(plan, self._cluster, self._cache(), progress).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are, when something has changed."""
+        """Return the statuses of these attempts' learners when one has changed."""
         return self._observer().observe(attempts, timeout_seconds)
 
     def interrupt(self) -> None:
@@ -92,7 +92,7 @@ class PodRunner(Runner):
 
     @property
     def journals_in_place(self) -> bool:
-        """Never: they are in the cluster."""
+        """False: the journals are in the cluster."""
         return False
 
     def follow(
@@ -102,7 +102,7 @@ class PodRunner(Runner):
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, and wait until something is."""
+        """Wait until journals of learners have new content, and return it."""
         return self._reader().follow(known, timeout_seconds, early)
 
     def interrupt_follow(self) -> None:
@@ -134,31 +134,31 @@ class PodRunner(Runner):
         remove_job(self._cluster, self.home_uuid, job_id)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Run a command in a learner's container, on our own standard streams."""
+        """Run a command in a learner's container, on this process's standard streams."""
         from runners.pod.exec import PodExec
 
         return PodExec(self._cluster, learner, argv, terminal=terminal)
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
-        """List what is at a path of a learner, and below it."""
+        """List a path of a learner and everything below it."""
         from runners.pod.files import PodFiles
 
         return PodFiles(self._cluster, learner).list_files(path)
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream."""
+        """Send a path of a learner as one tar stream to ``receive``."""
         from runners.pod.files import PodFiles
 
         PodFiles(self._cluster, learner).fetch(path, receive)
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
-        """Write one file at a path of a learner."""
+        """Write one file of a learner."""
         from runners.pod.files import PodFiles
 
         PodFiles(self._cluster, learner).put(path, stream, mode)
 
     def close(self) -> None:
-        """Give everything back; learners live on."""
+        """Close connections and end the watch; learners continue."""
         with self._making:
             journals, self._journals, self._observing = self._journals, None, None
             entered, self._entered = self._entered, None
@@ -168,7 +168,7 @@ class PodRunner(Runner):
             leave(entered)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner that may still do something in the namespace, and of other homes those that are over."""
+        """Yield every learner of the namespace whose Job exists; of this home only those that have not ended."""
         over = {ref for pod in self._cluster.list("Pod", HOME).items if is_over(pod) and (ref := ref_of(pod))}
         for job in self._cluster.list("Job", HOME).items:
             attempt = attempt_of(job)

@@ -1,4 +1,4 @@
-"""The runner ``process``: learners as ordinary processes of a host, each kept by an agent."""
+"""The runner ``process``: each learner is a process of a host, started and supervised by an agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ProcessExec:
-    """One command; it has begun when this is made, and has our own standard streams."""
+    """A command on this machine, on this process's standard streams; making one starts it."""
 
     def __init__(self, launch: Mapping[str, Any], marker: str, argv: Sequence[str]) -> None:
         environment = exec_environment(launch, marker)
@@ -48,7 +48,7 @@ class ProcessExec:
             raise RunnerError(f"{argv[0]} cannot be started: {error.strerror}.") from error
 
     def wait(self) -> int:
-        """Wait for its exit code; what is typed at the terminal is its business."""
+        """Wait for its exit code; an interrupt from the terminal goes to the command alone."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             code = self._process.wait()
@@ -58,30 +58,29 @@ class ProcessExec:
 
 
 def exec_environment(launch: Mapping[str, Any], marker: str) -> dict[str, str]:
-    """Return the environment of a command beside a learner: the learner's own, with our terminal's type."""
+    """Return the environment of a command in a learner: the learner's own, and TERM of this terminal."""
     environment = {str(name): str(value) for name, value in (launch.get("env") or {}).items()}
     if "TERM" in os.environ:
         environment.setdefault("TERM", os.environ["TERM"])
-    # It is the learner's: a stop of the learner ends it, too.
+    # The marker makes it a process of the learner: a stop of the learner ends it, too.
     environment["FABRIC_LEARNER"] = marker
     return environment
 
 
 JOURNAL_BYTES = 4 << 20
-"""How much of each file of a journal is read at once."""
+"""The most that is read of each file of a journal at once."""
 
 
 class ProcessRunner(Runner):
     """Starts learners as processes.
 
-    Each method may be called from another thread than the others: what they share is made once and not
-    changed.
+    Different methods may be called from different threads: what they share is created once and never changed.
     """
 
     name: ClassVar[str] = "process"
     capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True, copy=True)
     contained: ClassVar[bool] = False
-    """Whether learners run in containers, and may not reach the place's files by links of theirs."""
+    """Whether learners run in containers: their symbolic links must then not lead to other files of the host."""
 
     def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)
@@ -96,7 +95,7 @@ class ProcessRunner(Runner):
         self._observing = ProcessObservations(connection, self._subscriber)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Say exactly what would be sent."""
+        """Return the launch document of every learner; nothing is changed on the host."""
         from runners.process.plan import make_plan
         from runners.shared.agents import agent_kind
 
@@ -104,13 +103,13 @@ class ProcessRunner(Runner):
         return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
-        """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
+        """Upload what learners need, lease all slots or none, and start the learners that have not begun."""
         from runners.process.launch import ProcessLaunch
 
         ProcessLaunch(plan, self._host, self._site(), progress, f"{self._subscriber}-launch").launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are, when something has changed."""
+        """Return the statuses of these attempts' learners when one has changed."""
         return self._observing.observe(attempts, self._site(), timeout_seconds)
 
     def interrupt(self) -> None:
@@ -127,7 +126,7 @@ class ProcessRunner(Runner):
 
     @property
     def journals_in_place(self) -> bool:
-        """Whether the place is this machine and its folder the home."""
+        """Whether the host is this machine and its folder the home."""
         return self._host.here
 
     def follow(
@@ -137,7 +136,7 @@ class ProcessRunner(Runner):
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, and wait until something is."""
+        """Wait until journals of learners have new content, and return it."""
         refs = {str(self._learner(ref).path): ref for ref in known}
         offsets = {folder: known[ref] for folder, ref in refs.items()}
 
@@ -147,32 +146,32 @@ class ProcessRunner(Runner):
 
     def interrupt_follow(self) -> None:
         """Make a blocked follow, or the next one, return early."""
-        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+        with contextlib.suppress(FabricError):  # a lost connection makes it return by itself
             self._host.call("interrupt_follow", asker=self._subscriber)
 
     def download(self, attempt: AttemptRef, job: JobFolder) -> None:
-        """Copy what an attempt made into the job's folder here."""
+        """Download results, checkpoints and logs of an attempt into the job's folder here."""
         from runners.shared.download import download_attempt
 
         source = self._site().home.job(attempt.job_id)
         download_attempt(self._host, source, job, attempt.attempt, contained=self.contained)
 
     def download_folder(self, folder: str, target: Path) -> None:
-        """Copy a folder of the place into one here."""
+        """Download a folder of the host."""
         from runners.shared.download import download_folder
 
-        # Others may write in the store's folder, which the user may have made a link.
+        # Other jobs write into the store's folder, too; the folder itself may be a link that the user made.
         above = f"{folder.rpartition('/')[0]}/."
         download_folder(self._host, folder, target, within=above if self.contained else "")
 
     def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
-        """Store what the learners of an attempt that is over could not store."""
+        """Upload to the data store what the learners of an ended attempt could not upload."""
         from runners.shared.store_setup import retry_upload
 
         return retry_upload(request, self._host, self._site())
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
-        """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
+        """Ask all learners to stop; a halt after a kill changes nothing."""
         document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
         for number in range(1, attempt.learners + 1):
             folder = self._folder(attempt).learner(number)
@@ -182,7 +181,7 @@ class ProcessRunner(Runner):
                 self._host.call("ask_to_stop", folder=str(folder.path), request=document)
 
     def remove(self, attempt: AttemptRef) -> None:
-        """End what is left of an attempt and remove its files; here they lie in the job's own folder and stay."""
+        """End an attempt's processes and remove its files; on this machine the files are the job's own and stay."""
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
         paths = [] if self._host.here else [str(folder.path)]
@@ -193,12 +192,12 @@ class ProcessRunner(Runner):
         self._host.call("remove", paths=paths)
 
     def remove_job(self, job_id: str) -> None:
-        """Remove what the attempts of a job share at the place; on this machine it is the job's own folder."""
+        """Remove a job's folder on the host; on this machine it is the job's own folder and stays."""
         if not self._host.here:
             self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Run a command in a learner's folder and environment, on our own standard streams."""
+        """Run a command in a learner's folder and environment, on this process's standard streams."""
         facts = self._host.call("learner", folder=str(self._learner(learner).path))
         if not facts["alive"]:
             raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
@@ -216,42 +215,42 @@ class ProcessRunner(Runner):
         return JoinedExec(stream, terminal=terminal)
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
-        """List what is at a path of a learner, and below it."""
+        """List a path of a learner and everything below it."""
         from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
         return JobFiles(self._host, folders).list_files(job_path_of(path, folders))
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream."""
+        """Send a path of a learner as one tar stream to ``receive``."""
         from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
         JobFiles(self._host, folders).fetch(job_path_of(path, folders), receive)
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
-        """Write one file at a path of a learner."""
+        """Write one file of a learner."""
         from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
         JobFiles(self._host, folders).put(job_path_of(path, folders), stream, mode)
 
     def close(self) -> None:
-        """Give back what the place keeps for this runner."""
-        with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
+        """Remove this runner's subscriptions on the host."""
+        with contextlib.suppress(FabricError):  # a lost connection has ended them
             for subscriber in (self._subscriber, f"{self._subscriber}-launch"):
                 self._host.call("forget", asker=subscriber)
             self._host.call("forget_follow", asker=self._subscriber)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner that has processes at the place, of all homes."""
+        """Yield every learner that has processes on the host, of all homes."""
         for text in self._host.call("markers"):
             parts = text.rsplit("/", 3)
             if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
                 yield LearnerRef(parts[0], parts[1], int(parts[2]), int(parts[3]))
 
     def _end(self, ref: LearnerRef) -> None:
-        """End an agent and all processes of its learner."""
+        """Kill a learner's agent and all processes of the learner."""
         self._host.call("kill_agents", marker=marker(ref))
         self._host.call("end_marked", marker=marker(ref), grace_seconds=0.0)
 
