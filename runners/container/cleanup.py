@@ -1,4 +1,4 @@
-"""What is done when learners are over: containers that did not end by themselves, networks, whose files are whose."""
+"""Cleans up after ended learners: leftover containers, networks, secrets, and the owner of files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_GONE, EXIT_NOT_STARTED
 
 ORDER_SECONDS: Final = 10.0
-"""How long an end is not told while the engine hangs: the news of all other learners waits behind it."""
+"""How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
 
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
 
 class AttemptCleanup:
-    """Puts attempts in order once all of their learners are over."""
+    """Cleans up attempts as their learners end."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -39,7 +39,7 @@ class AttemptCleanup:
         site: HostFacts,
         engine: Callable[[], Engine],
     ) -> None:
-        """Do what is to be done after learners that were seen to be over; before anybody is told of it."""
+        """Clean up after the ended learners of an observation, before it is returned to the controller."""
         by_key = {(one.home, one.job_id, one.attempt): one for one in attempts}
         for status in observation.seen:
             attempt = by_key.get((status.ref.home, status.ref.job_id, status.ref.attempt))
@@ -50,7 +50,7 @@ class AttemptCleanup:
                 self._forget_secrets(attempt, status.ref.learner)
                 impatient = self._impatient_engine(engine)
                 if status.exit_code == EXIT_NOT_STARTED and status.reason and is_refused(status.reason.text):
-                    # It is another engine than it was: the next attempt finds out anew.
+                    # The engine was replaced or reconfigured: the next attempt finds out its limits again.
                     Limits(self._host, site, impatient).remember(None)
                 by_itself = not status.stopped and status.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
                 if not by_itself or not impatient.may_remove_by_itself:
@@ -61,12 +61,12 @@ class AttemptCleanup:
                     self._clean_attempt(attempt, site, impatient)
                     self._done.add(attempt)
             except FabricError:
-                continue  # whoever removes the attempt, or sweeps up, does it again
+                continue  # removing the attempt and fabric gc clean up again
         self._over = {attempt: over for attempt, over in self._over.items() if attempt in attempts}
         self._done &= set(attempts)
 
     def remove(self, attempt: AttemptRef, site: HostFacts, engine: Callable[[], Engine]) -> None:
-        """Leave no container, network or secret of an attempt, nor files that its owner cannot remove."""
+        """Remove an attempt's containers, network and secrets, and give its files back to the user."""
         for number in range(1, attempt.learners + 1):
             engine().remove_of(attempt.home, learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)

@@ -1,4 +1,4 @@
-"""A container engine at a place, asked over the place's own connection: what a launch needs, and no library."""
+"""A client of a host's container engine over the host's connection: the calls of a launch, without a library."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from workbench.learner.platform.engine_client import EngineRefused, EngineReques
 CREATE: Final = "libpod/containers/create"
 CPU_PERIOD: Final = 100_000
 _UNLIMITED: Final = 1 << 64
-"""-1 as numbers without a sign have it."""
+"""2^64: added to -1 it gives the unsigned number for no limit."""
 
 _NANO: Final = 1_000_000_000
 
 
 def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -> dict[str, Any]:
-    """Return what podman's own API is told of a container that Docker's API would be told of so.
+    """Convert a container's configuration from Docker's API to podman's own API, which can pass GPUs by CDI.
 
     Args:
-        name: the container's.
-        document: as Docker's API has it.
-        slots: GPUs by UUID, which NVIDIA's toolkit has written down for CDI.
+        name: the container's name.
+        document: the configuration for Docker's API.
+        slots: UUIDs of the GPUs; NVIDIA's toolkit has generated their CDI specification.
     """
     host = document["HostConfig"]
     network = host["NetworkMode"]
@@ -79,7 +79,7 @@ def _mount(mount: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(bound: str) -> dict[str, Any]:
-    """Read the older form of a mount, which is used where SELinux guards files."""
+    """Parse the bind syntax ``source:target:options``, which is used with SELinux."""
     source, target, options = bound.rsplit(":", 2)
     mode, *rest = options.split(",")
     return {"Source": source, "Target": target, "ReadOnly": mode == "ro", "Options": rest}
@@ -108,10 +108,10 @@ ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
 LOOK_SECONDS: Final = 3.0
-"""How long it is believed that an engine will say when a container is gone, before it is looked for."""
+"""How long to wait for the engine's notice that a container was removed, before the container is inspected."""
 NOT_FOUND: Final = 404
 REPAIRED: Final = 25
-"""The version of Docker that lets containers that remove themselves live through its own start."""
+"""The first major version of Docker whose restart keeps running containers with AutoRemove."""
 
 CONFLICT: Final = 409
 
@@ -120,7 +120,7 @@ LABEL_HOME: Final = "fabric.home"
 
 
 class Engine:
-    """One engine, by its socket at a place. Calls may be made from several threads at once."""
+    """A container engine behind a unix socket of a host. Calls may be made from several threads at once."""
 
     def __init__(self, host: Host, path: str, *, answer_seconds: float | None = None) -> None:
         self.host = host
@@ -130,12 +130,12 @@ class Engine:
         self._info: dict[str, Any] | None = None
 
     def ask(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Any:
-        """Ask a question of the engine's API and return the answer.
+        """Call the engine's API and return the answer.
 
         Raises:
-            EngineRefused: it said no.
-            BackendUnreachable: it does not answer.
-            NotAllowed: we may not ask it.
+            EngineRefused: the engine answered with an error status.
+            BackendUnreachable: the engine does not answer.
+            NotAllowed: the user may not open its socket.
         """
         seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
         try:
@@ -150,7 +150,7 @@ class Engine:
     def begin(
         self, method: str, target: str, body: Any = None, *, seconds: float | None = None
     ) -> EngineRequest:
-        """Ask a question and leave its answer for later."""
+        """Send a request without waiting for its answer."""
         try:
             stream = self.host.connect(self.path)
         except NotAllowed as error:
@@ -161,14 +161,14 @@ class Engine:
         return EngineRequest(stream, method, target, body)
 
     def within(self, seconds: float) -> Engine:
-        """Return the same engine, which is given up on sooner."""
+        """Return a client of the same engine with a shorter time limit for answers."""
         hurried = Engine(self.host, self.path, answer_seconds=seconds)
         hurried._info = self._info
         return hurried
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What the engine says of itself, asked once."""
+        """The reply to ``info``, requested once."""
         with self._looking:
             if self._info is None:
                 self._info = self.ask("GET", "info")
@@ -177,30 +177,30 @@ class Engine:
     # Images
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """Return what is known of an image that is here, or None."""
+        """Return the document of a local image, None if it is missing."""
         return self._found("GET", f"images/{quote(name, safe='/:@')}/json")
 
     # Containers
 
     @property
     def is_podman(self) -> bool:
-        """Whether it is podman, which understands the same API but for GPUs."""
+        """Whether it is podman: its Docker-compatible API cannot pass GPUs."""
         return "BuildahVersion" in self.info
 
     @property
     def may_remove_by_itself(self) -> bool:
-        """Whether containers may be told to remove themselves.
+        """Whether AutoRemove is safe.
 
-        With live-restore, Docker before 25 kills those that do when it is started again.
+        With live-restore, Docker before 25 kills containers with AutoRemove when it restarts.
         """
         version = str(self.info.get("ServerVersion") or "").partition(".")[0]
         return not self.info.get("LiveRestoreEnabled") or (version.isdigit() and int(version) >= REPAIRED)
 
     def create(self, name: str, body: Mapping[str, Any], slots: Sequence[str] = ()) -> bool:
-        """Create a container, with GPUs where a document asks for any; False where one of that name is there already.
+        """Create a container with the GPUs that the document requests; False if one of that name exists.
 
         Raises:
-            EngineRefused: the engine does not take it.
+            EngineRefused: the engine refuses the configuration.
         """
         target, document = f"containers/create?name={name}", body
         if body["HostConfig"].get("DeviceRequests") and self.is_podman:
@@ -209,13 +209,13 @@ class Engine:
             self.ask("POST", target, document)
             return True
         except EngineRefused as error:
-            # Podman says so in words where two create one at the same instant.
+            # Podman answers with this message and another status if two are created at the same instant.
             if error.status == CONFLICT or "name is already in use" in error.message:
                 return False
             raise
 
     def inspect(self, name: str) -> dict[str, Any] | None:
-        """Return how a container is, or None."""
+        """Return the document of a container, None if it does not exist."""
         return self._found("GET", f"containers/{name}/json")
 
     def containers(self, *labels: str) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ class Engine:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Kill and remove a container, and wait until it is gone; one that is not there is no error."""
+        """Kill and remove a container and wait until it is removed; a missing one is no error."""
         for _ in range(REMOVE_TRIES):
             try:
                 self.ask("DELETE", f"containers/{name}?force=1&v=1")
@@ -241,16 +241,16 @@ class Engine:
                     return
                 if error.status != CONFLICT:
                     raise RunnerError(f"The container {name} cannot be removed: {error.message}.") from error
-            # Somebody is removing it already, or so the engine says.
+            # The engine reports that the container is being removed already.
             if self.is_removed(name, REMOVE_SECONDS):
                 return
         raise RunnerError(f"The container {name} cannot be removed.", hint=f"docker rm -f {name}")
 
     def is_removed(self, name: str, seconds: float = ANSWER_SECONDS) -> bool:
-        """Wait until a container is gone; False when it is still there after so long."""
+        """Wait until a container is removed; False if it exists after the timeout."""
         until = time.monotonic() + seconds
         while True:
-            # An engine that is asked in the very moment in which it removes the container may never answer.
+            # An engine may never answer a wait that arrives at the moment of the removal: it is repeated.
             slice_seconds = max(0.1, min(LOOK_SECONDS, until - time.monotonic()))
             try:
                 self.begin(
@@ -275,10 +275,10 @@ class Engine:
         return found
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> None:
-        """Create a network unless it is there.
+        """Create a network unless it exists.
 
         Raises:
-            EngineRefused: the engine has no addresses left, or does not take it.
+            EngineRefused: the engine has no addresses left, or refuses the network.
         """
         if self._found("GET", f"networks/{name}") is None:
             body = {"Name": name, "Labels": dict(labels), "CheckDuplicate": True}
@@ -289,9 +289,9 @@ class Engine:
                     raise
 
     def remove_network(self, home: str, name: str) -> bool:
-        """Remove a network if its label names the home; False while something is still in it.
+        """Remove a network if its label names the home; False while containers use it.
 
-        One that is not there, or of another home, is no error.
+        A missing network, or one of another home, is no error.
         """
         if not any(one["Name"] == name for one in self.networks(f"{LABEL_HOME}={home}")):
             return True
@@ -312,7 +312,7 @@ class Engine:
 
 
 def engine_at(host: Host, environment: Mapping[str, str]) -> Engine:
-    """Find the engine of a place: the one that the place was told of, else as its user would.
+    """Return the engine of a host: the one of the backend's options, else the user's default engine.
 
     Raises:
         ConfigError: it is on another machine.

@@ -1,4 +1,4 @@
-"""What a command in a container sees in its environment, on top of what its image brings."""
+"""The folders and environment variables of a command in a container, besides those of its image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROGRAM: Final = f"{OURS}/inside.sh"
 AGENT: Final = f"{OURS}/agent.pyz"
 SECRETS: Final = f"{OURS}/secrets.sh"
 ENVIRONMENT: Final = f"{OURS}/env"
-"""The cached environment of ``requirements:``; a virtual environment does not move."""
+"""The mount of the cached environment of ``requirements:``; a virtual environment works at one path only."""
 REPORT: Final = f"{OURS}/report.jsonl"
 
 PROMISED: Final[Mapping[str, str]] = {
@@ -46,12 +46,12 @@ PROMISED: Final[Mapping[str, str]] = {
 
 
 def inside_folder(request: LaunchRequest, learner: int, site: HostFacts) -> Path:
-    """Return the folder whose pipes join a learner's agent to its container."""
+    """Return the folder with the named pipes between a learner's agent and its container."""
     return job_folders(request, site)[1].learner(learner).path / "inside"
 
 
 def folders(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
-    """Return the folders of the job that a container sees, each with its path in there."""
+    """Return the job's folders on the host by their path in the container."""
     job, attempt = job_folders(request, site)
     return {
         STATE: str(attempt.job_state),
@@ -63,13 +63,13 @@ def folders(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, 
 
 
 def writable_folders(request: LaunchRequest, learner: int, site: HostFacts) -> list[str]:
-    """Return what a container may change of the place's files, in which nothing is to be trusted."""
+    """Return the folders of the host that a container can change: links in them must not be followed out."""
     own = {str(inside_folder(request, learner, site)), *folders(request, learner, site).values()}
     return [*sorted(own), *writable_stores(request, site)]
 
 
 def outside(text: str, request: LaunchRequest, learner: int, site: HostFacts) -> str:
-    """Return a path of a container as the place has it; what the job does not share stays as it is."""
+    """Convert a path of the container to the host's; paths outside of the mounts are returned unchanged."""
     mounted = {**folders(request, learner, site), **store_folders(request, site)}
     for there, here in sorted(mounted.items(), reverse=True):
         if text == there or text.startswith(f"{there}/"):
@@ -78,11 +78,11 @@ def outside(text: str, request: LaunchRequest, learner: int, site: HostFacts) ->
 
 
 PORT = 29500
-"""MASTER_PORT: in a network of its own a container's ports are all free."""
+"""MASTER_PORT: all ports of a container's own network are free."""
 
 
 def container_environment(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
-    """Return everything but secrets; what fabric promises cannot be overridden by ``env:``."""
+    """Return the variables of a learner's command without secrets; ``env:`` cannot override the promised ones."""
     spec = request.spec
     variables = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
     if spec.seed is not None:
@@ -104,7 +104,7 @@ def container_environment(request: LaunchRequest, learner: int, site: HostFacts)
 
 
 def container_promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
-    """Return the variables that a learner can rely on, whatever its manifest says."""
+    """Return the variables that every learner has, whatever its manifest sets."""
     promised = promises(request, learner, site)
     attempt = request.attempt
     first = learner_name(attempt.job_id, attempt.attempt, 1)
@@ -115,7 +115,7 @@ def container_promises(request: LaunchRequest, learner: int, site: HostFacts) ->
         "MASTER_ADDR": f"{first}.{attempt_stem(attempt.job_id, attempt.attempt)}",
         "MASTER_PORT": str(PORT),
         **(dict.fromkeys(NO_GPU, CHOSEN) if request.spec.gpus else NO_GPU),
-        # Not what the agent outside ends by: the container's first process does that in here.
+        # Differs from the agent's marker: in the container its first process ends what has this one.
         "FABRIC_LEARNER": promised["FABRIC_LEARNER"] + "/inside",
         "FABRIC_REPORT": REPORT,
         "FABRIC_STOP_FILE": f"{LEARNER}/stop",
@@ -123,7 +123,7 @@ def container_promises(request: LaunchRequest, learner: int, site: HostFacts) ->
 
 
 def _proxies(request: LaunchRequest) -> dict[str, str]:
-    """Return the proxies of whoever gave the job: nothing else of that machine's environment passes."""
+    """Return the proxy variables of the submit's environment; no others pass into a container."""
     environment = request.recorded.get("environment") or {}
     return {
         str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")

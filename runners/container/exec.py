@@ -1,4 +1,4 @@
-"""A command beside a learner in its container, by the engine's own exec."""
+"""An interactive command in a learner's container, by the engine's exec API."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workbench.learner.platform.engine_client import VERSION, EngineRefused
 
 _CHUNK_BYTES: Final = 65536
 _FRAME_HEAD: Final = 8
-"""What the engine puts before output when there is no terminal: which stream, and how many bytes."""
+"""The size of the header before each piece of output without a terminal: stream number and length."""
 
 _CONFLICT: Final = 409
 
 
 class EngineStream:
-    """One command in a container; it has begun when this is made."""
+    """An interactive command in a container; making one starts it."""
 
     def __init__(self, engine: Engine, name: str, argv: Sequence[str], *, terminal: bool) -> None:
         self._engine = engine
@@ -62,17 +62,17 @@ class EngineStream:
         return part
 
     def write(self, data: bytes) -> None:
-        """Give it input; a command that has ended takes none."""
+        """Send input to the command; ignored once it has ended."""
         with contextlib.suppress(OSError):
             self._stream.sendall(data)
 
     def close_input(self) -> None:
-        """Say that no more input comes."""
+        """Close the command's standard input."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_WR)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Say how large the terminal is."""
+        """Set the size of the command's terminal."""
         with contextlib.suppress(EngineRefused):  # it has ended
             self._engine.ask("POST", f"exec/{self._id}/resize?h={rows}&w={columns}")
 
@@ -82,11 +82,11 @@ class EngineStream:
         return int(found.get("ExitCode") or 0)
 
     def close(self) -> None:
-        """Leave it."""
+        """Close the connection."""
         self._stream.close()
 
     def _part(self) -> tuple[int, bytes] | None:
-        """Take what has come, as far as it is whole."""
+        """Return the next complete piece of the received bytes, None if there is none."""
         data = self._received
         if self._terminal:
             self._received = b""
@@ -99,7 +99,7 @@ class EngineStream:
 
 
 def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
-    """Turn a connection into the command's streams; return what came with the answer.
+    """Start the command and turn the connection into its streams; return the first bytes of output.
 
     Raises:
         RunnerError: the command cannot be started.

@@ -1,4 +1,4 @@
-"""Files of a learner in a container: the job's folders on the host, everything else by the engine while it runs."""
+"""Files of a container's learner: the job's folders on the host, other paths by the engine while it runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MOUNTS: Final = {
     "job": PROMISED["JOB_STATE_DIR"],
     WORKING: PROMISED["MODEL_DIR"],
 }
-"""The job's folders as a container has them."""
+"""The paths of the job's folders in the container."""
 
 _CHUNK_BYTES: Final = 1 << 18
 _OK: Final = 200
 
 
 class ContainerFiles:
-    """The files of one learner."""
+    """The files of a learner in a container."""
 
     def __init__(self, files: JobFiles, engine: Callable[[], Engine], name: str) -> None:
         self._files = files
@@ -43,7 +43,7 @@ class ContainerFiles:
         self._name = name
 
     def list_files(self, path: str) -> Sequence[FileEntry]:
-        """List what is at a path and below it."""
+        """List a path and everything below it."""
         job_path = split(path, MOUNTS)
         if job_path is not None:
             return self._files.list_files(job_path)
@@ -53,7 +53,7 @@ class ContainerFiles:
         return found
 
     def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream."""
+        """Send a path as one tar stream to ``receive``."""
         job_path = split(path, MOUNTS)
         if job_path is None:
             self._by_engine(path, receive)
@@ -61,11 +61,11 @@ class ContainerFiles:
         try:
             self._files.fetch(job_path, receive)
         except NotAllowed:
-            # Somebody else's as long as it runs: who keeps the container may read it.
+            # The file belongs to the container's user while it runs; the engine can read it.
             self._by_engine(_path_inside(job_path), receive)
 
     def put(self, path: str, stream: BinaryIO, mode: int) -> None:
-        """Write a file that the container's user may change, too."""
+        """Write a file; the container's user may change it, too."""
         job_path = split(path, MOUNTS)
         if job_path is None:
             self._put_by_engine(path, stream, mode)
@@ -79,11 +79,11 @@ class ContainerFiles:
             self._put_by_engine(_path_inside(job_path), stream, mode | 0o666)
 
     def _by_engine(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have the engine read a path in a container that is there.
+        """Read a path of a running container through the engine.
 
         Raises:
-            InputMissing: there is no such path.
-            RunnerError: the container is gone.
+            InputMissing: the path does not exist.
+            RunnerError: the container does not run.
         """
         with tempfile.TemporaryFile() as spooled:
             with self._request("GET", path, b"", 0) as stream:
@@ -130,7 +130,7 @@ class ContainerFiles:
             raise self._refusal(path, 0, "it broke off") from error
 
     def _refusal(self, path: str, status: int, message: str) -> FabricError:
-        # The engine says of a file that is going with its container that it was never there.
+        # While a container is being removed, the engine answers that the file does not exist.
         if not self._runs():
             return _container_ended(path)
         if status == NOT_FOUND:
@@ -138,7 +138,7 @@ class ContainerFiles:
         return RunnerError(f"The container engine does not copy {path}: {message}")
 
     def _runs(self) -> bool:
-        """Whether the container runs; one that has ended may be there for a moment yet."""
+        """Return whether the container runs; an ended one may exist for a moment."""
         container = self._engine().inspect(self._name)
         return container is not None and bool(container["State"].get("Running"))
 
@@ -155,7 +155,7 @@ def _container_ended(path: str) -> RunnerError:
 
 
 def _head(answer: BinaryIO) -> tuple[int, str]:
-    """Read the head of an answer, and return its status with what the engine says where that is a refusal."""
+    """Read the head of a response; return its status and, for an error status, the engine's message."""
     parts = answer.readline().split(None, 2)
     while answer.readline().strip():
         pass
@@ -170,7 +170,7 @@ def _head(answer: BinaryIO) -> tuple[int, str]:
 
 
 def _strip(source: BinaryIO, target: BinaryIO) -> None:
-    """Copy a tar without the first part of its names, which is that of the folder that was asked for."""
+    """Copy a tar stream; the first part of each name, the requested folder, is removed."""
     with (
         tarfile.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES) as tar,
         tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as stripped,

@@ -1,4 +1,4 @@
-"""Fills in what the plan of a container leaves open until it is sent: paths at the place, GPUs, secrets, limits."""
+"""Replaces the placeholders in a container's plan at launch: host paths, GPUs, secrets, limits."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from runners.shared.agents import Agent
 from runners.shared.environment import CHOSEN, gpu_variables
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
-"""Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
+"""Set to ``environment``: GPUs are passed by NVIDIA_VISIBLE_DEVICES alone, for tests and engines without requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanValues:
-    """What is known once everything that needs no slot is there."""
+    """The values that are known once image, code and environment are prepared."""
 
     engine: Engine
     agent: Agent
     image: Mapping[str, Any]
     environment: ImageEnvironment | None
-    """That of ``requirements:``."""
+    """The environment of ``requirements:``, None without one."""
 
     def filled(
         self, planned: Mapping[str, Any], slots: Sequence[str], secrets: str, limits: Sequence[str]
     ) -> dict[str, Any]:
-        """Return a container's document as the engine gets it.
+        """Return a container's configuration with all placeholders replaced.
 
         Args:
-            planned: as it was planned.
-            slots: GPUs by UUID.
-            secrets: how the names of the learner's files of secrets begin, or empty.
-            limits: those of ``Ulimits`` that the engine may raise.
+            planned: the configuration of the plan.
+            slots: UUIDs of the GPUs.
+            secrets: the path of the learner's files of secrets without suffix, or empty.
+            limits: names of the ``Ulimits`` that the engine may raise.
         """
         document: dict[str, Any] = json.loads(json.dumps(planned))
         host = document["HostConfig"]
@@ -76,7 +76,7 @@ class PlanValues:
         return program_of(self.agent) if source.startswith(AGENT_FILE) else source
 
     def _give_gpus(self, host: dict[str, Any], slots: Sequence[str]) -> None:
-        """Ask for GPUs in the way that the engine understands."""
+        """Request the GPUs in the form that the engine supports."""
         if _by_environment(self.engine):
             del host["DeviceRequests"]
         else:
@@ -84,12 +84,12 @@ class PlanValues:
 
 
 def program_of(agent: Agent) -> str:
-    """Return where the first process of containers lies at the place."""
+    """Return the host's path of the program that is the first process of containers."""
     return agent.importable.removesuffix(".pyz") + "/workbench/learner/guard/inside.sh"
 
 
 def _by_environment(engine: Engine) -> bool:
-    """Say whether NVIDIA_VISIBLE_DEVICES alone gives GPUs: where NVIDIA's runtime is the engine's usual one."""
+    """Return whether NVIDIA_VISIBLE_DEVICES alone passes GPUs: NVIDIA's runtime is the engine's default."""
     if os.environ.get(BY_ENVIRONMENT) == "environment":
         return True
     return bool(engine.info.get("DefaultRuntime") == "nvidia")

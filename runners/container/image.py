@@ -1,4 +1,4 @@
-"""The image of a job: found, pulled, looked at before anything is made of it."""
+"""Finds, pulls or builds the image of a job, and checks its architecture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.errors import BackendUnreachable, FabricError, LaunchRefused
 
 LABEL: Final = "fabric.build"
 BUILD_SECONDS: Final = 3600.0
-"""How long an engine may say nothing while it builds."""
+"""How long a build may be silent."""
 
 SHOWN_LINES: Final = 12
 _NO_BASE: Final = (
@@ -31,10 +31,10 @@ _NO_BASE: Final = (
 
 
 def need_built(engine: Engine, request: LaunchRequest, progress: LaunchProgress) -> dict[str, Any]:
-    """Return what is known of the image that a job's code makes, built if need be.
+    """Return the document of the image that is built from a job's code; build it if it is missing.
 
     Raises:
-        LaunchRefused: there is no such Dockerfile (C101), its base cannot be had (S103), or a step fails (C205).
+        LaunchRefused: the Dockerfile is missing (C101), its base image cannot be pulled (S103), a step fails (C205).
     """
     reference, spec = image_of(request), request.spec
     found = None if spec.image_pull == "always" else engine.image(reference)
@@ -63,7 +63,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
 
     build = request.spec.build
     assert build is not None
-    engine.ask("GET", "_ping")  # said better by us than by the library
+    engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     progress(f"builds the image by {build.dockerfile}", stage="preparing")
     try:
         with (
@@ -91,7 +91,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
 
 
 def _report_build(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:
-    """Tell each step of a build, until it is done."""
+    """Report the steps of a build until it ends."""
     log_lines: list[str] = []
     for line in lines:
         if "error" in line:
@@ -122,14 +122,14 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
 }
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""What engines take where an image says nothing."""
+"""The PATH of engines for images that set none."""
 
 
 def need_image(engine: Engine, request: LaunchRequest, progress: LaunchProgress) -> dict[str, Any]:
-    """Return what is known of a job's image, pulled if it is not here and may be.
+    """Return the document of a job's image; pull it if it is missing and ``image_pull`` permits it.
 
     Raises:
-        LaunchRefused: it cannot be had (S103), or is for another architecture (C104).
+        LaunchRefused: it cannot be pulled (S103), or is for another architecture (C104).
     """
     reference = image_of(request)
     policy = request.spec.image_pull
@@ -154,7 +154,7 @@ def need_image(engine: Engine, request: LaunchRequest, progress: LaunchProgress)
 
 
 def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is recorded of an attempt's image."""
+    """Return what ``environment.json`` records about an attempt's image."""
     return {
         "reference": image_of(request),
         "id": image.get("Id") or "",
@@ -163,7 +163,7 @@ def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str
 
 
 def path_of(image: Mapping[str, Any]) -> str:
-    """Return the PATH that an image's commands have."""
+    """Return the PATH of an image's commands."""
     for entry in (image.get("Config") or {}).get("Env") or ():
         if entry.startswith("PATH="):
             return str(entry).removeprefix("PATH=")

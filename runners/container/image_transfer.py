@@ -1,4 +1,4 @@
-"""Brings an image from one engine to another without a registry, and only the layers that are missing there."""
+"""Copies an image from one engine to another without a registry; only missing layers are sent."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _BLOCK_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """What was done."""
+    """The result of a copy."""
 
     layers: int
-    """How many the image has."""
+    """The number of layers of the image."""
     missing: int
-    """How many of them were sent."""
+    """The number of layers that were sent."""
     size_bytes: int
-    """Of what was sent."""
+    """The number of bytes that were sent."""
 
 
 def send(source: Engine, target: Engine, name: str, report: Report) -> TransferResult:
-    """Bring an image to another engine.
+    """Copy an image to another engine.
 
     Raises:
-        InputMissing: there is no such image here.
-        LaunchRefused: it is for another architecture.
-        CannotWrite: there is no room for it here while it is on its way.
-        RunnerError: an engine does not do it.
+        InputMissing: the source has no such image.
+        LaunchRefused: the image is for another architecture.
+        CannotWrite: the temporary file cannot be written.
+        RunnerError: an engine refuses.
     """
     found = source.image(name)
     if found is None:
@@ -62,7 +62,7 @@ def send(source: Engine, target: Engine, name: str, report: Report) -> TransferR
             except RunnerError:
                 if not had:
                     raise
-                had = 0  # an engine that wants all of them, had or not
+                had = 0  # this engine needs all layers, even those that it has
                 size = _load(target, spool, had, report)
     except OSError as error:
         raise CannotWrite(
@@ -87,7 +87,7 @@ def _check_architecture(target: Engine, name: str, image: dict[str, Any]) -> Non
 
 
 def _layers_there(engine: Engine, layers: Sequence[str]) -> int:
-    """Return how many of the lowest layers some image there has, too: an engine knows a layer by all below it."""
+    """Return how many of the lowest layers an image of the engine has, too: layers are identified with those below."""
     most = 0
     for one in engine.ask("GET", "images/json") or ():
         image = engine.image(str(one["Id"]))
@@ -112,7 +112,7 @@ def _save(engine: Engine, name: str, spool: IO[bytes], report: Report) -> None:
 
 
 def _load(engine: Engine, spool: IO[bytes], had: int, report: Report) -> int:
-    """Send an image without its lowest layers; return how many bytes that were."""
+    """Send an image without its ``had`` lowest layers; return the number of bytes."""
     from docker.errors import DockerException
 
     spool.seek(0)
@@ -138,7 +138,7 @@ def _load(engine: Engine, spool: IO[bytes], had: int, report: Report) -> int:
 
 
 def _without(spool: IO[bytes], had: int) -> Iterator[bytes]:
-    """Give an image's archive anew without the contents of its ``had`` lowest layers."""
+    """Yield an image's archive without the contents of its ``had`` lowest layers."""
     with tarfile.open(fileobj=spool, mode="r:") as archive:
         members = archive.getmembers()
         manifest = archive.extractfile("manifest.json")
@@ -167,11 +167,11 @@ _SAYS = "Loaded image"
 
 
 def load(engine: Engine, file: Path) -> list[str]:
-    """Load a file's images; return their names, or their ids where they have none.
+    """Load the images of a file; return their names, or ids for images without a name.
 
     Raises:
-        InputMissing: it cannot be read, or holds no images.
-        RunnerError: the engine does not take it.
+        InputMissing: the file cannot be read, or contains no images.
+        RunnerError: the engine refuses it.
     """
     docker_library()
     from docker.errors import APIError, DockerException

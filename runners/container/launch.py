@@ -1,7 +1,7 @@
-"""Launches a container job: image, code, slots, containers, and an agent outside each, which starts its container.
+"""Launches a container job: prepares image and code, leases slots, creates containers, starts an agent for each.
 
-Cut off at any instant and called again, it starts nothing twice: a container is known by its name, and of two
-agents that are started for one learner the second ends at once.
+A launch can be cut off at any instant and repeated: containers are found again by their names, and the second
+of two agents for one learner exits at once.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from workbench.learner.platform.engine_client import EngineRefused, EngineReques
 def lease_for_containers(
     request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts, engine: Engine
 ) -> Leased:
-    """Lease the slots of these learners, and make sure that no container has any of them.
+    """Lease the slots of these learners, and check that no other container uses them.
 
     Raises:
-        SlotsBusy: some are taken; none is held then.
-        LaunchRefused: the place does not have so many.
+        SlotsBusy: not enough are free; none is held then.
+        LaunchRefused: the host does not have so many.
     """
     leased = lease(request, learners, host, site)
     if leased.lock is None:
@@ -74,7 +74,7 @@ def lease_for_containers(
 
 
 def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
-    """Return the GPUs of other attempts' containers, each with whose it is."""
+    """Return the GPUs of other attempts' containers by UUID, each with its owner for messages."""
     found = {}
     for container in engine.containers(LABEL_SLOTS):
         container_labels = container.get("Labels") or {}
@@ -90,11 +90,11 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
 
 
 ENDS: Final = ("control", "output", "result")
-"""The named pipes between an agent and each act of its container."""
+"""The named pipes between an agent and its container, for setup and command each."""
 
 
 class ContainerLaunch:
-    """One launch."""
+    """The launch of one attempt."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ContainerLaunch:
         return Limits(self._host, self._site, self._engine)
 
     def launch(self) -> None:
-        """Launch what has not begun."""
+        """Start the learners that have not begun."""
         waiting = self._agent_starts.pending()
         if not waiting:
             return
@@ -140,7 +140,7 @@ class ContainerLaunch:
         self._await_starts()
 
     def _refuse(self) -> None:
-        """Refuse what cannot work however often it is tried."""
+        """Refuse the job if a retry cannot help."""
         if lacks := refusals(self._request):
             raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
         if not self._site.python:
@@ -157,21 +157,21 @@ class ContainerLaunch:
                 code="C103",
             )
 
-    # What needs no slot
+    # Before slots are leased
 
     def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> PlanValues:
         request, site, attempt = self._request, self._site, self._attempt
         self._progress("brings the code", stage="preparing")
         state = str(attempt.job_state)
         shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), state]
-        # Made by us, since the engine would make it its own.
+        # Created here: the engine would create them as root.
         own = [str(inside_folder(request, learner, site)) for learner in waiting]
-        # Learners that run already may have put links where these are to be.
+        # Passed as ``below``: running learners may have put links where these folders belong.
         stores = own_folders(request, site)
         below = {state: [attempt.logs.name, MODEL.removeprefix("/job/")], **stores}
         paths = [*shared, *own, *stores, *self._links(waiting)]
         self._host.call("make_folders", paths=paths, below=below)
-        # FfDL's scripts meet at this file.
+        # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
         self._host.call("make_pipes", paths=pipes)
@@ -186,7 +186,7 @@ class ContainerLaunch:
         return PlanValues(self._engine, agent, image, environment)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
-        """Have what ``requirements:`` asks for, and record what the job runs with."""
+        """Build the environment of ``requirements:``, and record image and packages."""
         environment, packages = None, []
         if self._request.spec.python == "requirements":
             building = EnvironmentBuild(self._request, image, self._engine, self._site, agent)
@@ -203,14 +203,14 @@ class ContainerLaunch:
         return environment
 
     def _links(self, learners: Sequence[int]) -> list[str]:
-        """Return the paths that are to lead to the data of stores, empty folders until then."""
+        """Return the paths that the agent will link to the data of stores; they are created as empty folders."""
         copied = [data for data in data_of(self._request) if data.store.is_copied]
         return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
 
-    # The start
+    # Starting
 
     def _start(self, waiting: Sequence[int], filling: PlanValues, leased: Leased) -> None:
-        """Create the containers, write down what every agent is to do, then start the agents."""
+        """Create the containers, write the launch documents, then start the agents."""
         self._progress("is being started", stage="starting")
         request, site = self._request, self._site
         secrets = self._write_secrets(waiting)
@@ -235,9 +235,9 @@ class ContainerLaunch:
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
         self._host.call("write_files", files=files)
-        # Data that is bound has to be there first: then the agent starts the container.
+        # With data to download, the agent starts the container after that: mounts must have the data.
         for learner in waiting if not self._links(waiting[:1]) else ():
-            # What is in there waits for the agent, and both take their time to start.
+            # The container waits for the agent; starting both at once saves time.
             name = self._plan.learners[learner - 1].name
             self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
         variables = {"FABRIC_ENVIRONMENT": filling.environment.key} if filling.environment else {}
@@ -255,7 +255,7 @@ class ContainerLaunch:
                 held.release()
 
     def _await_starts(self) -> None:
-        """Hear how the containers' starts went; why one failed is left for its agent to tell."""
+        """Wait for the engine's answers to the starts; failures are written down for the agents."""
         for learner, request in self._starts.items():
             try:
                 request.answer()
@@ -263,17 +263,17 @@ class ContainerLaunch:
                 if error.status not in (NOT_FOUND, CONFLICT):
                     self._write_start_failure(learner, error)
             except OSError:
-                continue  # the agent finds out
+                continue  # the agent notices it
 
     def _write_start_failure(self, learner: int, error: EngineRefused) -> None:
-        """Leave for a learner's agent why its container was not started: the engine tells it once."""
+        """Write down for a learner's agent why its container did not start: the engine reports it only once."""
         text, code, hint = start_failure(error, self._container_info(learner))
         path = self._attempt.learner(learner).path / REASON
         reason = {"text": text, "code": code, "hint": hint}
         self._host.call("write_files", files={str(path): json.dumps(reason)})
 
     def _container_info(self, learner: int) -> dict[str, Any]:
-        """Return what the stand-in for a command must know of its container."""
+        """Return ``container.json``: what the agent's command needs to drive the container."""
         return {
             "engine": self._engine.path,
             "name": self._plan.learners[learner - 1].name,
@@ -283,7 +283,7 @@ class ContainerLaunch:
         }
 
     def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
-        """Write the values twice, for agents as JSON and for containers as shell; return the names without ends."""
+        """Write secrets as JSON for agents and as shell for containers; return the paths without suffix, by learner."""
         inside: dict[str, str] = {}
         texts = {"command": self._request.spec.framework.command, "setup": self._request.spec.setup}
         for learner in waiting:
@@ -302,12 +302,12 @@ class ContainerLaunch:
         except ValueError as error:
             raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
         self._host.call("write_files", files={f"{name}.json": json.dumps(secrets) for name in names.values()})
-        # Readable by the container's user; the folder keeps others out.
+        # Readable by the container's user; the parent folder is closed to others.
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
         return names
 
     def _create(self, learner: int, filling: PlanValues, slots: tuple[str, ...], secrets: str) -> None:
-        """Create a container; on an engine whose limits are not known yet, start it to find out what it raises."""
+        """Create a container; if the engine's limits are not known, start it to find out which it can raise."""
         plan = self._plan.learners[learner - 1]
 
         def create(limits: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ class ContainerLaunch:
 
         known = self._limits.known()
         if known is None:
-            # One launch at a time: they would remove each other's tries.
+            # One launch at a time: others would remove these trial containers.
             with self._limits.lock():
                 known = self._limits.known()
                 if known is None:
@@ -338,16 +338,16 @@ class ContainerLaunch:
                 return
             self._limits.remember(limits)
             if self._links([learner]):
-                # Nothing has run in it yet, and what it binds is not there yet.
+                # Its mounts have no data yet, so it is created again; no command has run in it.
                 self._engine.remove(name)
                 create(limits)
             return
 
     def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> None:
-        """Create a container; one that a launch left behind that was cut off is taken as it is, or replaced.
+        """Create a container; one from a launch that was cut off is kept if it is equal, else replaced.
 
         Raises:
-            LaunchRefused: the engine does not take it.
+            LaunchRefused: the engine refuses the configuration.
         """
         try:
             while not self._engine.create(name, document, slots):
@@ -376,7 +376,7 @@ class ContainerLaunch:
             raise RunnerError(f"The network {name} cannot be made: {error.message}") from error
 
     def _clear(self, waiting: Sequence[int]) -> None:
-        """Leave no container and no network of learners that were not started."""
+        """Remove the containers and the network of learners that were not started."""
         attempt = self._request.attempt
         with contextlib.suppress(FabricError):
             for learner in waiting:

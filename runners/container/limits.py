@@ -1,4 +1,4 @@
-"""Locked memory and stack of containers: raised as far as an engine may, which is tried once and remembered."""
+"""Raises containers' limits of locked memory and stack, as far as the engine can; found out once for each engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS: Final[Sequence[Mapping[str, Any]]] = (
     {"Name": "memlock", "Soft": -1, "Hard": -1},
     {"Name": "stack", "Soft": 64 << 20, "Hard": 64 << 20},
 )
-"""What NVIDIA asks for: NCCL and CUDA lock memory, deep recursion needs a stack."""
+"""As NVIDIA recommends: NCCL and CUDA lock memory, and deep recursion needs a large stack."""
 
 FILE: Final = "engine-limits.json"
 LOCK_SECONDS: Final = 120.0
@@ -26,21 +26,21 @@ _WORDS: Final = ("rlimit", "ulimit")
 
 
 class Limits:
-    """What one engine may raise, as it was found out before."""
+    """Stores which limits an engine can raise."""
 
     def __init__(self, host: Host, site: HostFacts, engine: Engine) -> None:
         self._host = host
         self._path = str(site.home.path / FILE)
-        # Podman has another id every time that it is asked.
+        # Podman reports a new id with every call.
         self._engine = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
 
     def known(self) -> tuple[str, ...] | None:
-        """Return the names of the limits that the engine raises, None when that was never tried."""
+        """Return the names of the limits that the engine can raise, None if that is not known."""
         found = self._read().get(self._engine)
         return tuple(map(str, found)) if isinstance(found, list) else None
 
     def remember(self, names: Sequence[str] | None) -> None:
-        """Keep what was found out; None forgets it."""
+        """Store the result; None removes it."""
         limits = {key: value for key, value in self._read().items() if key != self._engine}
         if names is not None:
             limits[self._engine] = list(names)
@@ -48,10 +48,10 @@ class Limits:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the right to find it out; waits for whoever has it.
+        """Lock the trial of an engine's limits; waits for another launch.
 
         Raises:
-            RunnerError: it is held for much longer than that takes.
+            RunnerError: the lock was not free within LOCK_SECONDS.
         """
         folder, _, name = self._path.rpartition("/")
         until = time.monotonic() + LOCK_SECONDS
@@ -70,7 +70,7 @@ class Limits:
 
 
 def tries() -> Iterator[tuple[str, ...]]:
-    """Yield what is tried on an engine for the first time, down to nothing, which no engine refuses."""
+    """Yield the sets of limits to try on a new engine; the last is empty, which no engine refuses."""
     names = tuple(str(limit["Name"]) for limit in LIMITS)
     yield names
     yield from ((name,) for name in names)
@@ -78,5 +78,5 @@ def tries() -> Iterator[tuple[str, ...]]:
 
 
 def is_refused(message: str) -> bool:
-    """Say whether an engine did not start a container since it may not raise a limit."""
+    """Return whether a start failed because the engine cannot raise a limit."""
     return any(word in message.lower() for word in _WORDS)

@@ -1,4 +1,4 @@
-"""Whose files are whose: a container's user may write while it runs, afterwards all of it is the person's own."""
+"""File access of containers: the image's user may write while a job runs; afterwards the user owns all files."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def grant_access(
     user: int,
     below: Mapping[str, Sequence[str]],
 ) -> None:
-    """Let whoever an image runs as write into these folders and read these files; the job's folder keeps others out.
+    """Let an image's user write into folders and read files; the job's parent folder stays closed to others.
 
     Args:
-        host: the place.
-        trees: what it may change, with all that is in it.
-        read_only: files.
-        image: what is known of it.
-        user: who we are at the place.
-        below: more such folders, by the one that they are relative to and that other jobs write in, too.
+        host: the host.
+        trees: folders that it may change, with everything below them.
+        read_only: files that it may read.
+        image: the image's document.
+        user: the id of our user on the host.
+        below: more folders to change, relative to a shared folder into which other jobs write, too.
     """
     runs_as = str((image.get("Config") or {}).get("User") or "")
-    # Root without its capability to override modes is a user like any other.
+    # Root in the container has no DAC_OVERRIDE: it needs the same rights as any user.
     if user != 0 or runs_as not in _ROOT:
         host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
 
 
 def restore_ownership(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
-    """Make everything in these folders belong to the person, whoever wrote it.
+    """Make our user the owner of everything in these folders.
 
     Raises:
-        RunnerError: some of it stays somebody else's.
+        RunnerError: the owner cannot be changed.
     """
     uid, gid = user_of(host)
     existing = list(host.call("existing", paths=list(paths)))
@@ -57,7 +57,7 @@ def restore_ownership(host: Host, engine: Engine, paths: Sequence[str], image: s
 
 
 def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str) -> None:
-    """Change the owner as root of a container, which has the right that its maker has not."""
+    """Change the owner in a container as root: our user has no right to do so."""
     targets = {path: f"/{number}" for number, path in enumerate(paths)}
     name = f"fabric-rights-{os.urandom(6).hex()}"
     document = {
@@ -89,27 +89,27 @@ def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str)
 
 
 def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return mounts in the older form, the only one that lets containers use what SELinux guards (``z``)."""
+    """Return mounts in the bind syntax: only it has the option ``z``, which relabels files for SELinux."""
     return [
         f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
     ]
 
 
 def is_guarded(host: Host, engine: Engine) -> bool:
-    """Say whether SELinux keeps containers from files that are not labelled as theirs."""
+    """Return whether SELinux denies containers files without their label."""
     if not host.call("existing", paths=["/sys/fs/selinux/enforce"]):
         return False
     return any("selinux" in option for option in engine.info.get("SecurityOptions") or ())
 
 
 def runs_rootless(engine: Engine) -> bool:
-    """Say whether root in the engine's containers is the person outside."""
+    """Return whether root in the engine's containers is our user on the host."""
     options = engine.info.get("SecurityOptions") or ()
     return bool(engine.info.get("Rootless")) or any("rootless" in option for option in options)
 
 
 def user_of(host: Host) -> tuple[int, int]:
-    """Return the ids of the user and the group that we are at a place."""
+    """Return the ids of our user and group on a host."""
     if host.here:
         return os.getuid(), os.getgid()
     ids = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()

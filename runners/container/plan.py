@@ -1,4 +1,4 @@
-"""Plans a container job: what the engine and every learner's agent will be told, as it will be sent."""
+"""Plans a container job: the container's configuration and the launch document of every learner."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 
 def refusals(request: LaunchRequest) -> list[str]:
-    """Say what cannot be done in a container yet."""
+    """Return why the job cannot run in containers; empty if it can."""
     found = list(not_built(request.spec, "container"))
     return found + list(stores_refused(request, runner="container", agent_kind="python"))
 
 
 def warnings_of(request: LaunchRequest) -> Iterator[str]:
-    """Say what will not work, or not as the manifest means it."""
+    """Yield warnings: what will not work, or differently from the manifest."""
     yield from refusals(request)
     if hidden := sorted(set(request.spec.env) & set(_PLATFORM)):
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
 
 def notes_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
-    """Say what is worth knowing once."""
+    """Yield remarks that are shown once."""
     spec = request.spec
     if spec.cpus is not None and spec.cpus > len(site.processors):
         yield f"{spec.cpus:g} CPUs are asked for and {site.name} has {len(site.processors)}: it gets those"
@@ -61,16 +61,16 @@ def notes_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
 
 
 LEAST_MEMORY_BYTES: Final = 6 << 20
-"""What engines refuse to go below."""
+"""The least memory limit that engines accept."""
 
 LOOPBACK: Final = "127.0.0.1"
-"""Where ports are published: for whoever sits at this machine."""
+"""Ports are published on the loopback address only."""
 
 AGENT_FILE: Final = "<agent>"
-"""Stands in a plan for the agent's archive and, with ``/inside.sh``, for its program in the container."""
+"""The placeholder in plans for the agent's archive and, with ``/inside.sh``, for its program in the container."""
 
 _NOT_OUTSIDE: Final = ("LD_", "BASH_", "ENV", "PATH", "PYTHON")
-"""Variables that are meant for the command alone, and would change how its agent runs."""
+"""Variables for the command alone: they would change how its agent runs."""
 
 LABEL_LEARNER: Final = "fabric.learner"
 LABEL_SLOTS: Final = "fabric.slots"
@@ -78,10 +78,10 @@ LABEL_PLAN: Final = "fabric.plan"
 
 
 def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
-    """Say exactly what would be sent. No engine is asked.
+    """Return the launch of a container job as a value; the engine is not called.
 
     Raises:
-        LaunchRefused: no image is named, or memory that cannot be given.
+        LaunchRefused: the job has no image, or its memory limit is too large or too small.
     """
     spec = request.spec
     if not spec.image:
@@ -122,22 +122,22 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
 
 
 def network_name(attempt: AttemptRef) -> str:
-    """Name the network of an attempt; one learner alone has none."""
+    """Return the name of an attempt's network; empty for a single learner."""
     return attempt_stem(attempt.job_id, attempt.attempt) if attempt.learners > 1 else ""
 
 
 def ports_of(request: LaunchRequest, learner: int) -> tuple[int, ...]:
-    """Return the ports that a learner publishes under the same numbers: the first learner's are the job's."""
+    """Return the ports that a learner publishes: the first learner those of the job, the others none."""
     return request.spec.ports if learner == 1 else ()
 
 
 def acts_of(request: LaunchRequest) -> list[str]:
-    """Name what is run in a container, in this order."""
+    """Return what is run in a container, in order: ``setup`` and ``command``."""
     return ["setup", "command"] if request.spec.setup else ["command"]
 
 
 def container_document(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any]:
-    """Return what the engine is told of a learner; what is chosen at launch is left open."""
+    """Return the configuration of a learner's container, with placeholders for what is chosen at launch."""
     spec, attempt = request.spec, request.attempt
     name = learner_name(attempt.job_id, attempt.attempt, learner)
     stem = attempt_stem(attempt.job_id, attempt.attempt)
@@ -151,7 +151,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
         "SecurityOpt": ["no-new-privileges"],
         "ShmSize": spec.shm_size_bytes or SHM_BYTES,
         "Ulimits": [dict(limit) for limit in LIMITS],
-        "LogConfig": {"Type": "none", "Config": {}},  # its output is kept by the agent
+        "LogConfig": {"Type": "none", "Config": {}},  # the agent keeps the output
     }
     if spec.cpus is not None:
         host["NanoCpus"] = round(min(spec.cpus, float(len(site.processors))) * 1e9)
@@ -190,7 +190,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
 
 
 def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
-    """Return what a container says of itself: whose it is, down to the learner."""
+    """Return the labels of a container: home, owner, job, attempt and learner."""
     return {
         LABEL_HOME: attempt.home,
         "fabric.owner": owner,
@@ -201,7 +201,7 @@ def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
 
 
 def ref_of_labels(labels: Mapping[str, str]) -> LearnerRef | None:
-    """Name the learner that a container's labels speak of, if they do."""
+    """Return the learner of a container's labels, None for other containers."""
     attempt, learner = labels.get("fabric.attempt", ""), labels.get(LABEL_LEARNER, "")
     if not (attempt.isdigit() and learner.isdigit()):
         return None
@@ -209,7 +209,7 @@ def ref_of_labels(labels: Mapping[str, str]) -> LearnerRef | None:
 
 
 def ref_of_network(labels: Mapping[str, str]) -> LearnerRef | None:
-    """Name the second learner of the attempt that a network's labels speak of: only those of several have one."""
+    """Return the second learner of a network's attempt: attempts with a network have at least two."""
     ref = ref_of_labels(labels)
     return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
 
@@ -225,7 +225,7 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
     metrics = metrics_document(spec)
     if metrics is not None and metrics.get("source"):
         metrics["source"] = outside(metrics["source"], request, learner, site)
-    # Collectors read outside what the command writes inside.
+    # Collectors run on the host and read what the command writes in the container.
     inside = container_environment(request, learner, site)
     environment = {
         name: outside(value, request, learner, site)
@@ -251,12 +251,12 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """Return what two equal container documents have in common."""
+    """Return a hash of a container's configuration."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:
-    """Return a mount of a file or folder that must be there."""
+    """Return a bind mount; the source must exist."""
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 

@@ -1,4 +1,4 @@
-"""Pulls images with the logins of the user's Docker configuration, and tells in words and bytes how far it is."""
+"""Pulls images with the logins of the user's Docker configuration, and reports progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _importing = threading.Lock()
 
 
 def docker_library() -> types.ModuleType:
-    """Import ``docker`` without its way over SSH, which is not used here and costs half of the time (paramiko)."""
+    """Import ``docker`` without its SSH transport: that is not used, and importing paramiko takes half of the time."""
     with _importing:
         hidden = _SSH not in sys.modules
         if hidden:
@@ -39,7 +39,7 @@ def docker_library() -> types.ModuleType:
 
 
 def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
-    """Return a client of the docker package whose connections are the place's own."""
+    """Return a client of the docker package that connects through the host."""
     docker_library()
     from docker.api.client import APIClient
     from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
@@ -71,14 +71,14 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Launc
     """Pull an image.
 
     Raises:
-        LaunchRefused: there is no such image, or no right to it (S103).
+        LaunchRefused: the image does not exist, or the user may not pull it (S103).
         RunnerError: its registry cannot be reached.
     """
     docker_library()
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
 
-    engine.ask("GET", "_ping")  # said better by us than by the library
+    engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     progress(f"pulls {reference}", stage="preparing")
     repository, tag = parse_repository_tag(reference)
     layers = Layers(reference, progress)
@@ -102,32 +102,32 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Launc
 
 
 class Layers:
-    """How far the layers of an image are."""
+    """Sums up the progress of an image's layers."""
 
     def __init__(self, reference: str, progress: LaunchProgress) -> None:
         self._reference = reference
         self._progress = progress
         self._done: dict[str, int] = {}
         self._whole: dict[str, int] = {}
-        self._said_at = 0.0
+        self._reported_at = 0.0
 
     def update(self, line: Mapping[str, Any]) -> None:
-        """Take a line of the engine's, and tell the sum from time to time."""
+        """Take a line of the engine's answer; report the sum every PROGRESS_SECONDS."""
         layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
         if line.get("status") == "Downloading" and detail.get("total"):
             self._done[layer], self._whole[layer] = int(detail["current"]), int(detail["total"])
         elif line.get("status") in ("Download complete", "Pull complete") and layer in self._whole:
             self._done[layer] = self._whole[layer]
-        if time.monotonic() - self._said_at < PROGRESS_SECONDS:
+        if time.monotonic() - self._reported_at < PROGRESS_SECONDS:
             return
-        self._said_at = time.monotonic()
+        self._reported_at = time.monotonic()
         if self._whole:
             done, whole = sum(self._done.values()) / 1e6, sum(self._whole.values()) / 1e6
             self._progress(f"pulls {self._reference}: {done:.0f} of {whole:.0f} MB", stage="preparing")
 
 
 def not_pulled(reference: str, error: str) -> FabricError:
-    """Say why an image, or the base of one, was not pulled."""
+    """Return the error for an image, or a base image, that was not pulled."""
     text = error.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):

@@ -42,7 +42,7 @@ done
 echo nothing >{ENVIRONMENT}/.python
 exit 3
 """
-"""Run by ``sh``: finds a Python that is new enough, or writes down which there is."""
+"""A shell script: runs the build with a recent Python of the image, else records which version it has."""
 
 _WHEEL: Final = (
     "import glob, os\n"
@@ -55,19 +55,19 @@ _WHEEL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ImageEnvironment:
-    """The environment of one list of requirements in one image, there or not."""
+    """The environment of requirements in an image, which may not exist yet."""
 
     key: str
     folder: str
 
     @property
     def mount(self) -> dict[str, Any]:
-        """How a job's container gets it."""
+        """Its mount in a job's container."""
         return bind(self.folder, ENVIRONMENT, read_only=True)
 
 
 def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: HostFacts) -> ImageEnvironment:
-    """Name the environment that a job's requirements mean in an image."""
+    """Return the environment for a job's requirements in an image; its key is a hash of both."""
     lines = sorted({line.strip() for line in request.spec.requirements if line.strip()})
     document = json.dumps(["image", FORMAT, image.get("Id"), lines])
     key = hashlib.sha256(document.encode()).hexdigest()
@@ -75,7 +75,7 @@ def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: HostF
 
 
 class EnvironmentBuild:
-    """Makes an environment unless it is there, or waits for who makes it."""
+    """Builds an environment in a container unless it exists, or waits for a running build."""
 
     def __init__(
         self, request: LaunchRequest, image: Mapping[str, Any], engine: Engine, site: HostFacts, agent: Agent
@@ -87,15 +87,15 @@ class EnvironmentBuild:
         self._site = site
         self._agent = agent
         self.environment = environment_in(request, image, site)
-        # By its name two launches know each other's build, which outlives who has begun it.
+        # The name lets other launches find a running build, which outlives the launch that started it.
         self._name = f"fabric-environment-{self.environment.key[:24]}-{request.attempt.home[:8]}"
 
     def build(self, progress: LaunchProgress) -> list[str]:
         """Build it and return its packages.
 
         Raises:
-            LaunchRefused: it cannot be built (C205), with the last lines of what was printed.
-            RunnerError: its build was cut off.
+            LaunchRefused: it cannot be built (C205); the hint has the last lines of the build's output.
+            RunnerError: the lock was not free in time.
         """
         folder = self.environment.folder
         if not self._has(".complete"):
@@ -114,7 +114,7 @@ class EnvironmentBuild:
         return bool(self._host.call("existing", paths=[f"{self.environment.folder}/{name}"]))
 
     def _begin(self) -> None:
-        """Start the build unless it runs; what an earlier one left is removed."""
+        """Start the build unless it runs; files of an earlier build are removed."""
         until = time.monotonic() + LOCK_SECONDS
         while (lock := lock_of(self.environment.key, self._site, self._host)) is None:
             if time.monotonic() > until:
@@ -145,7 +145,7 @@ class EnvironmentBuild:
             raise LaunchRefused(f"{text[0].upper()}{text[1:]}.", hint=hint, code=code) from error
 
     def _wait(self, progress: LaunchProgress) -> None:
-        """Tell what the build does until its container is gone."""
+        """Report the build's output until its container is removed."""
         line = "builds the environment of requirements"
         while True:
             progress(line, stage="preparing")
@@ -169,7 +169,7 @@ class EnvironmentBuild:
         )
 
     def _document(self) -> dict[str, Any]:
-        """Return what the engine is told: a container of the job's image that may write nothing but the environment."""
+        """Return the configuration of the build's container: it can write only the environment and the log."""
         folder, wheel = self.environment.folder, self._wheel()
         mounts = [
             bind(folder, ENVIRONMENT),
@@ -191,7 +191,7 @@ class EnvironmentBuild:
             variables["PIP_CONFIG_FILE"] = f"{OURS}/pip.conf"
         host: dict[str, Any] = {
             "AutoRemove": True,
-            "NetworkMode": "host",  # an index or a proxy on this machine's loopback serves, too
+            "NetworkMode": "host",  # so that an index or a proxy on the loopback address works
             "SecurityOpt": ["no-new-privileges"],
             "CapDrop": ["ALL"],
             "LogConfig": {"Type": "none", "Config": {}},
@@ -213,12 +213,12 @@ class EnvironmentBuild:
         }
 
     def _configuration(self) -> str:
-        """Return the first of the files that pip reads at the place, or nothing."""
+        """Return the first existing configuration file of pip on the host, or an empty path."""
         home = self._site.environment.get("HOME", "")
         usual = [f"{home}/.config/pip/pip.conf", f"{home}/.pip/pip.conf", "/etc/pip.conf"]
         return next(iter(self._host.call("existing", paths=usual)), "")
 
     def _wheel(self) -> str:
-        """Return where pip's wheel lies at the place, or nothing."""
+        """Return the path of pip's wheel on the host, or an empty path."""
         done = self._host.run([self._site.python, "-I", "-c", _WHEEL])
         return done.stdout.decode().strip() if done.exit_code == 0 else ""

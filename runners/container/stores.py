@@ -1,4 +1,4 @@
-"""Where a container sees its job's data stores: at FfDL's paths, below ``/mnt/data`` and ``/mnt/results``."""
+"""The mounts of data stores in a container: FfDL's paths below ``/mnt/data`` and ``/mnt/results``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VOLUMES: Final = "/mnt/volumes"
 
 
 def store_variables(request: LaunchRequest) -> dict[str, str]:
-    """Return what stores change of the variables that a command in a container sees."""
+    """Return the environment variables that stores set for a command in a container."""
     variables: dict[str, str] = {}
     for data in data_of(request):
         variables |= dict.fromkeys(data.variables, _inside(data))
@@ -45,7 +45,7 @@ def store_variables(request: LaunchRequest) -> dict[str, str]:
 
 
 def results_inside(request: LaunchRequest) -> str:
-    """Return where the job's own results folder is seen in a container; empty where the store's folder itself is."""
+    """Return the mount path of the job's results folder; empty if the store's own folder is mounted instead."""
     store = results_store(request)
     if store is None:
         return RESULTS
@@ -53,7 +53,7 @@ def results_inside(request: LaunchRequest) -> str:
 
 
 def store_mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[str, Any]]:
-    """Return the mounts of data stores, as the engine is told of them."""
+    """Return the mounts of data stores for the engine."""
     found = []
     for data in data_of(request):
         if data.store.is_folder:
@@ -72,7 +72,7 @@ def store_mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[
 
 
 def links_of(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
-    """Return by store the paths that a learner's agent lets lead to the data, and its container binds."""
+    """Return by store id the paths that the agent links to the data and the container mounts."""
     return {
         data.store.id: link_of(request, learner, site, data)
         for data in data_of(request)
@@ -81,12 +81,12 @@ def links_of(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str,
 
 
 def link_of(request: LaunchRequest, learner: int, site: HostFacts, data: Data) -> str:
-    """Return the path that leads to one store's data."""
+    """Return the path that the agent links to a store's data."""
     return data_link(job_folders(request, site)[0], request.attempt.attempt, learner, data)
 
 
 def container_stores(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any] | None:
-    """Return what the agent of a container's learner is told of stores."""
+    """Return the part of the launch document about stores for a learner in a container."""
     document = stores_document(request, site, links_of(request, learner, site))
     if document is not None and document["results"] is not None:
         variables = store_variables(request)
@@ -96,10 +96,10 @@ def container_stores(request: LaunchRequest, learner: int, site: HostFacts) -> d
 
 
 def own_folders(request: LaunchRequest, site: HostFacts) -> dict[str, list[str]]:
-    """Return the folders of a bound store that are this job's own, for the image's user to write in.
+    """Return this job's folders in a mounted result store, into which the image's user writes.
 
-    They are relative to the store's folder, which other jobs' containers write in, too, and which the user may
-    have made a link, as its ``/.`` says.
+    They are relative to the store's folder, into which containers of other jobs write, too. That folder may be a
+    link of the user: the appended ``/.`` follows it.
     """
     results = results_of(request, site)
     if results is None or not results.store.is_folder:
@@ -111,14 +111,14 @@ def own_folders(request: LaunchRequest, site: HostFacts) -> dict[str, list[str]]
 
 
 def writable_stores(request: LaunchRequest, site: HostFacts) -> list[str]:
-    """Return the folders of bound stores that a container may write in; the user may have made each a link."""
+    """Return the folders of mounted stores that a container can write; ``/.`` follows a link of the user."""
     data = [one.store for one in data_of(request) if one.store.is_folder and not one.store.read_only]
     bound = {*(store.data_path for store in data), *store_folders(request, site).values()}
     return [f"{path}/." for path in sorted(bound)]
 
 
 def store_folders(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
-    """Return what is seen in a container of a bound results store, and where that is outside."""
+    """Return the folder of a mounted result store on the host by its path in the container."""
     results = results_of(request, site)
     if results is None or not results.store.is_folder:
         return {}

@@ -1,7 +1,7 @@
-"""Launches a process job: brings what it needs, leases its slots, starts an agent for every learner.
+"""Launches a process job: uploads what it needs, leases its slots, starts an agent for every learner.
 
-Cut off at any instant and called again, it starts nothing twice: a learner that has begun is left alone,
-and of two agents that are started for one learner the second ends at once.
+A launch can be cut off at any instant and repeated: learners that have begun are not started again, and the
+second of two agents for one learner exits at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.manifest.builder.unsupported import not_built
 
 
 class ProcessLaunch:
-    """One launch."""
+    """The launch of one attempt."""
 
     def __init__(
         self, plan: LaunchPlan, host: Host, site: HostFacts, progress: LaunchProgress, subscriber: str
@@ -44,7 +44,7 @@ class ProcessLaunch:
         self._agent_starts = AgentStarts(plan, host, site, self._attempt, subscriber)
 
     def launch(self) -> None:
-        """Launch what has not begun."""
+        """Start the learners that have not begun."""
         waiting = self._agent_starts.pending()
         if not waiting:
             return
@@ -62,7 +62,7 @@ class ProcessLaunch:
         self._agent_starts.await_begun(waiting)
 
     def _refuse(self) -> None:
-        """Refuse what cannot work however often it is tried."""
+        """Refuse the job if a retry cannot help."""
         spec = self._request.spec
         if reasons := not_built(spec):
             raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
@@ -75,7 +75,7 @@ class ProcessLaunch:
                 code="C103",
             )
 
-    # What needs no slot
+    # Before slots are leased
 
     def _prepare(self, waiting: Sequence[int]) -> Agent:
         job, attempt = self._job, self._attempt
@@ -83,7 +83,7 @@ class ProcessLaunch:
         folders = [job.results, job.checkpoints, job.data, attempt.logs]
         stores = folders_of(self._request, self._site)
         self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
-        # FfDL's scripts meet at this file.
+        # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
         archive = upload_code(self._host, self._site, self._request, self._progress)
@@ -93,7 +93,7 @@ class ProcessLaunch:
         return agent
 
     def _bring_environment(self) -> None:
-        """Build what ``requirements:`` asks for, and record what a job runs with."""
+        """Build the environment of ``requirements:``, and record the packages that the job uses."""
         document = {"format": 1, "python": self._plan.learners[0].native["python"], "key": "", "packages": []}
         if self._request.spec.python == "requirements":
             base = find_interpreter(self._request, self._site, self._host)
@@ -104,7 +104,7 @@ class ProcessLaunch:
         files = {} if self._site.here else submitted_file(self._plan, self._job)
         self._host.call("write_files", files={**files, str(path): json.dumps(document) + "\n"})
 
-    # What is chosen
+    # Slots and port
 
     def _lease(self, waiting: Sequence[int]) -> Leased:
         try:
@@ -112,7 +112,7 @@ class ProcessLaunch:
         except SlotsBusy as busy:
             if len(waiting) == len(self._plan.learners):
                 raise
-            # All learners have their slots, or none has.
+            # All learners must have slots, or none: the others are stopped.
             self._agent_starts.stop_others(waiting)
             raise RunnerError(
                 f"The launch was cut off, and meanwhile others took what it still needs: {busy.message}"
@@ -125,12 +125,12 @@ class ProcessLaunch:
             return int(document["env"]["MASTER_PORT"])
         return choose_port(self._host, self._site, lease_text(self._request, 0), held)
 
-    # The start
+    # Starting the agents
 
     def _start(
         self, waiting: Sequence[int], agent: Agent, leased: Leased, port: int, held: Sequence[Lock]
     ) -> None:
-        """Write down what every learner is to do, then start their agents, one right after the other."""
+        """Write the launch documents of all learners, then start their agents."""
         self._progress("is being started", stage="starting")
         secrets = self._write_secrets(waiting, agent)
         documents = {
@@ -143,7 +143,7 @@ class ProcessLaunch:
         self._host.call("write_files", files=files)
         for learner, document in documents.items():
             slots = leased.part(learner)
-            # The first learner is the one that listens on MASTER_PORT.
+            # The first learner listens on MASTER_PORT.
             locks = [lock for lock in (slots, *(held if learner == 1 else ())) if lock is not None]
             pid = self._spawn(learner, document, locks)
             for lock in locks:
@@ -167,7 +167,7 @@ class ProcessLaunch:
     def _document(
         self, learner: int, agent: Agent, slots: tuple[str, ...], port: int, secrets_file: str | None
     ) -> dict[str, Any]:
-        """Return a learner's launch document as it was planned, with all that was left open."""
+        """Return a learner's planned launch document with the values that are chosen at launch."""
         planned: Mapping[str, Any] = self._plan.learners[learner - 1].native["launch"]
         document = {**planned, "secrets_file": secrets_file, "slots": list(slots)}
         if planned["cpus"] is not None:

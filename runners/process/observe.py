@@ -1,4 +1,4 @@
-"""Observes a place's learners: everything first, then what changed; what nobody keeps any more is ended."""
+"""Observes the learners on a host; a learner whose agent was killed gets a new agent, or is ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.learner.host.learners import is_dead, is_over
 
 
 def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> LearnerStatus:
-    """Say of a learner that nobody keeps any more, and that left no end, that it is lost, and why."""
+    """Return the status of a learner without an agent and without a recorded end: lost, with the reason."""
     state = facts["state"] or {}
     return LearnerStatus(
         ref,
@@ -43,32 +43,32 @@ def _why_lost(state: Mapping[str, Any], boot_id: str) -> Reason:
 NEVER: Final = math.inf
 TAKEOVERS: Final = 3
 TAKEOVER_SECONDS: Final = 10.0
-"""How long another agent may take to begin, before the learner counts as lost."""
+"""How long a new agent may take to begin before the learner counts as lost."""
 
 
 @dataclass(slots=True)
 class WatchedLearner:
-    """One learner that is observed."""
+    """A learner that is observed."""
 
     ref: LearnerRef
     fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """As the place told them last."""
+    """The last facts from the host."""
     status: LearnerStatus | None = None
     takeovers: int = 0
-    """How often another agent was sent to it, since its own was killed."""
+    """How often a new agent was started for it."""
     patience_until: float = NEVER
-    """When that agent must have said something."""
+    """When the new agent must have reported, on the monotonic clock."""
 
     def news(self, facts: Mapping[str, Any]) -> None:
-        """Take what the place tells."""
+        """Store new facts."""
         self.facts = facts
         self.fingerprint = facts["fingerprint"]
         self.patience_until = NEVER
 
 
 class ProcessObservations:
-    """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
+    """The observations of one runner. Used by one thread; :meth:`interrupt` may be called by any."""
 
     def __init__(self, host: Host, subscriber: str) -> None:
         self._host = host
@@ -77,12 +77,12 @@ class ProcessObservations:
         self._watched: dict[str, WatchedLearner] = {}
 
     def observe(self, attempts: Sequence[AttemptRef], site: HostFacts, timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are, when something has changed."""
+        """Return the statuses of these attempts' learners when one has changed."""
         whole = self._attempts != frozenset(attempts)
         if whole:
             self._watch(attempts, site)
         changed = self._ask(site, 0.0 if whole else timeout_seconds)
-        # Only now: an answer that was lost on its way is asked for whole again.
+        # Only now: if the reply was lost, the next call returns all statuses.
         self._attempts = frozenset(attempts)
         if not whole:
             return Observation(tuple(changed), False)
@@ -91,8 +91,8 @@ class ProcessObservations:
         )
 
     def interrupt(self) -> None:
-        """Make a call that waits, or the next one, return early."""
-        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+        """Make a blocked call, or the next one, return early."""
+        with contextlib.suppress(FabricError):  # a lost connection makes it return by itself
             self._host.call("interrupt", asker=self._subscriber)
 
     def _watch(self, attempts: Sequence[AttemptRef], site: HostFacts) -> None:
@@ -124,7 +124,7 @@ class ProcessObservations:
         return changed
 
     def _judge(self, path: str, one: WatchedLearner, boot_id: str, site: HostFacts) -> LearnerStatus | None:
-        """Say how a learner is; one that nobody keeps any more is first given to another agent."""
+        """Return a learner's status; a learner whose agent was killed gets a new agent first."""
         facts = one.facts
         if is_over(facts):
             self._forget_secrets(facts)
@@ -139,12 +139,12 @@ class ProcessObservations:
 
     def _may_be_taken_over(self, one: WatchedLearner, boot_id: str) -> bool:
         state = one.facts["state"]
-        # What was not begun would be begun by another agent, without the slots that it was given.
+        # An agent that starts a command anew would do so without the slots of the old one.
         begun = state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id
         return begun and one.patience_until == NEVER and one.takeovers < TAKEOVERS
 
     def _take_over(self, path: str, one: WatchedLearner, site: HostFacts) -> bool:
-        """Send another agent to a learner: it ends what is left of it and saves what was printed."""
+        """Start a new agent for a learner: it ends the learner's processes and saves its output."""
         launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
         argv = launch.get("guard")
         if not argv:

@@ -1,4 +1,4 @@
-"""Plans a process job: the launch document of every learner, as it will be sent."""
+"""Plans a process job: the launch document of every learner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.job import learner_name
 from workbench.manifest.builder.unsupported import not_built
 
 LOOKED_AT_BYTES: Final = 2_000_000
-"""How much of the code is looked through."""
+"""How much of the code is searched for names that do not work in process jobs."""
 
 _FILE_BYTES: Final = 200_000
 _TEXTS: Final = (".py", ".sh", ".bash", ".yml", ".yaml", ".json", ".cfg", ".toml")
@@ -28,7 +28,7 @@ _PEER_NAMES: Final = "LEARNER_NAME_PREFIX"
 
 
 def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
-    """Say what will not work, or not as the manifest means it."""
+    """Yield warnings: what will not work, or differently from the manifest."""
     yield from not_built(request.spec)
     yield from refusals(request, runner="process", agent_kind="python" if site.python else "sh")
     texts = list(_texts(request))
@@ -48,7 +48,7 @@ def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
 
 
 def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterator[str]:
-    """Say what is worth knowing once."""
+    """Yield remarks that are shown once."""
     spec = request.spec
     if agent_kind == "sh":
         limits = " and no memory limit" if spec.memory_bytes else ""
@@ -66,14 +66,14 @@ def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterat
 
 
 def _texts(request: LaunchRequest) -> Iterator[tuple[str, str]]:
-    """Give the texts that a job runs, each with its name, as far as they are short enough to look through."""
+    """Yield the names and contents of short texts that a job runs: command, setup, scripts."""
     yield "the command", request.spec.framework.command
     yield "setup:", request.spec.setup
     if request.code_file and Path(request.code_file).exists():
         try:
             yield from _members(request.code_file)
         except (tarfile.TarError, OSError, EOFError, zlib.error):
-            return  # unpacking it says so
+            return  # unpacking reports it
 
 
 def _members(archive: str) -> Iterator[tuple[str, str]]:
@@ -96,16 +96,16 @@ def _named(names: list[str]) -> str:
 
 
 AGENT = "<agent>"
-"""Stands in a plan for the agent, whose path is its content's hash."""
+"""The placeholder in plans for the agent's path, which contains its hash."""
 
 
 def make_plan(
     request: LaunchRequest, site: HostFacts, interpreter: Interpreter, agent_kind: str
 ) -> LaunchPlan:
-    """Say exactly what would be sent.
+    """Return the launch of a process job as a value.
 
     Raises:
-        LaunchRefused: more memory than the place has.
+        LaunchRefused: the job asks for more memory than the host has.
     """
     spec = request.spec
     check_memory(request, site)
@@ -136,7 +136,7 @@ def make_plan(
 def launch_document(
     request: LaunchRequest, learner: int, site: HostFacts, interpreter: Interpreter, agent_kind: str
 ) -> LearnerLaunch:
-    """Return a learner's ``launch.json``; what is chosen at launch is left open."""
+    """Return a learner's ``launch.json`` with placeholders for what is chosen at launch."""
     spec = request.spec
     _, folder = job_folders(request, site)
     agent = AGENT if agent_kind == "python" else ""

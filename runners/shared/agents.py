@@ -1,4 +1,4 @@
-"""The two agents that a process job can have: in Python, and in POSIX shell where there is no Python."""
+"""The agents of process jobs: one in Python, and one in POSIX shell for hosts without Python."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from workbench.paths import Home, LearnerFolder, default_home
 
 AgentKind = Literal["python", "sh"]
 
-_bringing = threading.Lock()  # building is for one thread at a time
+_bringing = threading.Lock()  # the archive is built by one thread at a time
 
 FORCED: Final = "FABRIC_AGENT"
-"""Set to ``sh`` it hides Python from the runner, for tests."""
+"""Tests set it to ``sh`` to get the agent in shell on a host with Python."""
 
 
 class Agent(ABC):
-    """An agent that is at the place, ready to be started."""
+    """An agent that was uploaded to a host and can be started."""
 
     secrets_suffix: ClassVar[str]
-    """What the name of a file of secrets ends with."""
+    """The suffix of the file with a learner's secrets."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        """What it is started from."""
+        """The agent's file on the host."""
 
     @property
     @abstractmethod
     def importable(self) -> str:
-        """What the job's code finds ``report()`` in, or empty."""
+        """The PYTHONPATH entry from which code imports ``report()``; empty without one."""
 
     @abstractmethod
     def argv(self, folder: LearnerFolder) -> list[str]:
-        """Return the command that keeps a learner."""
+        """Return the command that starts the agent of a learner."""
 
     @abstractmethod
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
-        """Return what is to be written into a learner's folder."""
+        """Return the files that the agent reads, as text by path."""
 
     @abstractmethod
     def secrets_text(self, secrets: Mapping[str, str]) -> str:
-        """Return the content of a file of secrets."""
+        """Return the content of the file with secrets."""
 
 
 class PythonAgent(Agent):
-    """The archive of ``workbench.learner``, started from its unpacked copy, which is quicker."""
+    """The archive of ``workbench.learner``, started from its unpacked copy: that is faster than the zip file."""
 
     secrets_suffix = ".json"
 
@@ -66,12 +66,12 @@ class PythonAgent(Agent):
 
     @property
     def importable(self) -> str:
-        """The archive itself."""
+        """The archive."""
         return self.path
 
     def argv(self, folder: LearnerFolder) -> list[str]:
-        """Return the command that keeps a learner."""
-        # Without site, which takes longest of all.
+        """Return the command that starts the agent of a learner."""
+        # -S: importing site takes most of the start-up time.
         return [self._python, "-I", "-S", self._program, "guard", str(folder.path)]
 
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
@@ -84,23 +84,23 @@ class PythonAgent(Agent):
 
 
 class ShAgent(Agent):
-    """``agent.sh``: the launch document goes with it as shell text."""
+    """``agent.sh``: it reads the launch document as shell text."""
 
     secrets_suffix = ".sh"
 
     @property
     def importable(self) -> str:
-        """Nothing: there is no ``report()``."""
+        """Empty: there is no ``report()``."""
         return ""
 
     def argv(self, folder: LearnerFolder) -> list[str]:
-        """Return the command that keeps a learner."""
+        """Return the command that starts the agent of a learner."""
         from workbench.learner.boot.sh_launch import guard_argv
 
         return guard_argv(self.path, str(folder.path))
 
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
-        """Return the launch document, for readers in JSON and for the agent as shell text."""
+        """Return the launch document as JSON for clients and as shell text for the agent."""
         from workbench.learner.boot.sh_launch import render
 
         try:
@@ -120,12 +120,12 @@ class ShAgent(Agent):
 
 
 def agent_kind(site: HostFacts) -> AgentKind:
-    """Say which agent a place gets."""
+    """Return which agent a host gets."""
     return "sh" if not site.python or os.environ.get(FORCED) == "sh" else "python"
 
 
 def upload_agent(host: Host, site: HostFacts, kind: AgentKind) -> Agent:
-    """Put an agent at the place, by the name of its content, unless it is there."""
+    """Upload an agent unless the host has it already; its file name is the hash of its content."""
     return _bring_python(host, site) if kind == "python" else _bring_sh(host, site)
 
 

@@ -1,4 +1,4 @@
-"""Joins a command at a place to our own standard streams: every key goes there, sizes of the terminal too."""
+"""Connects an interactive command on a host to this process's terminal: input, output and window size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDED: Final = b"e"
 
 
 class JoinedExec:
-    """One command; it has begun when this is made."""
+    """A command that has been started, to be connected to this process's standard streams."""
 
     def __init__(self, stream: HostStream, *, terminal: bool) -> None:
         self._stream = stream
@@ -31,10 +31,10 @@ class JoinedExec:
         self._error: FabricError | None = None
 
     def wait(self) -> int:
-        """Carry input and output until the command has ended; return its exit code.
+        """Pass input and output on until the command has ended; return its exit code.
 
         Raises:
-            BackendUnreachable: the place was lost meanwhile.
+            BackendUnreachable: the connection was lost.
         """
         events, notify = os.pipe()
         reader = threading.Thread(target=self._show, args=(notify,), name="output", daemon=True)
@@ -63,7 +63,7 @@ class JoinedExec:
                 self._tell_size()
             if 0 in ready:
                 data = os.read(0, _CHUNK_BYTES)
-                with contextlib.suppress(FabricError):  # the reader tells what became of the place
+                with contextlib.suppress(FabricError):  # the reading thread reports a lost connection
                     if data:
                         self._stream.write(data)
                     else:
@@ -80,13 +80,13 @@ class JoinedExec:
         except FabricError as error:
             self._error = error
         except OSError:
-            self._stream.close()  # nobody reads our output any more
+            self._stream.close()  # our standard output was closed
         finally:
             os.write(notify, _ENDED)
 
     @contextlib.contextmanager
     def _resized(self, notify: int) -> Iterator[None]:
-        """Say how large the terminal is, now and whenever that changes: not in the signal's handler itself."""
+        """Send the size of the terminal now and after each change; the signal handler only notifies the loop."""
         if not self._terminal:
             yield
             return
@@ -105,12 +105,12 @@ class JoinedExec:
 
 @contextlib.contextmanager
 def _raw(terminal: bool) -> Iterator[None]:
-    """Pass every key on, where we have a terminal."""
+    """Put the terminal into raw mode, if there is one."""
     if not (terminal and sys.stdin.isatty()):
         yield
         return
     before = termios.tcgetattr(0)
-    # What was typed while we connected is not thrown away.
+    # TCSADRAIN keeps what was typed while the connection was opened.
     tty.setraw(0, termios.TCSADRAIN)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Brings a job's code to a place: the snapshot, by the name of its content."""
+"""Uploads a job's code snapshot to a host; its file name is the hash of its content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRESS_SECONDS: Final = 0.5
 def upload_code(
     host: Host, site: HostFacts, request: LaunchRequest, progress: LaunchProgress | None = None
 ) -> str:
-    """Return where a job's snapshot lies at the place, put there if need be; empty for a job without code."""
+    """Upload a job's snapshot unless the host has it; return its path there, empty for a job without code."""
     if not request.code_file:
         return ""
     path = site.home.snapshot(request.code_hash)
@@ -28,7 +28,7 @@ def upload_code(
     if site.here and path == source:
         return str(path)
     if not source.exists() and host.call("existing", paths=[str(path)]):
-        return str(path)  # brought by another laptop
+        return str(path)  # uploaded from another machine
     with translated(), source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)
@@ -38,7 +38,7 @@ def upload_code(
 
 
 class _ProgressReader(io.RawIOBase):
-    """A file that tells how much of it has been read, now and then."""
+    """A file that reports now and then how much of it has been read."""
 
     def __init__(self, stream: BinaryIO, size: int, progress: LaunchProgress | None) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""What containers and pods have in common: the image of a job and the defaults of its container."""
+"""Image and defaults of a job's container, for the runners ``container`` and ``pod``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.spec import Framework
 
 
 def image_of(request: LaunchRequest) -> str:
-    """Return the whole reference of a job's image, its registry included; one that is built is named by its content."""
+    """Return the full reference of a job's image; an image that is built has a tag by code and build settings."""
     if request.spec.build:
         content_key = [request.code_hash, asdict(request.spec.build)]
         content = hashlib.sha256(json.dumps(content_key, sort_keys=True).encode()).hexdigest()
@@ -21,7 +21,7 @@ def image_of(request: LaunchRequest) -> str:
 
 
 def reference_of(framework: Framework) -> str:
-    """Return the whole reference of an image that is not built."""
+    """Return the full reference of an image that is not built, with its registry."""
     registry = str(framework.image_location.get("registry") or "").strip("/")
     if not registry or framework.image.startswith(f"{registry}/"):
         return framework.image
@@ -30,12 +30,12 @@ def reference_of(framework: Framework) -> str:
 
 
 SHM_BYTES: Final = 4 << 30
-"""PyTorch's data loaders die on Docker's own 64 MB."""
+"""The size of /dev/shm: Docker's default of 64 MB crashes PyTorch's data loaders."""
 
 DROPPED: Final = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETPCAP", "NET_RAW", "MKNOD", "SETFCAP"),
 )
-"""The capabilities that FfDL dropped."""
+"""The capabilities that are dropped, as in FfDL."""
 
 BUILT: Final = "fabric-build"
-"""Images that were built of code, one tag a content."""
+"""The repository of images that are built from code."""

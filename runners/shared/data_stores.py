@@ -1,7 +1,7 @@
-"""Where a job's data stores are seen at a place: what stands for ``DATA_DIR`` and its like, and what is refused. Pure.
+"""The folders and variables (``DATA_DIR``, ``RESULT_DIR``, ...) of a job's data stores on a host. Pure.
 
-Stores that are folders of the machine are used where they are. What travels lies in the job's own folders, and the
-learner's agent brings it and stores it.
+Stores that are folders of the machine are used directly. Data of other stores is downloaded into the job's own
+folders by the learner's agent, which also uploads the results.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from workbench.spec import spec_to_json
 CHOSEN: Final = "<chosen at launch>"
 CHECKPOINTS: Final = "_checkpoints"
 SHARED_CHECKPOINTS: Final = "_wml_checkpoints"
-"""FfDL's folder for the checkpoints of all jobs of a container."""
+"""FfDL's folder with the checkpoints of all jobs in a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """One store that is read."""
+    """A data store that the job reads."""
 
     store: JobDataStore
     variables: tuple[str, ...]
-    """What names its folder to the command."""
+    """The environment variables that name its folder."""
     name: str
-    """What the folder itself is called: the container's last part."""
+    """The name of the folder: the last part of the store's container."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFolders:
-    """Where results go."""
+    """The result store of a job, with the folders on the host and the paths in the store."""
 
     store: JobDataStore
     result_dir: str
     bucket_dir: str
     checkpoint_dir: str
-    """At the place."""
+    """This and the folders above are paths on the host."""
     path: str
-    """The job's own folder in the store."""
+    """The folder of the job in the store."""
     checkpoints_path: str
 
 
 def data_of(request: LaunchRequest) -> tuple[Data, ...]:
-    """Return the stores that a job reads, the first being ``DATA_DIR``, the others ``DATA_DIR_1`` and so on."""
+    """Return the stores that a job reads: the first is ``DATA_DIR``, the next ``DATA_DIR_1`` and so on."""
     read = [store for store in stores_of(request.spec) if store.container]
     found: list[Data] = []
     names: set[str] = set()
@@ -67,12 +67,12 @@ def data_of(request: LaunchRequest) -> tuple[Data, ...]:
 
 
 def variable_of(store_id: str) -> str:
-    """Return the variable that a store's data has by its id: ``DATA_DIR_SL_INTERNAL_OS``."""
+    """Return the variable for a store's folder by the store's id: ``DATA_DIR_SL_INTERNAL_OS``."""
     return "DATA_DIR_" + re.sub(r"[^A-Za-z0-9]", "_", store_id).upper()
 
 
 def results_of(request: LaunchRequest, site: HostFacts) -> ResultFolders | None:
-    """Return where results go; None where they stay with the job, or in a volume that is a container's business."""
+    """Return the folders of the result store; None without one, or if it is a volume (containers mount it)."""
     job = site.home.job(request.attempt.job_id)
     store = results_store(request)
     if store is None or store.is_volume:
@@ -89,12 +89,12 @@ def results_of(request: LaunchRequest, site: HostFacts) -> ResultFolders | None:
 
 
 def results_store(request: LaunchRequest) -> JobDataStore | None:
-    """Return the store that results go to: the first that has a container for them."""
+    """Return the result store: the first store with a container for results."""
     return next((store for store in stores_of(request.spec) if store.results_container), None)
 
 
 def variables_of(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
-    """Return what stores change of the variables that a process sees."""
+    """Return the environment variables that stores set for a process."""
     variables: dict[str, str] = {}
     for data in data_of(request):
         variables |= dict.fromkeys(data.variables, data.store.data_path if data.store.is_folder else CHOSEN)
@@ -108,7 +108,7 @@ def variables_of(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
 
 
 def folders_of(request: LaunchRequest, site: HostFacts) -> list[str]:
-    """Return the folders that are to be made at the place before anything starts."""
+    """Return the folders that must exist on the host before the learners start."""
     results = results_of(request, site)
     return [] if results is None else [results.result_dir, results.checkpoint_dir]
 
@@ -116,12 +116,12 @@ def folders_of(request: LaunchRequest, site: HostFacts) -> list[str]:
 def stores_document(
     request: LaunchRequest, site: HostFacts, links: dict[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve.
+    """Return the part of the launch document about data stores, without credentials; None if the agent moves no data.
 
     Args:
-        request: what is asked for.
-        site: the place.
-        links: paths by store id that are to lead to the data, for containers; without them variables are set.
+        request: the attempt.
+        site: the host.
+        links: for containers, the paths that the agent links to the data, by store id; without them it sets variables.
     """
     before = dict(request.recorded.get("data") or {})
     fetch = [
@@ -170,7 +170,7 @@ def stores_document(
 
 
 def about(request: LaunchRequest) -> dict[str, Any]:
-    """Return what a checkpoint says of its job: enough to know how it was made, and no credential."""
+    """Return what is recorded with a checkpoint about its job: the spec without credentials."""
     spec = spec_to_json(request.spec)
     for store in spec["data_stores"]:
         store["connection"] = {
@@ -187,7 +187,7 @@ def about(request: LaunchRequest) -> dict[str, Any]:
 
 
 def used_remotes(request: LaunchRequest, site: HostFacts) -> list[JobDataStore]:
-    """Return the stores that the agent moves data of, each once."""
+    """Return the stores whose data the agent transfers, without duplicates."""
     used = {data.store.id: data.store for data in data_of(request) if data.store.is_copied}
     if results := results_of(request, site):
         used[results.store.id] = results.store
@@ -195,7 +195,7 @@ def used_remotes(request: LaunchRequest, site: HostFacts) -> list[JobDataStore]:
 
 
 def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterator[str]:
-    """Say what of a job's stores cannot work in this way of starting learners."""
+    """Yield why a job's stores cannot be used with a runner and agent."""
     stores = stores_of(request.spec)
     for store in stores:
         if store.type not in TYPES and not store.is_volume:
@@ -230,29 +230,29 @@ def _fetched(data: Data, link: str | None, before: Mapping[str, str]) -> dict[st
 
 
 def etags_of(store: JobDataStore) -> bool:
-    """Say whether listing a store tells of its files' content at no cost."""
+    """Return whether a store's listing includes content hashes without extra requests."""
     return store.type not in ("sftp", "webdav", "http", "host_path", "mount_volume")
 
 
 def data_link(job: JobFolder, attempt: int, learner: int, data: Data) -> str:
-    """Return the path that leads to a store's data for a container, which binds it."""
+    """Return the path that the agent links to a store's data and the container mounts."""
     return str(job.attempt(attempt).learner(learner).path / "data" / data.name)
 
 
 def copies_at(host: Host, cache: str) -> Sequence[Mapping[str, Any]]:
-    """List the copies at a host, the longest unused first: ``folder``, ``container``, ``bytes``, ``in_use``, ...
+    """List the cached copies of stores' data, least recently used first: ``folder``, ``bytes``, ``in_use``, ...
 
     Args:
-        host: the place.
-        cache: the folder there that has them.
+        host: the host.
+        cache: the cache's folder on the host.
     """
     if not host.call("children", folder=cache):
-        return []  # so a place with nothing but a shell, which has no data of stores, need not know more
+        return []  # hosts with nothing but a shell have no cache, and not the operation below
     found: list[dict[str, Any]] = host.call("data_copies", cache=cache)
     return found
 
 
 def drop_copies(host: Host, cache: str, keep_bytes: int) -> Sequence[str]:
-    """Remove copies that no learner uses, the longest unused first, until so much is left; return their folders."""
+    """Remove unused copies, least recently used first, until at most ``keep_bytes`` are left; return their folders."""
     dropped: list[str] = host.call("drop_data_copies", cache=cache, keep_bytes=keep_bytes)
     return dropped

@@ -1,4 +1,4 @@
-"""Brings what a job has made home from its place: results, checkpoints and logs, what is here already left out."""
+"""Downloads results, checkpoints and logs of a job from its host; unchanged files are skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.learner.platform.chains import safe_links
 from workbench.paths import JobFolder
 
 ROUNDS: Final = 3
-"""A file that changed while it was sent is sent again, so often."""
+"""How often files that changed during the transfer are fetched again."""
 
 COPY_BYTES: Final = 1 << 20
 SMALL_FILES: Final = ("environment.json", "decision.json")
@@ -25,7 +25,7 @@ SMALL_FILES: Final = ("environment.json", "decision.json")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One thing in a folder at the place."""
+    """A file, folder or link on the host."""
 
     kind: str
     size: int
@@ -37,13 +37,13 @@ class _Entry:
 def download_attempt(
     host: Host, there: JobFolder, here: JobFolder, attempt: int, *, contained: bool = False
 ) -> None:
-    """Bring a job's folders home, each file whole or not at all.
+    """Download the folders of an attempt; each file is written atomically.
 
-    Where it was ``contained`` its links lead nowhere but to what its container had mounted.
+    With ``contained`` the host follows links only within the folders that the job's container had mounted.
 
     Raises:
-        BackendError: files go on changing, or the place sends what it was not asked for.
-        CannotWrite: the disk here takes no more.
+        BackendError: files keep changing, or the host sends files that were not requested.
+        CannotWrite: the files cannot be written here.
     """
     ran = there.attempt(attempt)
     triples = [
@@ -60,9 +60,9 @@ def download_attempt(
 
 
 def download_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
-    """Make a folder here have what a folder at the place has; what is only here stays.
+    """Copy a folder of the host into a folder here; other local files are kept.
 
-    ``within`` names the folder there that a container could change, if it is one's: no link leads out of it.
+    ``within`` names the folder on the host that a container can change: links must not lead out of it.
     """
     for _ in range(ROUNDS):
         listed = host.call("list_tree", folder=source, within=within)
@@ -88,7 +88,7 @@ def _download_small_files(host: Host, source: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """Takes a tar stream of files that were asked for, and of nothing else."""
+    """Writes the files of a tar stream; refuses files that were not requested."""
 
     target: Path
     entries: Mapping[str, _Entry]
@@ -126,10 +126,10 @@ class _Receiver:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a relative name within a folder; the place is not to write anywhere else.
+    """Return the path of a relative name within a folder: a host must not write elsewhere.
 
     Raises:
-        BackendError: the name leads out of it.
+        BackendError: the name leads out of the folder.
     """
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or PurePosixPath(name).is_absolute():
@@ -158,7 +158,7 @@ def _make_folders(target: Path, entries: Mapping[str, _Entry]) -> None:
 
 
 def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
-    """Make the links that stay within the folder; others would mean something else here."""
+    """Create the links whose targets are within the folder; others would point to files of this machine."""
     links = {name: entries[name].target for name in _of_kind(entries, "link")}
     existing = _links_here(target) if links else {}
     for name in sorted(
@@ -177,7 +177,7 @@ def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
 
 
 def _links_here(target: Path) -> dict[str, str]:
-    """Return what the links say that are in a folder already."""
+    """Return the targets of the links that exist in a folder, by relative path."""
     found = {}
     for parent, folders, names in os.walk(target):
         for path in (Path(parent, name) for name in (*folders, *names)):
@@ -187,7 +187,7 @@ def _links_here(target: Path) -> dict[str, str]:
 
 
 def _clear_way(target: Path, path: Path) -> None:
-    """Remove links on the way to a path: nothing is ever written through one."""
+    """Remove links among a path's parent folders: nothing is written through a link."""
     for parent in reversed(path.relative_to(target).parents):
         if (target / parent).is_symlink() and parent != Path():
             (target / parent).unlink()

@@ -1,4 +1,4 @@
-"""What a learner's command sees in its environment: FfDL's contract, what launchers want, and ours."""
+"""The environment variables of a learner's command: FfDL's, those of distributed launchers, and fabric's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.manifest.builder.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 
 CHOSEN: Final = "<chosen at launch>"
-"""Stands in a plan for what is known only when it is sent."""
+"""The placeholder in plans for what is known only at launch."""
 
 NO_GPU: Final[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 SEED_MAX: Final = 2**32
@@ -23,14 +23,14 @@ SEED_MAX: Final = 2**32
 def learner_environment(
     request: LaunchRequest, learner: int, site: HostFacts, base: Mapping[str, str], agent: str
 ) -> dict[str, str]:
-    """Return everything that a learner's command sees; what fabric promises cannot be overridden by ``env:``.
+    """Return all environment variables of a learner's command; ``env:`` cannot override those of :func:`promises`.
 
     Args:
-        request: what is asked for.
-        learner: which one, from 1.
-        site: the place.
-        base: what came with the interpreter, PATH among it.
-        agent: the archive that ``from workbench.learner import report`` finds; empty without one.
+        request: the attempt.
+        learner: the learner's number, from 1.
+        site: the host.
+        base: the variables of the interpreter, PATH among them.
+        agent: the archive from which code imports ``report()``; empty without one.
     """
     spec = request.spec
     variables = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
@@ -49,7 +49,7 @@ def learner_environment(
 
 
 def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
-    """Return the variables that a learner can rely on, whatever its manifest says."""
+    """Return the variables that every learner has, whatever its manifest sets."""
     spec, attempt = request.spec, request.attempt
     job, folder = job_folders(request, site)
     return {
@@ -81,21 +81,21 @@ def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str,
 
 
 def gpu_variables(uuids: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables that show a learner its GPUs, and no other."""
+    """Return the variables that restrict a learner to its GPUs."""
     return dict.fromkeys(NO_GPU, ",".join(uuids)) if uuids else dict(NO_GPU)
 
 
 def marker(ref: LearnerRef) -> str:
-    """Return what every process of a learner carries in ``FABRIC_LEARNER``."""
+    """Return the value of ``FABRIC_LEARNER``, which marks every process of a learner."""
     return f"{ref.home}/{ref.job_id}/{ref.attempt}/{ref.learner}"
 
 
 def secrets_stem(folder: str, attempt: AttemptRef, learner: int) -> str:
-    """Return how the names of a learner's files of secrets begin, in the folder for secrets."""
+    """Return the path of a learner's files of secrets without their suffix."""
     return f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}"
 
 
 def job_folders(request: LaunchRequest, site: HostFacts) -> tuple[JobFolder, AttemptFolder]:
-    """Return the folders of a job and of its attempt at the place."""
+    """Return the folders of a job and of its attempt on the host."""
     job = site.home.job(request.attempt.job_id)
     return job, job.attempt(request.attempt.attempt)

@@ -1,4 +1,4 @@
-"""Leases GPUs for all learners of an attempt, or for none, and says in words who has the others."""
+"""Leases GPUs for all learners of an attempt or for none; messages name the holders of the others."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
 
 TRIES: Final = 3
-"""How often slots are chosen anew when somebody else was quicker."""
+"""How often slots are chosen again after another process locked one first."""
 
 RELEASE_SECONDS: Final = 0.2
-"""How long an agent that has recorded its learner's end may still hold its slots."""
+"""How long an agent may hold its slots after it has recorded its learner's end."""
 
 _PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """Slots of some learners, held until they are handed to their agents."""
+    """The slots of some learners, locked until their agents inherit them."""
 
     lock: Lock | None
     by_learner: dict[int, tuple[str, ...]]
 
     def part(self, learner: int) -> Lock | None:
-        """Take out what one learner's agent is to hold."""
+        """Split off the lock that a learner's agent inherits; None without slots."""
         uuids = self.by_learner[learner]
         return self.lock.part(uuids) if self.lock is not None and uuids else None
 
     def release(self) -> None:
-        """Let go of what was not handed over."""
+        """Release the slots that no agent has inherited."""
         if self.lock is not None:
             self.lock.release()
 
@@ -46,8 +46,8 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
     """Lease the slots of these learners.
 
     Raises:
-        SlotsBusy: some are taken; none is held then.
-        LaunchRefused: the place does not have so many.
+        SlotsBusy: not enough are free; none is held then.
+        LaunchRefused: the host does not have so many.
     """
     each = request.spec.gpus
     if not each:
@@ -81,11 +81,11 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
 def choose(
     slots: Sequence[Slot], count: int, request: LaunchRequest, site: HostFacts, driver: str = ""
 ) -> list[Slot]:
-    """Choose free slots, those of the wanted type first.
+    """Choose free slots, those of the requested type first.
 
     Raises:
-        SlotsBusy: not enough are free; names who has the others.
-        LaunchRefused: there are not so many.
+        SlotsBusy: not enough are free; the message names the holders.
+        LaunchRefused: the host does not have so many.
     """
     usable = [slot for slot in slots if slot.memory_bytes]
     if count > len(usable):
@@ -99,13 +99,13 @@ def choose(
 
 
 def is_of_type(model: str, gpu_type: str) -> bool:
-    """Say whether a model is of a manifest's type: ``Tesla V100-SXM2`` of ``nvidia-TeslaV100``."""
+    """Return whether a GPU model is of the manifest's ``gpu_type``: ``Tesla V100-SXM2`` of ``nvidia-TeslaV100``."""
     plain = _plain(gpu_type)
     return not plain or plain in _plain(model)
 
 
 def lease_text(request: LaunchRequest, pid: int) -> str:
-    """Return what is written into a lease, for others to read."""
+    """Return the text of a lease, which tells others who holds it."""
     attempt = request.attempt
     document = {
         "owner": request.owner,
@@ -156,18 +156,18 @@ def _count(number: int) -> str:
 
 
 PORTS: Final = range(29500, 30500)
-"""Below those that the kernel gives out by itself."""
+"""Below the range from which the kernel assigns ports."""
 
 _TRIES: Final = 20
 
 
 def choose_port(host: Host, site: HostFacts, text: str, held: list[Lock]) -> int:
-    """Choose a port; its lease, where leases can be had, is added to ``held``.
+    """Choose a free port; its lease is added to ``held``, unless the folder of leases cannot be used.
 
     Raises:
-        RunnerError: none of those that were tried is free.
+        RunnerError: no port that was tried is free.
     """
-    # Jobs that start at the same time begin to look at different ones.
+    # Jobs that start at the same time try different ports first.
     first = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     candidates = [PORTS[(first + step) % len(PORTS)] for step in range(_TRIES)]
     free: list[int] = host.call("bindable", ports=candidates)

@@ -1,4 +1,4 @@
-"""What the process runner knows of a place before it plans."""
+"""The facts about a host that plans and launches need."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from workbench.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """One place, as it was when it was first looked at."""
+    """The facts about a host, read once for each runner."""
 
     home: Home
-    """That home's folder there; its paths are the place's."""
+    """The home's folder on the host; its paths are the host's."""
     here: bool
-    """Whether it is this machine, and the folder the home itself."""
+    """Whether the host is this machine and the folder the home itself."""
     hostname: str
     system: str
     """``Linux`` or ``Darwin``."""
     python: str
-    """What runs the agent; empty where there is no Python."""
+    """The interpreter for the agent; empty on a host without Python."""
     environment: Mapping[str, str]
-    """What an agent that is started there keeps of its environment."""
+    """The environment that agents are started with."""
     processors: tuple[int, ...]
     memory_bytes: int
     leases: str
     bash: str
     uv: str
     changed: tuple[str, ...] = ()
-    """Variables that the place's ``setup`` has changed: learners get them as it left them."""
+    """The names of variables that the backend's ``setup`` has changed; learners get their new values."""
 
     @property
     def name(self) -> str:
-        """What to call it in a sentence."""
+        """The host's name in messages."""
         return "this machine" if self.here else self.hostname
 
 
 def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
-    """Look at a place."""
+    """Read the facts about a host by its operation ``survey``."""
     found = host.call("survey")
     return HostFacts(
         home=Home(Path(host.folder(home_uuid))),

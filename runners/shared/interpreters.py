@@ -1,4 +1,4 @@
-"""Which Python a job's command finds, and the environment that goes with it."""
+"""Finds the interpreter for ``python:`` and the environment variables that select it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT: Final = frozenset(
         *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
     )
 )
-"""What passes from where the command was given to a job on the same machine, beside LC_*."""
+"""Variables that pass from the submit's environment to a job on the same machine, besides LC_*."""
 
 _OF_AN_ENVIRONMENT: Final = ("VIRTUAL_ENV", "CONDA_")
 _PROXIES: Final = "_proxy"
@@ -28,21 +28,21 @@ _PROXIES: Final = "_proxy"
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, and how a command finds it."""
+    """An interpreter, and the variables with which a command finds it."""
 
     python: str
-    """Its path; empty where the command's own PATH decides."""
+    """Its path; empty if PATH decides."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """The whole environment that it comes with, PATH among it."""
+    """The environment of a command that uses it, PATH included."""
     notes: tuple[str, ...] = ()
     key: str = ""
-    """The cached environment that it is of, or empty."""
+    """The key of the cached environment that it belongs to, or empty."""
 
 
 def passed_environment(recorded: Mapping[str, Any], site: HostFacts) -> dict[str, str]:
-    """Return what a job's environment starts from: the user's own here, the place's elsewhere.
+    """Return the base of a job's environment: the user's on this machine, else the host's.
 
-    Proxies pass everywhere; nothing else of this machine leaks to another one.
+    Only proxies pass from this machine to another one.
     """
     submitted = {str(name): str(value) for name, value in (recorded.get("environment") or {}).items()}
     if site.here:
@@ -54,10 +54,10 @@ def passed_environment(recorded: Mapping[str, Any], site: HostFacts) -> dict[str
 
 
 def find_interpreter(request: LaunchRequest, site: HostFacts, host: Host) -> Interpreter:
-    """Find what ``python:`` names, all but ``requirements``.
+    """Find the interpreter that ``python:`` names; for ``requirements`` the one that the environment is built with.
 
     Raises:
-        LaunchRefused: it is not there.
+        LaunchRefused: it does not exist on the host.
     """
     environment = passed_environment(request.recorded, site)
     setting = request.spec.python
@@ -125,7 +125,7 @@ def _conda(name: str, environment: dict[str, str], site: HostFacts, host: Host) 
 
 
 def _is_first(python: str, path: str) -> bool:
-    """Say whether ``python`` or ``python3`` on a PATH is that interpreter already."""
+    """Return whether ``python`` or ``python3`` on a PATH is in the interpreter's folder."""
     for name in ("python", "python3"):
         found = shutil.which(name, path=path)
         if found and Path(found).parent == Path(python).parent:
@@ -134,7 +134,7 @@ def _is_first(python: str, path: str) -> bool:
 
 
 def _without_active(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the virtual or conda environment that was active in it."""
+    """Return the variables without those of an active virtual or conda environment."""
     active = [environment.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
     folders = {f"{folder}/bin" for folder in active if folder}
     kept = {name: value for name, value in environment.items() if not name.startswith(_OF_AN_ENVIRONMENT)}

@@ -1,4 +1,4 @@
-"""A job's files where they lie on a host: by the names that people give them, listed, fetched, written."""
+"""Lists, fetches and writes a job's files on a host, by paths like ``results/model.pt``."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from workbench.errors import InputMissing, NotAllowed, UsageError
 
 WORKING: Final = "code"
 ROOTS: Final = ("results", "checkpoints", "logs", "data", "job", WORKING)
-"""The first word of a path; without any of them it is in the working folder."""
+"""The first part of a path; other paths are relative to the working folder."""
 
 _READ_ONLY: Final = ("data",)
-"""What several jobs may share."""
+"""Roots that other jobs may share, and that cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRoot:
-    """A folder of a job at its place."""
+    """A folder of a job on its host."""
 
     path: str
     within: str = ""
-    """The folder above it, or itself, that a container may have mounted: links lead out of neither. Empty where
-    nobody but the place's user writes."""
+    """The folder, or a parent of it, that a container has mounted: links must not lead out of it. Empty if only the
+    host's user writes into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPath:
-    """Where something of a job is."""
+    """A path within a job's folders."""
 
     root: str
     """One of :data:`ROOTS`."""
     path: str
-    """Relative to it; empty for the folder itself."""
+    """Relative to the root; empty for the root itself."""
 
 
 def split(path: str, roots: Mapping[str, str]) -> JobPath | None:
-    """Say what a path means; None for an absolute one that is outside of all these folders.
+    """Split a path into root and rest; None for an absolute path outside of all roots.
 
     Args:
-        path: as it was given.
+        path: a path as for ``Runner.files``.
         roots: each root's absolute path as the learner sees it.
     """
     parts = [part for part in PurePosixPath(path).parts if part != "/"]
@@ -52,7 +52,7 @@ def split(path: str, roots: Mapping[str, str]) -> JobPath | None:
         raise UsageError(f"'{path}' has .. in it", hint="name the file by its path in the job")
     if path.startswith("/"):
         whole = PurePosixPath(path)
-        # The longest first: some lie in others.
+        # The longest first: some roots are within others.
         for name, folder in sorted(roots.items(), key=lambda item: -len(item[1])):
             if whole.is_relative_to(folder):
                 rest = str(whole.relative_to(folder))
@@ -64,7 +64,7 @@ def split(path: str, roots: Mapping[str, str]) -> JobPath | None:
 
 
 def folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
-    """Return where each root of a learner lies at the place."""
+    """Return the folder of each root of a learner on the host."""
     job = site.home.job(learner.job_id)
     attempt = job.attempt(learner.attempt)
     return {
@@ -78,7 +78,7 @@ def folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
 
 
 def mounted_folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
-    """Return the same for a container, which has all of them mounted, the logs within its job's state."""
+    """Return the same for a container, which can write into all of them; its logs are within the job's state."""
     folders = folders_of(learner, site)
     state = folders["job"].path
     return {
@@ -88,14 +88,14 @@ def mounted_folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoo
 
 
 class JobFiles:
-    """The files of one learner at a host."""
+    """The files of a learner on a host."""
 
     def __init__(self, host: Host, folders: Mapping[str, JobRoot]) -> None:
         self._host = host
         self._folders = folders
 
     def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
-        """List what is at a spot and below it."""
+        """List a path and everything below it; empty if it does not exist."""
         found = self._locate(job_path)
         if not found:
             return ()
@@ -106,10 +106,10 @@ class JobFiles:
         return (itself, *(_entry(path, tree[path]) for path in sorted(tree)))
 
     def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a spot sent as one tar stream.
+        """Send a path as one tar stream to ``receive``.
 
         Raises:
-            InputMissing: there is nothing.
+            InputMissing: the path does not exist.
         """
         found = self._locate(job_path)
         if not found:
@@ -121,11 +121,11 @@ class JobFiles:
             self._host.fetch(str(path), sorted(self._tree(job_path, str(path))), receive, within=within)
 
     def put(self, job_path: JobPath, stream: BinaryIO, mode: int, *, shared: bool = False) -> None:
-        """Write a file; where it is ``shared`` whoever a container runs as may change and reach it.
+        """Write a file; if it is ``shared``, any user of a container may change it and reach it.
 
         Raises:
-            NotAllowed: nothing is written there.
-            UsageError: a folder is there.
+            NotAllowed: the root cannot be written.
+            UsageError: the path is a folder.
         """
         if job_path.root in _READ_ONLY:
             raise NotAllowed(
@@ -135,7 +135,7 @@ class JobFiles:
         found = self._locate(job_path)
         if not job_path.path or (found and found[1] != "file"):
             raise UsageError(f"{job_path.root}/{job_path.path} is a folder".replace("/ ", " "))
-        # Through no link: the folder above is looked at as it really is.
+        # Writing must not follow a link: the parent folder is resolved first.
         parent = self._locate(JobPath(job_path.root, str(PurePosixPath(job_path.path).parent)))
         root = self._folders[job_path.root]
         folder = parent[0] if parent else f"{root.path}/{PurePosixPath(job_path.path).parent}"
@@ -164,10 +164,10 @@ def _entry(path: str, fields: Sequence[Any]) -> FileEntry:
 
 
 def job_path_of(path: str, folders: Mapping[str, JobRoot]) -> JobPath:
-    """Say what a path means, where nothing but the job's folders can be reached.
+    """Split a path into root and rest, for runners that reach only the job's folders.
 
     Raises:
-        UsageError: it is none of the job's.
+        UsageError: the path is outside of the job's folders.
     """
     found = split(path, {root: folder.path for root, folder in folders.items()})
     if found is None:

@@ -88,7 +88,7 @@ class LearnerLaunch:
 
 
 def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
-    """Return ``evaluation_metrics`` as the agent reads it; a foreign collector with where to import it from.
+    """Return ``evaluation_metrics`` as the agent reads it; a third-party collector with its import path.
 
     Raises:
         LaunchRefused: no collector of that name is installed.
@@ -111,7 +111,7 @@ def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
 
 
 def _path_of(module: str) -> list[str]:
-    """Return what must be on the agent's path so that it finds a foreign collector."""
+    """Return the entry for the agent's sys.path from which it imports a third-party collector."""
     package = module.partition(".")[0]
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -121,13 +121,13 @@ def _path_of(module: str) -> list[str]:
 
 
 def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:
-    """Name one learner of a plan."""
+    """Return the reference of a learner of a plan."""
     attempt = plan.request.attempt
     return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
 
 def check_memory(request: LaunchRequest, site: HostFacts) -> None:
-    """Refuse more memory than the place has."""
+    """Refuse a job that asks for more memory than the host has."""
     spec = request.spec
     needed_bytes = (spec.memory_bytes or 0) * spec.learners
     if needed_bytes <= site.memory_bytes:

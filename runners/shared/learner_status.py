@@ -1,4 +1,4 @@
-"""What a learner's facts at a host mean: the status that a runner reports."""
+"""Converts the facts that a host reports about a learner to its status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.job import LearnerPhase, Reason
 
 
 def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStatus | None:
-    """Say how a learner is; None where nothing of it has begun."""
+    """Return a learner's status from its facts; None if it has not begun."""
     state = facts["state"]
     if state is None:
         if not facts["alive"]:
@@ -33,7 +33,7 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
 
 
 def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:
-    """Return a learner's phase; where something else wrote over it, what its lock tells."""
+    """Return a learner's phase; if the state file is damaged, derive it from whether the agent is alive."""
     try:
         return LearnerPhase(state["phase"])
     except (ValueError, KeyError):

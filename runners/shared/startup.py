@@ -1,4 +1,4 @@
-"""Whether learners' agents have begun: which are not started again, and how a launch knows it worked."""
+"""Checks which agents of an attempt have begun: a launch starts only the others and waits for them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import spec_to_json
 
 SUBMITTED: Final = "submitted.json"
-"""What was submitted, beside what came of it."""
+"""The file in a job's folder on a remote host with what was submitted."""
 
 BEGIN_SECONDS: Final = 20.0
 """How long an agent may take to begin."""
 
 LOOK_SECONDS: Final = 1.0
-"""After which it is looked whether it still runs at all."""
+"""The interval of checks whether an agent that has not begun still runs."""
 
 
 def submitted_file(plan: LaunchPlan, job: JobFolder) -> dict[str, str]:
-    """Return the file that lets another laptop of the same person take the job over; it holds no secret."""
+    """Return the file, as text by path, from which ``fabric adopt`` on another machine takes the job over."""
     request = plan.request
     document = {
         "format": 1,
@@ -43,7 +43,7 @@ def submitted_file(plan: LaunchPlan, job: JobFolder) -> dict[str, str]:
 
 
 class AgentStarts:
-    """The beginnings of one attempt's learners."""
+    """Which agents of one attempt have begun."""
 
     def __init__(
         self, plan: LaunchPlan, host: Host, site: HostFacts, attempt: AttemptFolder, subscriber: str
@@ -55,7 +55,7 @@ class AgentStarts:
         self._subscriber = subscriber
 
     def pending(self) -> list[int]:
-        """List the learners that are to be started; agents that are just starting are waited for first."""
+        """Return the learners whose agents must be started; waits for agents that are starting."""
         learners = [one.learner for one in self._plan.learners]
         facts = {learner: self._facts(learner) for learner in learners}
         cut_off = [one for one in learners if facts[one]["launched"] and not is_begun(facts[one])]
@@ -68,7 +68,7 @@ class AgentStarts:
         """Wait until the agents of these learners have begun.
 
         Raises:
-            RunnerError: one ended without having begun; says its last words.
+            RunnerError: one ended before it began; the message has the last line of its log.
         """
         for learner in self._wait(learners):
             log = str(self._attempt.learner(learner).path / "guard.log")
@@ -80,14 +80,14 @@ class AgentStarts:
             )
 
     def stop_others(self, learners: Sequence[int]) -> None:
-        """Kill the learners that have begun, all but these."""
+        """Kill all learners of the attempt but these."""
         request = json.dumps({"kind": "kill", "grace_seconds": 0.0, "by": "an incomplete launch"}) + "\n"
         others = [one.learner for one in self._plan.learners if one.learner not in learners]
         files = {str(self._attempt.learner(learner).stop): request for learner in others}
         self._host.call("write_files", files=files)
 
     def _wait(self, learners: Sequence[int]) -> list[int]:
-        """Wait until agents have begun; return those that did not, and do not run any more."""
+        """Wait until agents have begun; return those that have not begun and no longer run."""
         folders = {str(self._attempt.learner(learner).path): learner for learner in learners}
         known = dict.fromkeys(folders, "")
         until = time.monotonic() + BEGIN_SECONDS
@@ -105,7 +105,7 @@ class AgentStarts:
         return [folders[path] for path in known]
 
     def _may_run(self, learners: Sequence[int]) -> bool:
-        """Say whether any of these agents still runs, as far as the system tells."""
+        """Return whether any of these agents runs; True if the system cannot tell."""
         if self._site.system != "Linux":
             return True
         running = self._agents()

@@ -1,7 +1,7 @@
-"""What a launch does for data stores: rclone is at the place, credentials are, and what is missing is refused.
+"""Prepares data stores for a launch: uploads rclone and credentials, and refuses what is missing.
 
-rclone of this machine's own architecture goes up by the name of its content, like the agent; a host that has
-one that is new enough uses its own.
+A host with a recent rclone uses its own. Otherwise this machine's is uploaded if the architectures match; its
+file name is the hash of its content.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from workbench.errors import InputMissing, LaunchRefused, RunnerError
 from workbench.learner.stores.config import REMOTES
 
 PATIENCE: Final = "FABRIC_STORE_PATIENCE_SECONDS"
-"""How long a store that does not answer is tried again, in the controller's environment, for tests."""
+"""Set in the controller's environment by tests: how long a store that does not answer is retried."""
 
 CACHE_BYTES: Final = "FABRIC_DATA_CACHE_BYTES"
-"""How large a place's cache of data may grow, in the controller's environment, whatever a job's submit said."""
+"""Set in the controller's environment: the size limit of hosts' data caches; overrides the value of the submit."""
 
 _SECRET_OPTIONS: Final = (
     "secret_access_key", "session_token", "key", "pass", "service_account_credentials", "sas_url", "bearer_token",
@@ -40,10 +40,10 @@ _VERSION_SECONDS: Final = 20.0
 def refuse_stores(
     request: LaunchRequest, host: Host, site: HostFacts, *, runner: str, agent_kind: str
 ) -> None:
-    """Refuse what of a job's stores cannot work at this place.
+    """Refuse a job whose stores cannot be used on this host.
 
     Raises:
-        LaunchRefused: a type that cannot be used, a folder that is not there, a missing credential.
+        LaunchRefused: a store's type cannot be used, its folder does not exist, or a credential is missing.
     """
     for sentence in refusals(request, runner=runner, agent_kind=agent_kind):
         raise LaunchRefused(f"{sentence[0].upper()}{sentence[1:]}.", code="C104")
@@ -66,7 +66,7 @@ def refuse_stores(
 def with_stores(
     request: LaunchRequest, host: Host, site: HostFacts, document: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a learner's launch document with what was left open of its stores."""
+    """Return a learner's launch document with the stores' values that are chosen at launch."""
     if not document.get("stores"):
         return document
     stores = {**document["stores"], "rclone": upload_rclone(host, site)}
@@ -78,14 +78,14 @@ def with_stores(
 
 
 def secrets_with(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
-    """Return what goes into a learner's file of secrets: the job's, and what rclone is told of stores."""
+    """Return the content of a learner's file of secrets: the job's secrets and rclone's configuration."""
     if not used_remotes(request, site):
         return dict(request.secrets)
     return {**request.secrets, REMOTES: remotes_text(request, site)}
 
 
 def remotes_text(request: LaunchRequest, site: HostFacts) -> str:
-    """Return what rclone is told of a job's stores, credentials among it, as text.
+    """Return the rclone configuration of a job's stores as JSON text; it contains credentials.
 
     Raises:
         LaunchRefused: a credential has no value.
@@ -102,10 +102,10 @@ def remotes_text(request: LaunchRequest, site: HostFacts) -> str:
 
 
 def upload_rclone(host: Host, site: HostFacts) -> str:
-    """Return the path of rclone at the place, put there unless it has one.
+    """Return the path of rclone on the host; upload it if the host has no recent one.
 
     Raises:
-        LaunchRefused: there is none here that runs there.
+        LaunchRefused: this machine has none, or one for another architecture.
     """
     if site.here:
         return _found()
@@ -127,15 +127,15 @@ def upload_rclone(host: Host, site: HostFacts) -> str:
     return path
 
 
-@lru_cache(maxsize=4)  # 80 MB take a quarter of a second
+@lru_cache(maxsize=4)  # hashing 80 MB takes a quarter of a second
 def _hash_of(path: Path, changed_ns: int) -> str:
-    """Return what names a file by its content, worked out once as long as it is not changed."""
+    """Return the SHA-256 of a file, computed once for each version of it."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def local_rclone() -> tuple[Path, str]:
-    """Return the file of this machine's rclone, and what names it by its content.
+    """Return the file of this machine's rclone and its SHA-256.
 
     Raises:
         LaunchRefused: this machine has none.
@@ -153,7 +153,7 @@ def _found() -> str:
 
 
 def host_rclone(host: Host) -> str:
-    """Return the path of the place's own rclone where it is new enough."""
+    """Return the path of the host's own rclone; empty if it has none or an old one."""
     found = host.run(["sh", "-c", "command -v rclone && rclone version"], deadline_seconds=_VERSION_SECONDS)
     lines = found.stdout.decode("utf-8", "replace").splitlines()
     new_enough = found.exit_code == 0 and parse_version("\n".join(lines[1:])) >= VERSION_MIN
@@ -171,12 +171,12 @@ DEADLINE_SECONDS: Final = 12 * 3600.0
 
 
 def retry_upload(request: LaunchRequest, host: Host, site: HostFacts) -> list[Mapping[str, Any]]:
-    """Return how it went for each learner that has something at the place, as ``storing.json`` has it.
+    """Run the upload of an ended attempt again; return each learner's summary as in ``storing.json``, with ``learner``.
 
     Raises:
-        RunnerError: an agent says nothing that can be read.
+        RunnerError: an agent's reply is not valid.
         BackendUnreachable: the backend does not answer.
-        LaunchRefused: a credential has no value any more.
+        LaunchRefused: a credential has no value.
     """
     secrets = json.dumps(secrets_with(request, site)) + "\n"
     attempt = site.home.job(request.attempt.job_id).attempt(request.attempt.attempt)
@@ -187,7 +187,7 @@ def retry_upload(request: LaunchRequest, host: Host, site: HostFacts) -> list[Ma
         guard, secrets_file = launch.get("guard") or [], launch.get("secrets_file")
         if not launch.get("stores") or len(guard) < 3 or not secrets_file:
             continue
-        host.call("secret_folder")  # it may have gone with the memory that it was in
+        host.call("secret_folder")  # creates the folder; it may be in memory and lost by a reboot
         host.call("write_files", files={secrets_file: secrets})
         try:
             done = host.run([*guard[:-2], "store", str(folder.path)], deadline_seconds=DEADLINE_SECONDS)

@@ -18,13 +18,13 @@ from workbench.learner.host.machine import INSTALLERS
 
 FACTS_SECONDS: Final = 60.0
 PROGRESS_SECONDS: Final = 5.0
-"""How often a build that prints nothing says that it goes on."""
+"""The interval of progress reports for a build without output."""
 
 ENDING_SECONDS: Final = 0.05
-"""How long it takes a build that has said how it ended to be gone."""
+"""How long a build may take to exit after it has recorded its end."""
 
 SHOWN_LINES: Final = 12
-"""How much of a failed build's output is told."""
+"""How many lines of a failed build's output are shown."""
 
 _LOG_BYTES: Final = 1 << 20
 _FACTS: Final = (
@@ -35,27 +35,27 @@ _FACTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One environment at a place, there or not."""
+    """A virtual environment on a host, which may not exist yet."""
 
     key: str
     folder: str
     base: Interpreter
-    """What it is made with."""
+    """The interpreter that it is built with."""
     requirements: tuple[str, ...]
 
     @property
     def interpreter(self) -> Interpreter:
-        """What a job in it runs with."""
+        """The interpreter of a job that uses the environment."""
         variables = with_first(self.base.variables, f"{self.folder}/bin") | {"VIRTUAL_ENV": self.folder}
         variables = {name: value for name, value in variables.items() if not name.startswith("CONDA_")}
         return Interpreter(f"{self.folder}/bin/python", variables, self.base.notes, self.key)
 
 
 def environment_of(request: LaunchRequest, base: Interpreter, site: HostFacts, host: Host) -> Environment:
-    """Name the environment that a job's requirements mean: by their lines, the interpreter and the platform.
+    """Return the environment for a job's requirements; its key is a hash of lines, interpreter and platform.
 
     Raises:
-        LaunchRefused: there is no interpreter to make it with.
+        LaunchRefused: the interpreter does not work.
     """
     lines = tuple(sorted({line.strip() for line in request.spec.requirements if line.strip()}))
     python = base.python or "python3"
@@ -68,10 +68,10 @@ def environment_of(request: LaunchRequest, base: Interpreter, site: HostFacts, h
 
 
 def ensure(environment: Environment, site: HostFacts, host: Host, progress: LaunchProgress) -> list[str]:
-    """Build an environment unless it is there, or wait for who builds it; return its packages.
+    """Build an environment unless it exists, or wait for the process that builds it; return its packages.
 
     Raises:
-        LaunchRefused: it cannot be built (C205), with the last lines of what was printed.
+        LaunchRefused: it cannot be built (C205); the hint has the last lines of the build's output.
     """
     while not host.call("existing", paths=[f"{environment.folder}/.complete"]):
         lock = lock_of(environment.key, site, host)
@@ -87,12 +87,12 @@ def ensure(environment: Environment, site: HostFacts, host: Host, progress: Laun
 
 
 def in_use(host: Host) -> set[str]:
-    """Return the keys of environments that processes at a place were started with: not to be removed."""
+    """Return the keys of environments in use: those that running processes were started with."""
     return set(host.call("markers", variable="FABRIC_ENVIRONMENT"))
 
 
 def remove_environment(key: str, site: HostFacts, host: Host) -> bool:
-    """Remove an environment that nobody uses; False if somebody does, or builds it."""
+    """Remove an unused environment; False if it is in use or being built."""
     lock = lock_of(key, site, host)
     if lock is None:
         return False
@@ -100,7 +100,7 @@ def remove_environment(key: str, site: HostFacts, host: Host) -> bool:
         if key in in_use(host):
             return False
         folder = str(site.home.environments / key)
-        # Whoever looks must not find it complete while it is half gone.
+        # .complete first: nobody may use an environment that is half removed.
         host.call("remove", paths=[f"{folder}/.complete"])
         host.call("remove", paths=[folder, *(folder + suffix for suffix in (".txt", ".py", ".log"))])
         return True
@@ -109,14 +109,14 @@ def remove_environment(key: str, site: HostFacts, host: Host) -> bool:
 
 
 def lock_of(key: str, site: HostFacts, host: Host) -> Lock | None:
-    """Take the lock of an environment; None when somebody has it."""
+    """Lock an environment; None if it is locked."""
     folder = str(site.home.environments)
     host.call("make_folders", paths=[folder])
     return host.lock([f"{key}.lock"], folder=folder, text="{}")
 
 
 def _start(environment: Environment, site: HostFacts, host: Host, lock: Lock) -> None:
-    """Start a build from nothing; it holds the lock as long as it lives."""
+    """Start a build in an empty folder; it holds the lock until it exits."""
     folder = environment.folder
     program = Path(__file__).parents[2] / "workbench" / "learner" / "host" / "virtualenv.py"
     host.call("remove", paths=[folder, f"{folder}.log"])
@@ -135,7 +135,7 @@ def _start(environment: Environment, site: HostFacts, host: Host, lock: Lock) ->
 
 
 def _wait(environment: Environment, host: Host, progress: LaunchProgress) -> None:
-    """Wait until a build has ended, whoever started it, and tell what it does."""
+    """Wait until a build has ended, whoever started it; report its output as progress."""
     folder, log = environment.folder, f"{environment.folder}.log"
     ends = [f"{folder}/.complete", f"{folder}/.failed"]
     line = ""
@@ -149,11 +149,11 @@ def _wait(environment: Environment, host: Host, progress: LaunchProgress) -> Non
             if ends[0] in found:
                 return
             what = "could not be built" if ends[1] in found else "is not there: its build was killed"
-            # Read again: what was said last came after the look above.
+            # Read again: the last lines were written after the read above.
             raise refused(f"The environment of requirements: {what}", "\n".join(tail(host, log)))
         line = lines[-1] if lines else line or "builds the environment of requirements:"
         progress(line, stage="preparing")
-        # While the lock is held, a failure is that of a build before, or of this one which is about to end.
+        # While the lock is held, .failed is from an earlier build, or from this one just before its exit.
         host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else PROGRESS_SECONDS)
 
 
@@ -168,6 +168,6 @@ def tail(host: Host, log: str) -> Sequence[str]:
 
 
 def refused(sentence: str, log: str) -> LaunchRefused:
-    """Say what cannot be built, with what was printed last."""
+    """Return the error for a failed build; its hint has the last lines of the log."""
     lines = [line.rstrip() for line in log.strip().splitlines()][-SHOWN_LINES:]
     return LaunchRefused(f"{sentence}.", hint="\n".join(lines), code="C205")
