@@ -10,6 +10,7 @@ The tree::
       InputMissing                  66   a file or folder that is not there, or is not what it should be
       BackendUnreachable            69   a backend cannot be reached
       CannotWrite                   73   a home, folder or disk that takes no more
+        NoSpaceLeft                    73   for want of room, or of quota: it works again once there is some
       TryAgain                      75   busy now, may work later
       NotAllowed                    77   rights are missing
         NeedsLogin                  77   a person has to type something first
@@ -112,6 +113,10 @@ class CannotWrite(FabricError):
     """A home, folder or disk that takes no more."""
 
     exit_code = 73
+
+
+class NoSpaceLeft(CannotWrite):
+    """A disk without room, or a quota that is used up."""
 
 
 class TryAgain(FabricError):

@@ -273,6 +273,11 @@ class Home:
         return self.places / f"{key}.json"
 
     @property
+    def reserve(self) -> Path:
+        """Room that is kept for what has to be written on a full disk."""
+        return self.path / "reserve"
+
+    @property
     def served_store(self) -> Path:
         """What ``fabric store serve`` serves, locked by it for as long as it lives; its text is JSON."""
         return self.path / "served-store.json"

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from tests.learner.agent import Learner, kill, until
+from tests.store.small_disk import fill
+from workbench.learner.journal.state import StateFile, read
 
 Make = Callable[..., Learner]
 
@@ -175,3 +177,25 @@ def test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded(
     assert state["exit_code"] == 0
     assert (tmp_path / "ran").exists()
     assert one.output().endswith(b"end\n")
+
+
+def test_state_is_written_on_a_full_disk_though_others_take_every_block_that_is_freed(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def rename_and_fill(*paths: str) -> None:
+        rename(*paths)
+        fill(small)
+
+    file = StateFile(str(small), {"format": 1})
+    assert file.write(durable=True)
+    fill(small)
+    monkeypatch.setattr(os, "rename", rename_and_fill)
+
+    for number in range(5):
+        assert file.update(exit_code=number)
+        assert read(str(small))["exit_code"] == number
+
+    file.clear()
+    assert sorted(path.name for path in small.iterdir()) == ["filling", "state.json"]

@@ -26,6 +26,7 @@ from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
+from workbench.store.db.reserve import keep_reserve
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ LINGER_SECONDS: Final = 60.0
 HOLDING_LINGER_SECONDS: Final = 8 * 3600.0
 """How long it stays while it holds what a person typed, which would have to be typed again."""
 
-COMMANDS: Final = ("wake", "status", "stop", "hold", "recall", "expect", "login", "asked")
+COMMANDS: Final = ("wake", "status", "stop", "ask", "hold", "recall", "expect", "login", "asked")
 """What clients may ask on the socket, which only the user reaches.
 
-``hold`` keeps ``answers`` in memory, ``recall`` returns them; ``expect`` names a ``place`` that a job is about to
-need; ``login`` names one to log in to, and the client then polls with ``asked``.
+``ask`` is for a job that is to be stopped by a client that cannot write to the store. ``hold`` keeps ``answers`` in
+memory, ``recall`` returns them; ``expect`` names a ``place`` that a job is about to need; ``login`` names one to log
+in to, and the client then polls with ``asked``.
 """
 
 STORE_AGAIN_SECONDS: Final = 0.5
@@ -60,6 +62,8 @@ class ControllerProcess:
         self._is_open = True
         self._ended = ""
         self.loop: Loop | None = None
+        self.trouble = ""
+        """Why the store cannot be opened yet."""
 
     def answer(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the answer to a client's message, whose ``do`` is one of :data:`COMMANDS`."""
@@ -76,6 +80,10 @@ class ControllerProcess:
                 self.end("a client asked for it")
             elif command == "wake" and self.loop is not None:
                 self.loop.wake()
+            elif command == "ask":
+                if self.loop is None:
+                    return {"ok": False, "error": "it has no store yet", **about}
+                self.loop.ask(str(message.get("job")), str(message.get("kind")), str(message.get("who")))
             elif command == "hold":
                 CREDENTIALS.update({str(key): str(value) for key, value in dict(message["answers"]).items()})
             elif command == "recall":
@@ -87,7 +95,14 @@ class ControllerProcess:
             elif command == "asked":
                 about["login"] = LOGINS.poll(str(message["name"]), int(message["number"]), message["answer"])
             jobs = self.loop.open_jobs() if self.loop is not None else 0
-            return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
+            trouble = self.loop.trouble() if self.loop is not None else self.trouble
+            return {
+                "ok": True,
+                **about,
+                "open_jobs": jobs,
+                "started_us": self._began_us,
+                "trouble": trouble,
+            }
 
     def _wake(self) -> None:
         if self.loop is not None:
@@ -131,6 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     if lock is None:
         return 0
     refresh(home)
+    keep_reserve(home)
     log = ControllerLog(home.controller_log)
     try:
         return _run(home, uuid, lock, log)
@@ -208,15 +224,14 @@ def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store |
     """Open and upgrade the store; None when the process is ended while the disk is full or the store locked."""
     from workbench.store.db.database import Store
 
-    logged = ""
     while not process.ended:
         try:
             store = Store.open(home, migrate=True)
             store.bind_controller()
             return store
         except (CannotWrite, TryAgain) as error:
-            if str(error) != logged:
-                logged = str(error)
+            if str(error) != process.trouble:
+                process.trouble = str(error)
                 log.say(f"{error}; it is tried again")
             time.sleep(STORE_AGAIN_SECONDS)
     return None

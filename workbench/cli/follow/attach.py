@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from workbench.cli.follow.signals import Detached, Interruption, Policy
-from workbench.errors import FabricError
+from workbench.errors import FabricError, NoSpaceLeft
 from workbench.job import EXIT_LOST, short_id
 from workbench.terminal.console import narrate
 
@@ -41,11 +40,13 @@ def attach_to(
 
     Raises:
         BrokenPipeError: stdout was closed; the job keeps running.
+        NoSpaceLeft: a signal asked for its end, which cannot be recorded.
     """
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.follow.views import TerminalView, view_for
-    from workbench.services.follow.events import JobEnded
+    from workbench.services.follow.events import Idle, JobEnded, Notice, StateChanged
     from workbench.services.follow.follower import follow
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
 
     sys.stdout.flush()
     view = view_for(row.learners, json=options.json, prefix=options.prefix, quiet=options.quiet)
@@ -54,15 +55,22 @@ def attach_to(
         from workbench.cli.follow.notifications import NotifyingView
 
         shown = NotifyingView(view, at_end=options.notify, when=options.notify_when)
-    stop = stopper(store, row)
+    stop = JobStopper(store, row)
+    check, trouble = check_every_second(UnrecordedEnd(store.home).check), ""
     limit = TimeLimit(options.timeout_seconds, _grace_seconds(store, row, options.timeout_seconds), stop)
     try:
         events = follow(store, row, tail=tail, fresh=fresh, copy_to=view.descriptor())
         with Interruption(options.on_interrupt, stop), limit, closing(events):
             for event in events:
                 shown.take(event)
-                if isinstance(event, JobEnded):
+                if isinstance(event, JobEnded | StateChanged):
                     row = event.row
+                elif isinstance(event, Notice):
+                    trouble = event.text
+                elif isinstance(event, Idle) and stop.was_asked:
+                    if stop.failure is not None:
+                        raise stop.failure
+                    check([row], trouble)
     except Detached as left:
         if isinstance(view, TerminalView):
             view.close()
@@ -89,23 +97,33 @@ def exit_code_of(row: JobRow) -> int:
     return EXIT_LOST if row.exit_code is None else row.exit_code
 
 
-def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
-    """Return what asks for a job to be halted or killed, from any thread."""
-    home = store.home
+class JobStopper:
+    """Asks for a job to be halted or killed, from any thread."""
 
-    def stop(kind: Policy) -> None:
+    def __init__(self, store: Store, row: JobRow) -> None:
+        self._home = store.home
+        self._row = row
+        self.was_asked = False
+        self.failure: NoSpaceLeft | None = None
+        """Why the request is not in the store: nobody will see there how the job ends."""
+
+    def __call__(self, kind: Policy) -> None:
+        """Ask for it, and say so."""
         from workbench.controller.runtime.client import ask, ensure_controller
         from workbench.store.db.database import Store
 
+        self.was_asked = True
+        name = short_id(self._row.id)
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:
-            with Store.open(home) as own:
-                ask(own, row.id, kind, origin=ORIGIN)
-            ensure_controller(home)
+            with Store.open(self._home) as own:
+                ask(own, self._row.id, kind, origin=ORIGIN)
+            ensure_controller(self._home)
+        except NoSpaceLeft as error:
+            self.failure = error
+            return
         except FabricError as error:
             narrate(f"error: the {kind} could not be requested: {error}")
             return
         more = "; a second signal kills it" if kind == "halt" else ""
-        narrate(f"{kind} of {short_id(row.id)} requested{more}")
-
-    return stop
+        narrate(f"{kind} of {name} requested{more}")

@@ -35,24 +35,35 @@ def follow_all(
 
     ``come_back`` is the command that a person who leaves comes back with.
     """
-    from workbench.cli.follow.attach import stopper
+    from workbench.cli.follow.attach import JobStopper
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.store.jobs import job
+    from workbench.terminal.errors import warn
 
     printer = _ChangePrinter(rows, json=json, quiet=quiet)
+    stoppers = {row.id: JobStopper(store, row) for row in rows}
+    unrecorded = UnrecordedEnd(store.home, None if quiet else warn)
+
+    def check(current: Sequence[JobRow], trouble: str) -> None:
+        for each in stoppers.values():
+            if each.failure is not None:
+                raise each.failure
+        if all(stoppers[row.id].was_asked or is_over(row) for row in current):
+            unrecorded.check(current, trouble)
 
     def stop(kind: Policy) -> None:
         # The newest first: what still waits must not begin because something before it ended.
         for row in reversed(rows):
             now = printer.known.get(row.id, row)
             if not is_over(now):
-                stopper(store, row)(kind)
+                stoppers[row.id](kind)
 
     limit = TimeLimit(timeout_seconds, 0.0, stop)
     try:
         with Interruption(policy, stop), limit:
-            ended, _ = wait_until(store, list(rows), printer.take)
+            ended, _ = wait_until(store, list(rows), printer.take, check=check_every_second(check))
     except Detached as left:
         narrate(f"left {count(len(rows), 'job')}; they keep running. `{come_back}` waits for them")
         return [job(store, row.id) or row for row in rows], left.exit_code

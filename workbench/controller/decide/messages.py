@@ -23,6 +23,15 @@ class EndRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """A client asks for a job to be stopped or deleted, and cannot write to the store."""
+
+    job_id: str
+    kind: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The status of learners at a target, from its observer."""
 
@@ -146,6 +155,7 @@ class JobPurged:
 Event = (
     Woken
     | EndRequested
+    | StopAsked
     | Observed
     | Unreachable
     | LogNote

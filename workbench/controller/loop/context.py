@@ -57,12 +57,15 @@ class ControllerContext:
     """Whether a job ended or went: others may have waited for what it held, and people for its end."""
     queue_stale: bool = True
     """Whether the queue has to be evaluated again."""
+    trouble: str = ""
+    """Why the store takes nothing now."""
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
         """Hold a transaction of the store; the journals' thread waits for it instead of trying again."""
         with self.writing, self.store.atomic():
             yield
+        self.trouble = ""
 
     def worker(self, ref: TargetRef) -> BackendWorker:
         """Return the worker of a job's target; nothing is opened before the first call."""

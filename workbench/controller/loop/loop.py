@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -15,12 +15,13 @@ from workbench.controller.decide.messages import (
     CapacityUnknown,
     EndRequested,
     Event,
+    StopAsked,
     TidiedUp,
     Unreachable,
     Woken,
 )
-from workbench.controller.decide.model import Purge, Untrack
-from workbench.controller.decide.reconcile import decide
+from workbench.controller.decide.model import Action, CancelLaunch, Purge, Stop, Untrack
+from workbench.controller.decide.reconcile import decide, is_alive
 from workbench.controller.decide.restarts import backoff_seconds
 from workbench.controller.loop.actions import ActionExecutor, random_share
 from workbench.controller.loop.context import ControllerContext
@@ -33,11 +34,12 @@ from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener, RegistryTarget
 from workbench.controller.targets.worker_pool import drain
-from workbench.errors import FabricError
-from workbench.job import State
+from workbench.errors import FabricError, NoSpaceLeft
+from workbench.job import Intent, LearnerPhase, State
 from workbench.paths import Home
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.reserve import SLICE_BYTES, give_up, keep_reserve, reserve_bytes, with_reserve
 from workbench.store.db.rows import JobRow
 from workbench.store.history.journal import catch_up
 from workbench.store.jobs import detail, job, open_jobs
@@ -57,6 +59,15 @@ SAME_LINE_SECONDS: Final = 600.0
 
 STEPS: Final = 50
 """More decisions than this for one job in a row are a defect: the job is left alone for a while."""
+
+KEPT_FOR_STOPS_BYTES: Final = 3 * SLICE_BYTES
+"""So much of the home's reserve is not given to the last output of learners."""
+
+SLICES_FOR_OUTPUT: Final = 4
+"""So much of the rest at a time: a pipe holds a megabyte."""
+
+STALLED: Final = "S204"
+"""The code of the reason of a learner whose output waits for room."""
 
 SWEEP_AFTER_SECONDS: Final = 2.0
 """How long after the start it looks for leftovers of crashes, when nobody waits for a job to start."""
@@ -121,6 +132,14 @@ class Loop:
         """Have it read what clients have written."""
         self.post(Woken())
 
+    def ask(self, job_id: str, kind: str, who: str) -> None:
+        """Have a job stopped or deleted for a client that cannot write to the store."""
+        self.post(StopAsked(job_id, kind, who))
+
+    def trouble(self) -> str:
+        """Return why what happens cannot be written down now; empty while it can."""
+        return self._context.trouble or self._context.journals.trouble
+
     def end(self, why: str) -> None:
         """Have it end; jobs run on."""
         self.post(EndRequested(why))
@@ -175,6 +194,9 @@ class Loop:
             case EndRequested(why):
                 self._ended = why
                 return set()
+            case StopAsked():
+                self._woken = True
+                return self._request_handler.take(event)
             case CapacityUnknown():
                 self._queue.unmeasured(event)
                 self._context.queue_stale = True
@@ -210,9 +232,10 @@ class Loop:
         self._woken, self._context.has_ended_jobs = False, False
         now = self._context.now()
         if now >= self._load_at:
+            keep_reserve(self._context.home)
             self._load()
             self._load_at = now + HEARTBEAT_SECONDS
-        touched = self._request_handler.answer_pending()
+        touched = with_reserve(self._context.home, self._request_handler.answer_pending)
         self._requests_at = None
         self._context.queue_stale |= bool(touched)
         return touched
@@ -240,6 +263,8 @@ class Loop:
         again: float | None = None
         try:
             again = self._act(tracked)
+        except NoSpaceLeft as error:
+            again = self._put_off(tracked, error)
         except FabricError as error:
             self._log_once(f"{job_id}: {error}; it is tried again")
             again = self._context.now() + STORE_AGAIN_SECONDS
@@ -248,20 +273,65 @@ class Loop:
             # A defect must stop no other job.
             self._log.bug(f"{job_id}", error)
             again = self._context.now() + BUG_AGAIN_SECONDS
+        if self._waits_for_room(tracked):
+            later = self._context.now() + STORE_AGAIN_SECONDS
+            again = later if again is None else min(again, later)
+            self._give_room_to_output()
         if again is not None and job_id in self._context.jobs:
             self._due[job_id] = again
 
     def _act(self, tracked: TrackedJob) -> float | None:
         for _ in range(STEPS):
             decision = decide(tracked.snapshot(self._context.now()))
-            for action in decision.actions:
-                self._executor.do(tracked, action)
-                if isinstance(action, Untrack | Purge):
-                    return None
+            self._execute(tracked, decision.actions)
+            if any(isinstance(action, Untrack | Purge) for action in decision.actions):
+                return None
             if not decision.actions:
                 self._executor.save_learners(tracked)
                 return decision.until
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
+
+    def _execute(self, tracked: TrackedJob, actions: Sequence[Action]) -> None:
+        """Execute the actions of one decision; a stop does not wait for a disk that is full.
+
+        Raises:
+            NoSpaceLeft: all others were not executed.
+        """
+        failure: NoSpaceLeft | None = None
+        for action in actions:
+            if failure is None or isinstance(action, Stop | CancelLaunch):
+                try:
+                    self._executor.do(tracked, action)
+                except NoSpaceLeft as error:
+                    failure = error
+        if failure is not None:
+            raise failure
+
+    def _put_off(self, tracked: TrackedJob, error: NoSpaceLeft) -> float:
+        """Return when to try again what a full disk did not take: at once, where the reserve is meant for it."""
+        context = self._context
+        is_over = bool(tracked.statuses) and not any(map(is_alive, tracked.statuses.values()))
+        if (is_over or tracked.row.intent is not Intent.NONE) and give_up(context.home):
+            return context.now()
+        context.trouble = str(error)
+        self._log_once(f"{tracked.row.id}: {error}; it is tried again")
+        self._guarded(partial(self._check, tracked))
+        return context.now() + STORE_AGAIN_SECONDS
+
+    def _give_room_to_output(self) -> None:
+        for _ in range(SLICES_FOR_OUTPUT):
+            if reserve_bytes(self._context.home) > KEPT_FOR_STOPS_BYTES:
+                give_up(self._context.home)
+
+    def _waits_for_room(self, tracked: TrackedJob) -> bool:
+        """Say whether a command here has ended and what it printed last finds no room: its job cannot end before."""
+        return tracked.row.target.type == "local" and any(
+            one.phase is LearnerPhase.STOPPING
+            and one.ended_us is not None
+            and one.reason is not None
+            and one.reason.code == STALLED
+            for one in tracked.statuses.values()
+        )
 
     def _check(self, tracked: TrackedJob) -> set[str]:
         """Load a job again whose row differs from the tracked one: the store was rebuilt, or its history was ahead."""
@@ -311,7 +381,8 @@ class Loop:
         if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
-        if self._context.jobs or self._again or not self._loaded or self._tend_at is not None:
+        is_behind = not self._loaded or self._request_handler.is_behind
+        if self._context.jobs or self._again or is_behind or self._tend_at is not None:
             self._idle_since = None
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
@@ -350,6 +421,8 @@ class Loop:
             return do()
         except FabricError as error:
             self._log_once(f"{error}; it is tried again")
+            if isinstance(error, NoSpaceLeft):
+                self._context.trouble = str(error)
             later = self._context.now() + STORE_AGAIN_SECONDS
             if failed is not None:
                 self._again.append(failed)

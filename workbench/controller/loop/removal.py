@@ -15,6 +15,7 @@ from workbench.controller.runtime.secrets import forget_secrets
 from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
+from workbench.store.db.reserve import with_reserve
 from workbench.store.jobs import deleted_jobs, mark_deleted
 
 TRIES = 5
@@ -25,7 +26,7 @@ def purge(home: Home, job_id: str, who: str, post: Post) -> None:
     """Remove all of a deleted job but its tombstone, then post an event. Runs in a thread of its own."""
     try:
         with Store.open(home, makes=False) as store:
-            mark_deleted(store, job_id, who=who, origin="controller")
+            with_reserve(home, lambda: mark_deleted(store, job_id, who=who, origin="controller"))
         forget_secrets(home, job_id)
         remove_folder(home.job(job_id).path)
     except Exception as error:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from workbench.controller.decide.messages import EndRequested
+from workbench.controller.decide.messages import EndRequested, StopAsked
 from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Settle, answer
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
 from workbench.store.jobs import job, new_attempt, set_intent
-from workbench.store.queries.requests import pending_requests, settle_request
+from workbench.store.queries.requests import add_request, pending_requests, settle_request
 
 Track = Callable[[JobRow], TrackedJob]
 """Begins to track a job."""
@@ -23,6 +24,26 @@ class RequestHandler:
     def __init__(self, context: ControllerContext, track: Track) -> None:
         self._context = context
         self._track = track
+        self._unrecorded: list[StopAsked] = []
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether somebody asked for something that the store does not hold yet."""
+        return bool(self._unrecorded)
+
+    def take(self, event: StopAsked) -> set[str]:
+        """Act on a stop that its client could not write down; it is written as soon as there is room."""
+        if event.kind not in _INTENTS:
+            return set()
+        if event not in self._unrecorded:
+            self._unrecorded.append(event)
+        tracked = self._context.jobs.get(event.job_id)
+        if tracked is None:
+            return set()
+        intent = _INTENTS[event.kind]
+        if tracked.row.intent in _WEAKER[intent]:
+            tracked.intent_changed(replace(tracked.row, intent=intent), event.who)
+        return {event.job_id}
 
     def answer_pending(self) -> set[str]:
         """Answer what can be answered now; return the jobs that something changed for.
@@ -30,6 +51,9 @@ class RequestHandler:
         Raises:
             FabricError: the store takes nothing now; what was answered stays so, the rest is asked again.
         """
+        while self._unrecorded:
+            self._record(self._unrecorded[0])
+            del self._unrecorded[0]
         pending = pending_requests(self._context.store)
         touched = set()
         for index, request in enumerate(pending):
@@ -37,6 +61,13 @@ class RequestHandler:
             if self._answer(request, later):
                 touched.add(str(request.job_id))
         return touched
+
+    def _record(self, event: StopAsked) -> None:
+        context = self._context
+        row = job(context.store, event.job_id)
+        if row is not None and row.deleted_us is None:
+            with context.atomic():
+                add_request(context.store, event.kind, event.job_id, {}, event.who, "controller")
 
     def _answer(self, request: RequestRow, later: list[str]) -> bool:
         context, store = self._context, self._context.store
@@ -118,3 +149,10 @@ def _target_of(request: RequestRow) -> TargetRef | None:
 
 
 _INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}
+
+_WEAKER = {
+    Intent.HALT: (Intent.NONE,),
+    Intent.KILL: (Intent.NONE, Intent.HALT),
+    Intent.DELETE: (Intent.NONE, Intent.HALT, Intent.KILL),
+}
+"""What an intent takes the place of."""

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import (
     ControllerStatus,
     ensure_controller,
+    say,
     status,
     stop_controller,
     wake,
 )
 from workbench.controller.runtime.secrets import forget_secrets, write_secrets
-from workbench.errors import UnknownName
-from workbench.job import JobId, Reason, State, new_job_id
-from workbench.paths import Home
+from workbench.errors import NoSpaceLeft, UnknownName
+from workbench.job import JobId, Reason, State, new_job_id, short_id
+from workbench.learner.journal.state import ask_to_stop, read
+from workbench.paths import Home, JobFolder
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
 from workbench.store.db.home_folder import require_home
-from workbench.store.db.rows import JobDetail, JobRow, TargetRef
+from workbench.store.db.reserve import with_reserve
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef, is_over
 from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.queries.requests import add_request
 
@@ -38,6 +42,12 @@ __all__ = [
     "take_up",
     "wake",
 ]
+
+STOPS: Final = ("halt", "kill", "delete")
+"""What can be asked for though the disk is full."""
+
+_KEPT: Final = ("job.json", "events.jsonl")
+"""What a job is known by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +130,83 @@ def ask(
 ) -> int:
     """Ask for a job to be halted, killed, resumed or deleted; return the request's id.
 
+    On a full disk a stop is written into the home's reserve. Where that is gone, too, the controller or the learners
+    themselves are told.
+
     Raises:
+        NoSpaceLeft: the request cannot be written; the sentence says whether the job stops all the same.
         UnknownName: there is no such job.
     """
     row = job(store, job_id)
     if row is None or row.deleted_us is not None:
         raise UnknownName(f"there is no job {job_id}", hint="fabric list shows those there are")
-    return add_request(store, kind, job_id, dict(payload or {}), who_am_i(), origin)
+    who = who_am_i()
+
+    def write() -> int:
+        return add_request(store, kind, job_id, dict(payload or {}), who, origin)
+
+    if kind not in STOPS:
+        return write()
+    try:
+        return with_reserve(store.home, write)
+    except NoSpaceLeft as error:
+        if kind == "delete" and is_over(row) and _make_room(store.home.job(job_id)):
+            return write()
+        raise _unwritten(store.home, row, kind, who, error) from error
+
+
+def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: NoSpaceLeft) -> NoSpaceLeft:
+    """Stop a job without the store; return the failure that says how far that went."""
+    name = f"{short_id(row.id)} {row.name}"
+    if is_over(row):
+        return NoSpaceLeft(f"{error}; the {kind} of {name} is not recorded", hint=error.hint)
+    stop: Literal["halt", "kill"] = "halt" if kind == "halt" else "kill"
+    if _tell_controller(home, row.id, kind, who):
+        done = f"the controller stops {name}, and records the {kind} when there is room"
+    elif _stop_learners(home, row, stop, who):
+        done = f"{name} was told to stop, but the {kind} is not recorded"
+    else:
+        done = f"{name} could not be told to stop, as no controller answers"
+    return NoSpaceLeft(f"{error}; {done}", hint=error.hint)
+
+
+def _tell_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
+    """Have the controller stop a job and record that once it can; return whether one has heard it."""
+    answer = say(home, "ask", job=job_id, kind=kind, who=who)
+    return answer is not None and bool(answer.get("ok"))
+
+
+def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> bool:
+    """Have the learners of a job on this machine stop; return whether all that run were told."""
+    if row.target.type != "local":
+        return False
+    told = False
+    for number in range(1, row.learners + 1):
+        folder = str(home.job(row.id).attempt(row.attempt).learner(number).path)
+        phase = read(folder).get("phase")
+        if phase in (None, "exited"):
+            continue
+        try:
+            # Without a grace period of its own the learner's launch document decides.
+            ask_to_stop(folder, {"kind": kind, "by": who})
+        except OSError:
+            return False
+        told = True
+    return told
+
+
+def _make_room(folder: JobFolder) -> bool:
+    """Remove what takes room of a job that has ended and is to be deleted; return whether there was anything."""
+    found = False
+    for path in folder.path.iterdir() if folder.path.is_dir() else ():
+        if path.name in _KEPT:
+            continue
+        found = True
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return found
 
 
 def _detail(job_id: JobId, submission: Submission, who: str) -> JobDetail:

@@ -50,10 +50,14 @@ class ControllerStatus:
     started_us: int
     socket: str
     log: str
+    trouble: str = ""
+    """Why it cannot write down what happens, as long as that is so."""
 
 
-def ensure_controller(home: Home) -> None:
+def ensure_controller(home: Home) -> str:
     """Wake the controller; start one where none answers, or an older version's. Returns at once.
+
+    Returns why the controller that answers cannot write down what happens, or empty.
 
     Raises:
         HomeNotBound: the home is a copy, whose jobs another home's controller looks after.
@@ -69,6 +73,9 @@ def ensure_controller(home: Home) -> None:
     elif _version(str(answer.get("version"))) < _version(VERSION):
         say(home, "stop")
         _spawn(home, wait=True)
+    else:
+        return str(answer.get("trouble") or "")
+    return ""
 
 
 def wake(home: Home) -> bool:
@@ -91,6 +98,7 @@ def status(home: Home) -> ControllerStatus | None:
         started_us=int(answer.get("started_us", 0)),
         socket=held.socket if held else "",
         log=str(home.controller_log),
+        trouble=str(answer.get("trouble") or ""),
     )
 
 

@@ -10,6 +10,7 @@ import socket
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
+from workbench.errors import CannotWrite
 from workbench.paths import Home
 from workbench.version import VERSION
 
@@ -78,9 +79,19 @@ class ControllerLock:
             os.close(self._descriptor)
 
     def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full disk: clients then start another, which ends at once
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, data, 0)
+        # In place: on a full disk what is given back is gone. Clients that read no address start another controller.
+        from workbench.store.db.errors import write_failure
+        from workbench.store.db.reserve import with_reserve
+
+        def write() -> None:
+            try:
+                os.pwrite(self._descriptor, data, 0)
+                os.ftruncate(self._descriptor, len(data))
+            except OSError as error:
+                raise write_failure(error, self._home.controller_lock) from error
+
+        with contextlib.suppress(CannotWrite):
+            with_reserve(self._home, write)
 
 
 def read_lock(home: Home) -> LockText | None:

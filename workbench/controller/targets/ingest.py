@@ -19,10 +19,11 @@ from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import read_secrets
 from workbench.controller.targets.transcripts import Transcript
 from workbench.controller.targets.worker_pool import Post
-from workbench.errors import CannotWrite, FabricError, TryAgain
+from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain
 from workbench.learner.platform.watch import Watcher
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
+from workbench.store.db.reserve import give_up
 
 EVERY_SECONDS: Final = 0.1
 """How often a learner's records are committed while it records all the time."""
@@ -143,12 +144,18 @@ class JournalIngestion:
         self._lazy_at = 0.0
         self._resting_until = 0.0
         self._logged = ""
+        self._trouble = ""
         self._ended = False
         self._thread = threading.Thread(target=self._work, name="journals", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    @property
+    def trouble(self) -> str:
+        """Why the store takes no records now; empty while it does, and while there are none to be taken."""
+        return self._trouble if self._followed else ""
 
     def follow(self, job_id: str, attempt: int, learners: int) -> None:
         """Ingest what the learners of an attempt record, from now on."""
@@ -180,10 +187,11 @@ class JournalIngestion:
         while not self._ended:
             self._wait()
             try:
-                if self._due(time.monotonic()) or self._draining:
+                now = time.monotonic()
+                if self._due(now) or any(drain.due <= now for drain in self._draining.values()):
                     store = store or Store.open(self._home, makes=False)
                     self._take(store)
-                    self._logged = ""
+                    self._logged = self._trouble = ""
             except Exception as error:
                 # Whatever happened, this thread must live on: else jobs would stay in STORING for ever.
                 self._try_later(error)
@@ -316,6 +324,10 @@ class JournalIngestion:
     def _try_later(self, error: Exception) -> None:
         """Try again in a while: the disk is full, or the database is locked."""
         text = f"records are not taken in for now: {error!s}"
+        if isinstance(error, NoSpaceLeft):
+            self._trouble = str(error)
+            if any(drain.awaited for drain in self._draining.values()) and give_up(self._home):
+                return  # a job's end waits for them
         if text != self._logged:
             self._log.say(text if isinstance(error, FabricError) else f"{text} ({type(error).__name__})")
             self._logged = text

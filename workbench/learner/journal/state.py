@@ -29,6 +29,7 @@ class StateFile:
         self._path = os.path.join(folder, "state.json")
         self._new = os.path.join(folder, "state.json.new")
         self._spare = os.path.join(folder, "state.json.spare")
+        self._old = os.path.join(folder, "state.json.old")
         self.written = True
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
@@ -76,7 +77,7 @@ class StateFile:
 
     def clear(self) -> None:
         """Leave only the state itself."""
-        for path in (self._new, self._spare):
+        for path in (self._new, self._spare, self._old):
             _remove(path)
 
     def _write(self, *, durable: bool) -> bool:
@@ -97,11 +98,20 @@ class StateFile:
         # Blocks that are there already take new content on a disk that has no room.
         try:
             _write_file(self._spare, data.ljust(_SPARE_BYTES), durable, 0)
+            self._hold_old()
             os.rename(self._spare, self._path)
         except OSError:
             return False
+        with contextlib.suppress(OSError):
+            os.rename(self._old, self._spare)
         self._keep_spare()
         return True
+
+    def _hold_old(self) -> None:
+        """Keep the block of the old state from being freed: others would take it before it is the next spare."""
+        _remove(self._old)
+        with contextlib.suppress(OSError):  # there is none yet, or the file system has no hard links
+            os.link(self._path, self._old)
 
     def _keep_spare(self) -> None:
         if os.path.exists(self._spare):

@@ -31,14 +31,24 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         origin: which client asks: ``cli``, ``python``, ``tui``.
 
     Raises:
+        NoSpaceLeft: a request cannot be written; all the others were, or their jobs were told to stop all the same.
         UnknownName: a job no longer exists.
     """
     from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.errors import NoSpaceLeft
 
-    ids = tuple(ask(store, row.id, kind, origin=origin) for row in jobs)
+    ids: list[int] = []
+    failures: list[NoSpaceLeft] = []
+    for row in jobs:
+        try:
+            ids.append(ask(store, row.id, kind, origin=origin))
+        except NoSpaceLeft as error:
+            failures.append(error)
     if ids:
         ensure_controller(store.home)
-    return ids
+    if failures:
+        raise NoSpaceLeft("\n".join(str(error) for error in failures), hint=failures[0].hint)
+    return tuple(ids)
 
 
 def request_stop(store: Store, jobs: Sequence[JobRow], kind: StopKind, *, origin: str) -> tuple[JobRow, ...]:
@@ -81,9 +91,7 @@ def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
 
     A job's folder is removed after its rows, which takes long where it holds much.
     """
-    from workbench.services.follow.wait import wait_until
-
-    wait_until(store, jobs, lambda rows: all(row.deleted_us is not None for row in rows))
+    wait_until_forgotten(store, jobs)
     folders = [store.home.job(row.id).path for row in jobs]
     deadline = elapsed_seconds() + _FOLDER_SECONDS
     while left := [folder for folder in folders if folder.exists()]:
@@ -91,3 +99,16 @@ def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
             break
         time.sleep(_FOLDER_POLL_SECONDS)
     return left
+
+
+def wait_until_forgotten(store: Store, jobs: Sequence[JobRow]) -> None:
+    """Wait until the store knows that jobs are deleted; their folders are removed after that.
+
+    Raises:
+        NoSpaceLeft: the store cannot be written.
+    """
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
+    from workbench.services.follow.wait import wait_until
+
+    check = check_every_second(UnrecordedEnd(store.home).check)
+    wait_until(store, jobs, lambda rows: all(row.deleted_us is not None for row in rows), check=check)

@@ -50,7 +50,7 @@ class DataCopied:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence about something that hinders the following, not the job."""
+    """A sentence about something that hinders the job or the following; an empty one when nothing does any more."""
 
     text: str
 
@@ -89,7 +89,8 @@ class JobView:
             case DataCopied():
                 self.progress(event.text)
             case Notice():
-                self.notice(event.text)
+                if event.text:
+                    self.notice(event.text)
             case AttemptPrinted():
                 self.finish_output()
             case JobEnded():

@@ -121,6 +121,8 @@ class _Follower:
         """Whether the last round brought output."""
         self._metrics_stale = True
         self._metrics_due = 0.0
+        self._stall = ""
+        self._stall_due = 0.0
 
     def events(self, *, check_controller: bool) -> Iterator[JobEvent]:
         """Yield all events."""
@@ -137,10 +139,9 @@ class _Follower:
                 yield from self._output(pause)
                 if over and not self._moved:
                     break
-                if keeper.error != error:
-                    error = keeper.error
-                    if error:
-                        yield Notice(error)
+                if (found := self._trouble(keeper)) != error:
+                    error = found
+                    yield Notice(error)
                 yield Idle()
                 if not self._moved:
                     pause.wait()
@@ -148,6 +149,15 @@ class _Follower:
         self._metrics_stale = True
         yield from self._metrics(math.inf)
         yield JobEnded(self._row, self._results())
+
+    def _trouble(self, keeper: Keeper) -> str:
+        """Return what hinders the job, or its being recorded; empty where all is well."""
+        from workbench.services.follow.full_disk import stall_of
+
+        if (now := elapsed_seconds()) >= self._stall_due:
+            self._stall_due = now + keeper.EVERY_SECONDS
+            self._stall = stall_of(self._store.home, self._row)
+        return keeper.error or self._stall
 
     def _results(self) -> str:
         from workbench.services.result_store import result_store

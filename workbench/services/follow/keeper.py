@@ -27,7 +27,7 @@ class Keeper:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self.error = ""
-        """Why no controller can be started, or empty."""
+        """Why no controller can be started, or why it cannot write to the store; empty where all is well."""
 
     def __enter__(self) -> Self:
         from workbench.store.db.home_folder import require_home
@@ -46,7 +46,6 @@ class Keeper:
         while not self._ended.wait(wait):
             wait = self.EVERY_SECONDS
             try:
-                ensure_controller(self._home)
-                self.error = ""
+                self.error = ensure_controller(self._home)
             except (FabricError, OSError) as error:
                 self.error = f"no controller can be started: {error}"

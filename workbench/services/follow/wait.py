@@ -22,8 +22,11 @@ def wait_until(
     condition: Callable[[list[JobRow]], bool],
     *,
     timeout_seconds: float | None = None,
+    check: Callable[[Sequence[JobRow], str], None] | None = None,
 ) -> tuple[list[JobRow], bool]:
     """Wait until a condition holds for the current rows of jobs; a controller is kept running meanwhile.
+
+    ``check`` gets the rows now and then, with what keeps the controller from going on; it may raise.
 
     Returns the rows at that time (a deleted job's is its tombstone), and False when the time ran out first.
     """
@@ -35,9 +38,11 @@ def wait_until(
     current = [job(store, row.id) or row for row in rows]
     if condition(current):
         return current, True
-    with Keeper(store.home):
+    with Keeper(store.home) as keeper:
         while deadline is None or elapsed_seconds() < deadline:
             time.sleep(POLL_SECONDS)
+            if check is not None:
+                check(current, keeper.error)
             if (now := store.data_version()) == version:
                 continue
             version = now

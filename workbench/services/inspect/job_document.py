@@ -63,6 +63,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
 
     from workbench.data.stores.fingerprints import fingerprints
     from workbench.metrics import checkpoints, latest, notes, progress
+    from workbench.services.follow.full_disk import with_stall
     from workbench.services.result_store import result_store
     from workbench.spec import spec_to_json
     from workbench.store.jobs import attempts, detail, transitions
@@ -72,7 +73,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
     folder = store.home.job(job_id)
     stored = result_store(job.spec, job_id)
     return {
-        **job_document(job.row),
+        **job_document(with_stall(store.home, job.row)),
         "spec": spec_to_json(job.spec),
         "origins": dict(job.origins),
         "manifest": job.manifest_text,

@@ -106,6 +106,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     """
     from workbench.errors import UnknownName
     from workbench.metrics import checkpoints, notes, progress
+    from workbench.services.follow.full_disk import with_stall
     from workbench.services.inspect.job_times import run_seconds, unseen_seconds
     from workbench.store.jobs import detail, job
 
@@ -119,7 +120,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     except FabricError as failure:
         error = failure
     return JobOverview(
-        row=row,
+        row=with_stall(store.home, row),
         detail=known,
         error=error,
         run_seconds=run_seconds(row, now_us),

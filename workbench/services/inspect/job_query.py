@@ -50,8 +50,11 @@ def find(store: Store, query: JobQuery) -> FoundJobs:
     Raises:
         UsageError: a filter or the order cannot be read, or names a metric that no job has.
     """
+    from workbench.services.follow.full_disk import with_stall
+
     rows = _read(store, query, None if query.limit is None else query.limit + 1)
-    return FoundJobs(tuple(rows[: query.limit]), query.limit is not None and len(rows) > query.limit)
+    shown = tuple(with_stall(store.home, row) for row in rows[: query.limit])
+    return FoundJobs(shown, query.limit is not None and len(rows) > query.limit)
 
 
 def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:

@@ -73,6 +73,7 @@ def caches(home: Home) -> list[SharedCache]:
         ("agents", home.agents, "what keeps learners"),
         ("store", home.store_folder, "what `fabric store serve` serves; yours, never pruned"),
         ("database", home.database, "states, metrics, histories"),
+        ("reserve", home.reserve, "room for stops on a full disk"),
     )
     return [SharedCache(name, path, about, disk_bytes(path)) for name, path, about in known if path.exists()]
 

@@ -135,14 +135,11 @@ def remove(store: Store, plan: RemovalPlan, *, origin: str) -> Iterator[Removed]
 
 
 def _delete(store: Store, rows: Sequence[JobRow], origin: str) -> None:
-    from workbench.controller.runtime.client import ask, ensure_controller
-    from workbench.services.follow.wait import wait_until
+    from workbench.services.control.requests import request, wait_until_forgotten
 
-    for row in rows:
-        ask(store, row.id, "delete", origin=origin)
     if rows:
-        ensure_controller(store.home)
-        wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
+        request(store, rows, "delete", origin=origin)
+        wait_until_forgotten(store, rows)
 
 
 def _remove_logs(store: Store, row: JobRow, origin: str) -> None:

@@ -16,6 +16,7 @@ from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
 from workbench.store.db.errors import in_words
 from workbench.store.db.identity import home_uuid
+from workbench.store.db.reserve import with_reserve
 from workbench.store.db.schema import LATEST
 from workbench.store.db.setup import bind_controller, journal_mode, prepare, version_of
 
@@ -63,7 +64,9 @@ class Store:
         if not makes and not home.identity.is_file():
             raise InputMissing(f"the home {home.path} no longer exists")
         home_uuid(home)
-        return cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
+        return with_reserve(
+            home, lambda: cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
+        )
 
     @classmethod
     def open_file(cls, home: Home, file: Path, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:

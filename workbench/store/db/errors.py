@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from workbench.errors import CannotWrite, FabricError, InputMissing, TryAgain
+from workbench.errors import CannotWrite, FabricError, InputMissing, NoSpaceLeft, TryAgain
 
 _CANNOT_WRITE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -30,13 +33,21 @@ _WRITE_ERRORS: Final = {
     errno.EIO: "the disk reports an error",
 }
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a disk without room answers, and one whose quota is used up."""
+
+_MAKE_ROOM: Final = "make room, then try again"
+
+_PROBE_BYTES: Final = 1 << 16
+"""More than SQLite takes at once: the index of its log grows by 32 KiB."""
+
 
 def write_failure(error: OSError, path: Path) -> CannotWrite:
     """Say in a sentence why a file or folder could not be written, and what to do."""
     why = _WRITE_ERRORS.get(error.errno or 0, error.strerror or str(error))
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = "make room, then try again" if full else "FABRIC_HOME names another folder"
-    return CannotWrite(f"cannot write {path}: {why}", hint=hint)
+    if error.errno in FULL:
+        return NoSpaceLeft(f"cannot write {path}: {why}", hint=_MAKE_ROOM)
+    return CannotWrite(f"cannot write {path}: {why}", hint="FABRIC_HOME names another folder")
 
 
 def read_failure(error: OSError, path: Path) -> InputMissing:
@@ -58,9 +69,10 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
             hint="fabric doctor --rebuild restores it from the job folders",
         )
     if why := _CANNOT_WRITE.get(code):
-        full = code == sqlite3.SQLITE_FULL
-        hint = "make room, then try again" if full else "FABRIC_HOME names another folder"
-        return CannotWrite(f"cannot write the store {database}: {why}", hint=hint)
+        text = f"cannot write the store {database}: "
+        if full := _why_full(code, database.parent):
+            return NoSpaceLeft(text + full, hint=_MAKE_ROOM)
+        return CannotWrite(text + why, hint="FABRIC_HOME names another folder")
     return FabricError(f"the store {database} failed: {error}", hint="fabric doctor checks it")
 
 
@@ -71,3 +83,22 @@ def in_words(database: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise store_failure(error, database) from error
+
+
+def _why_full(code: int, folder: Path) -> str:
+    """Say whether it is for want of room that SQLite cannot write; empty where it is not.
+
+    It calls a quota that is used up, and an index of its log that cannot grow, an error of the disk.
+    """
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ""
+    file = folder / f".probe.{os.getpid()}.{threading.get_ident()}"
+    try:
+        file.write_bytes(bytes(_PROBE_BYTES))
+    except OSError as error:
+        if error.errno in FULL:
+            return _WRITE_ERRORS[error.errno]
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return _CANNOT_WRITE[code] if code == sqlite3.SQLITE_FULL else ""

@@ -101,8 +101,10 @@ def list_jobs(
     `fabric help filters` explains --where. --json prints an array of all matching jobs (with --limit the
     first N), each with id, state, reason and exit_code; with --watch, one line for each job that changed.
     """
+    from workbench.services.follow.full_disk import store_trouble
     from workbench.services.inspect.job_query import FoundJobs, JobQuery, find, read_states
     from workbench.services.open_store import existing_store
+    from workbench.terminal.errors import warn
 
     shown = limit or (None if all or json or quiet else SHOWN)
     states = read_states(state or [])
@@ -113,6 +115,8 @@ def list_jobs(
             _watch_list(store, lambda: _page(store, query, names), json=json)
             return
         found = find(store, query) if store else FoundJobs((), has_more=False)
+        if store is not None and (trouble := store_trouble(store.home, found.rows)):
+            warn(trouble)
         if json:
             from workbench.services.inspect.job_document import job_document
             from workbench.terminal.json_output import print_document

@@ -39,10 +39,14 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one job: state, why, times, settings, results."""
+    from workbench.services.follow.full_disk import store_trouble
     from workbench.services.open_store import store_with
     from workbench.store.jobs import detail
+    from workbench.terminal.errors import warn
 
     with store_with(job) as (store, row):
+        if trouble := store_trouble(store.home, [row]):
+            warn(trouble)
         if json:
             from workbench.services.inspect.job_document import describe
             from workbench.terminal.json_output import print_document

@@ -97,10 +97,12 @@ def resume(
 def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: bool) -> int:
     from workbench.services.control.requests import request_stop
     from workbench.services.control.select import JobSelector, select
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import open_store
     from workbench.store.jobs import job
+    from workbench.terminal.errors import warn
     from workbench.terminal.json_output import print_document
 
     with open_store(steers=True) as store:
@@ -111,7 +113,8 @@ def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: boo
             if row not in asked:
                 narrate(f"{short_id(row.id)} {row.name} has already ended: {row.state.lower()}")
         if wait:
-            rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now))
+            check = check_every_second(UnrecordedEnd(store.home, warn).check)
+            rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now), check=check)
         rows = [job(store, row.id) or row for row in rows]
     if json:
         print_document([job_document(row) for row in rows])

@@ -51,10 +51,12 @@ def wait(
     from workbench.services.control.select import JobSelector, select
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
+    from workbench.services.follow.full_disk import TroubleReport, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.services.inspect.job_report import ReportFiles
     from workbench.services.open_store import open_store
     from workbench.store.db.rows import is_over
+    from workbench.terminal.errors import warn
 
     options = FollowOptions(require=read_conditions(require or []), report_files=ReportFiles(junit, summary))
     options.report_files.check()
@@ -63,7 +65,11 @@ def wait(
         rows = list(select(store, JobSelector(tuple(jobs or ()), label)))
         enough = any if any_ else all
         rows, in_time = wait_until(
-            store, rows, lambda now: enough(is_over(row) for row in now), timeout_seconds=seconds
+            store,
+            rows,
+            lambda now: enough(is_over(row) for row in now),
+            timeout_seconds=seconds,
+            check=check_every_second(TroubleReport(store.home, warn).check),
         )
         ended = [row for row in rows if is_over(row)]
         if json:

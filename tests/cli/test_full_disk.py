@@ -1,0 +1,142 @@
+"""Commands on a full disk: they say so, they stop jobs, and none hangs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything, wait_until
+from tests.store.small_disk import fill, small_disk
+from workbench.paths import Home
+
+WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
+FULL = "the disk is full"
+
+
+@pytest.fixture
+def small(fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with small_disk(tmp_path / "small", size="6m") as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        home = Home(folder / "home")
+        yield home
+        end_everything(home)
+
+
+def take_all(home: Home) -> None:
+    """Take all room, and the reserve: whoever is quicker has eaten it."""
+    home.reserve.unlink(missing_ok=True)
+    fill(home.path.parent)
+
+
+def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
+    """Start a job that is followed, and wait until it runs."""
+    process = fabric.start("run", *words, "--", WAITS)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    return process
+
+
+def ends(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, told = process.communicate(timeout=60)
+    return process.returncode, told.decode()
+
+
+def test_list_and_show_say_why_output_waits(fabric: Fabric, small: Home) -> None:
+    fabric("run", "-q", "-d", "--", "yes")
+    wait_until(lambda: FULL in fabric("list").stdout, "the list to say so")
+
+    shown = fabric("show", "@last")
+    assert f"why         {FULL}: the command's output waits until there is room (S204)" in shown.stdout
+    assert "fabric prune" in shown.stdout
+    document = fabric.json("show", "@last", "--json")
+    assert (document["state"], document["reason_code"]) == ("PROCESSING", "S204")
+    assert FULL in fabric.json("list", "--json")[0]["reason"]
+    wait_until(
+        lambda: f"{FULL}; what is shown may be old" in fabric("list").stderr, "the controller to say so"
+    )
+
+    assert fabric("kill", "@last").stderr.endswith("HALTED\n")
+    assert fabric.json("show", "@last", "--json")["exit_code"] == 137
+
+
+def test_a_run_that_is_stopped_on_a_full_disk_ends_with_its_own_code(fabric: Fabric, small: Home) -> None:
+    process = attached(fabric)
+    fill(small.path.parent)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert ends(process)[0] == 143
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_stopped_where_nothing_can_be_written_ends_and_says_why(
+    fabric: Fabric, small: Home, number: signal.Signals
+) -> None:
+    process = attached(fabric)
+    take_all(small)
+
+    process.send_signal(number)
+    code, told = ends(process)
+
+    assert code == 73
+    assert f"{FULL}; the controller stops" in told
+    (small.path.parent / "filling").unlink()
+    assert fabric("wait", "@last", expect=143)
+
+
+def test_several_jobs_that_are_stopped_where_nothing_can_be_written_end_and_say_why(
+    fabric: Fabric, small: Home
+) -> None:
+    process = fabric.start("run", "--set", "seed=1,2", "--", WAITS)
+    wait_until(
+        lambda: [one["state"] for one in fabric.json("list", "--json")] == ["PROCESSING"] * 2, "both to run"
+    )
+    take_all(small)
+
+    process.send_signal(signal.SIGTERM)
+    code, told = ends(process)
+
+    assert code == 73
+    assert FULL in told
+
+
+def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabric, small: Home) -> None:
+    process = fabric.start("run", "--", "yes", stdout=subprocess.DEVNULL)
+    wait_until(lambda: small.path.exists() and FULL in fabric("list").stdout, "the disk to be full")
+    take_all(small)
+
+    process.send_signal(signal.SIGTERM)
+    code, told = ends(process)
+
+    assert code == 73
+    assert FULL in told
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kind: str) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    take_all(small)
+
+    told = fabric(kind, "@last", expect=73).stderr
+
+    assert f"records the {kind} when there is room" in told
+    (small.path.parent / "filling").unlink()
+    fabric("wait", "@last", expect=137 if kind == "kill" else 143)
+
+
+def test_waiting_says_that_the_disk_is_full(fabric: Fabric, small: Home) -> None:
+    fabric("run", "-q", "-d", "--", "seq 2000000")
+    wait_until(lambda: FULL in fabric("list").stdout, "the disk to be full")
+    process = fabric.start("wait", "@last")
+    assert process.stderr is not None
+    assert FULL.encode() in process.stderr.readline()
+
+    fabric("kill", "@last")
+
+    assert ends(process)[0] == 137

@@ -1,0 +1,201 @@
+"""A home on a full disk: jobs end and can be stopped, nothing is lost, and all is recorded when there is room."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import alive, answers, log_of
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.store.small_disk import fill, small_disk
+from workbench.controller.runtime.client import ask
+from workbench.controller.runtime.connect import status
+from workbench.errors import NoSpaceLeft
+from workbench.job import State
+from workbench.learner.journal.state import read
+from workbench.paths import Home
+from workbench.store.db.reserve import reserve_bytes
+from workbench.store.queries.requests import requests
+
+Make = Callable[[str], Ground]
+
+WAITS = 'trap "exit 0" TERM; echo ready; while :; do sleep 0.05; done'
+FILLS = 'head -c {size} /dev/zero > "$RESULT_DIR/x"; echo ended $?; exit 3'
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Make a home on a disk of so many megabytes."""
+    found: list[tuple[Ground, Path]] = []
+    disks = []
+
+    def make(size: str) -> Ground:
+        disk = small_disk(tmp_path / "disk", size=size)
+        folder = disk.__enter__()
+        disks.append(disk)
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        found.append((Ground(Home(folder / "home")), folder))
+        return found[-1][0]
+
+    yield make
+    for ground, folder in found:
+        grow(folder, "200m")
+        (folder / "filling").unlink(missing_ok=True)
+        ground.clean_up()
+    for disk in disks:
+        disk.__exit__(None, None, None)
+
+
+def grow(folder: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+
+
+def take_all(ground: Ground) -> None:
+    """Take all room, and the reserve: whoever is quicker has eaten it."""
+    ground.home.reserve.unlink(missing_ok=True)
+    fill(ground.home.path.parent)
+
+
+def running(ground: Ground, command: str = WAITS) -> str:
+    """Start a job, and wait until it is known to run."""
+    job_id = ground.submit(command)
+    ground.prints(job_id, "ready")
+    ground.reaches(job_id, State.PROCESSING)
+    return job_id
+
+
+def told(ground: Ground, job_id: str) -> str:
+    """Return how the job's learner was stopped, once its command has ended."""
+    folder = str(ground.learner(job_id).path)
+
+    def ended() -> bool:
+        state = read(folder)
+        return state["exit_code"] is not None or state["signal"] is not None
+
+    wait_for(
+        ended,
+        lambda: (
+            f"{read(folder)} {sorted(path.name for path in Path(folder).iterdir())} {log_of(ground.home)}"
+        ),
+    )
+    return str(read(folder)["stopped"])
+
+
+@pytest.mark.parametrize("size", ["3m", "60m"])
+def test_a_job_that_fills_the_disk_ends_and_is_recorded(make: Make, size: str) -> None:
+    ground = make(size)
+    job_id = ground.submit(FILLS.format(size=200_000_000))
+
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3)
+    assert "ended 1" in ground.output(job_id)
+
+
+@pytest.mark.parametrize("size", ["3m", "60m"])
+@pytest.mark.parametrize(("kind", "exit_code"), [("kill", 137), ("halt", 143)])
+def test_a_job_is_stopped_on_a_full_disk(make: Make, size: str, kind: str, exit_code: int) -> None:
+    ground = make(size)
+    job_id = running(ground)
+    fill(ground.home.path.parent)
+
+    ground.ask(job_id, kind)
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.HALTED, exit_code)
+    assert os.statvfs(ground.home.path).f_bavail * 4096 < 1 << 20
+    assert reserve_bytes(ground.home) > 0
+
+
+def test_a_job_is_deleted_on_a_full_disk(make: Make) -> None:
+    ground = make("6m")
+    job_id = running(ground)
+    fill(ground.home.path.parent)
+
+    ground.ask(job_id, "delete")
+
+    wait_for(lambda: ground.row(job_id).deleted_us is not None)
+    wait_for(lambda: not ground.home.job(job_id).path.exists())
+
+
+@pytest.mark.parametrize(("kind", "stopped"), [("kill", "kill"), ("halt", "halt"), ("delete", "kill")])
+def test_without_a_reserve_the_controller_stops_a_job_and_records_it_when_there_is_room(
+    make: Make, kind: str, stopped: str
+) -> None:
+    ground = make("6m")
+    job_id = running(ground)
+    take_all(ground)
+
+    with pytest.raises(NoSpaceLeft, match=r"the controller stops .* when there is room"):
+        ask(ground.store, job_id, kind, origin="test")
+
+    assert told(ground, job_id) == stopped
+    assert ground.row(job_id).state is State.PROCESSING
+    found = status(ground.home)
+    assert found is not None
+    wait_for(lambda: "the disk is full" in getattr(status(ground.home), "trouble", ""))
+    (ground.home.path.parent / "filling").unlink()
+    if kind == "delete":
+        wait_for(lambda: ground.row(job_id).deleted_us is not None)
+        return
+    row = ground.ends(job_id)
+    assert row.state is State.HALTED
+    assert row.reason.text.startswith(f"{'killed' if kind == 'kill' else 'halted'} by ")
+    wait_for(lambda: [one.kind for one in requests(ground.store, job_id)] == ["submit", kind])
+    wait_for(lambda: getattr(status(ground.home), "trouble", None) == "")
+
+
+def test_without_a_controller_the_learners_files_stop_a_job(make: Make) -> None:
+    ground = make("6m")
+    job_id = running(ground)
+    pid = answers(ground.home).pid
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))
+    take_all(ground)
+
+    with pytest.raises(NoSpaceLeft, match="was told to stop, but the halt is not recorded"):
+        ask(ground.store, job_id, "halt", origin="test")
+
+    assert told(ground, job_id) == "halt"
+
+
+def test_without_a_reserve_deleting_a_job_that_has_ended_makes_the_room_for_it(make: Make) -> None:
+    ground = make("6m")
+    job_id = ground.submit('head -c 1000000 /dev/zero > "$RESULT_DIR/x"')
+    ground.ends(job_id)
+    take_all(ground)
+
+    ground.ask(job_id, "delete")
+
+    wait_for(lambda: ground.row(job_id).deleted_us is not None)
+
+
+def test_output_that_waited_for_room_is_complete(make: Make) -> None:
+    ground = make("3m")
+    job_id = ground.submit("seq 1000000")
+    wait_for(lambda: "disk is full" in str(read(str(ground.learner(job_id).path)).get("stall")))
+
+    grow(ground.home.path.parent, "60m")
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.COMPLETED, 0)
+    assert ground.output(job_id) == "".join(f"{number}\n" for number in range(1, 1_000_001))
+
+
+def test_a_controller_that_starts_on_a_full_disk_is_found(make: Make) -> None:
+    ground = make("6m")
+    job_id = running(ground)
+    pid = answers(ground.home).pid
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))
+    fill(ground.home.path.parent)
+
+    ground.ask(job_id, "kill")
+
+    assert ground.ends(job_id).exit_code == 137
