@@ -111,6 +111,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FABRIC_CONFIG", str(root / "config.toml"))
     monkeypatch.setenv("FABRIC_LEASES", str(root / "leases"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
+    # Jobs that a test puts into a store must not be started because a command reads them.
+    monkeypatch.setenv("FABRIC_NO_CONTROLLER", "1")
     # Else a test that names an image would run in a container wherever an engine happens to answer.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{root}/no-engine.sock")
     # What was typed, and who can be asked, is the process's, and this one does many tests.

@@ -11,7 +11,7 @@ from screens.widgets.markup import fact, facts, heading, page, plain, table
 from workbench import formats
 from workbench.job import TERMINAL
 from workbench.services.inspect.job_overview import AttemptOverview, JobOverview, RecordedCode
-from workbench.services.inspect.job_times import phase_times, run_seconds
+from workbench.services.inspect.job_times import known_until_us, phase_times, run_seconds
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
 
@@ -90,6 +90,7 @@ PHASES: Final = ("queued", "pending", "downloading", "processing", "storing")
 
 
 def _attempts(shown: JobOverview, now_us: int) -> list[Content]:
+    now_us = known_until_us(shown.row, now_us)
     rows = [_attempt(attempt, now_us) for attempt in reversed(shown.attempts[-8:])]
     titles = ("attempt", "state", *PHASES, "exit", "node")
     return [heading("Attempts: time in each phase"), *table(titles, rows)] if rows else []

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from textual.message import Message
@@ -17,10 +18,13 @@ from textual.message import Message
 from screens.workers.background import Receiver, post
 from workbench.errors import FabricError
 from workbench.paths import Home
+from workbench.services.controller_watch import attend, is_unattended, last_look_us
 from workbench.store.db.database import Store
 
 LOOK_SECONDS: Final = 0.05
 """How often change is looked for: one PRAGMA, some microseconds."""
+ATTEND_SECONDS: Final = 1.0
+"""How often it is looked whether a controller looks after the open jobs."""
 RETRY_SECONDS: Final = 1.0
 """How long a store that cannot be opened is left alone."""
 LOCKED_SECONDS: Final = 2.0
@@ -84,6 +88,8 @@ class StoreReader:
         self._fine_us = time.time_ns() // 1000
         self._version = -1
         self._counters: Mapping[str, int] = {}
+        self._attend_at = 0.0
+        self._looked_us: int | None = None
 
     def watch(
         self,
@@ -149,8 +155,10 @@ class StoreReader:
         """
         if self._store is None:
             self._store = Store.open(self.home, wait_seconds=LOCKED_SECONDS)
+            self._store.date_rows_by(partial(last_look_us, self.home))
             self._version, self._counters = -1, {}
         store = self._store
+        self._attend(store, watches)
         version = store.data_version()
         if version != self._version:
             self._counters = dict(store.rows("SELECT name, value FROM counters"))
@@ -176,6 +184,19 @@ class StoreReader:
                 watch.last = value
                 post(watch.receiver, QueryAnswer(watch.key, value))
         return wrong
+
+    def _attend(self, store: Store, watches: list[_Watch]) -> None:
+        """Have a controller look after the open jobs; where that begins or ends, their rows are read anew."""
+        now = time.monotonic()
+        if now < self._attend_at:
+            return
+        self._attend_at = now + ATTEND_SECONDS
+        if (looked_us := store.looked_us) != self._looked_us:
+            self._looked_us = looked_us
+            for watch in watches:
+                watch.seen = None
+        if is_unattended(store):
+            attend(self.home)
 
     def _changed(self, watch: _Watch) -> bool:
         seen = watch.seen

@@ -22,6 +22,7 @@ from workbench.controller.runtime.lock import ControllerLock, read_lock
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import NotAllowed
 from workbench.paths import Home, runtime_folder
+from workbench.services.controller_watch import last_look_us
 from workbench.store.db.database import Store, home_uuid
 from workbench.version import VERSION
 
@@ -121,6 +122,18 @@ def test_a_client_can_end_it(made: Home) -> None:
     assert stop_controller(made)
     assert process.wait(20) == 0
     assert not stop_controller(made)
+
+
+def test_a_killed_controller_leaves_when_it_last_looked(made: Home) -> None:
+    ensure_controller(made)
+    pid = answers(made).pid
+    wait_for(lambda: (held := read_lock(made)) is not None and held.looked_us is not None)
+    assert last_look_us(made) is None, "one looks now"
+    kill(pid)
+
+    left = read_lock(made)
+    assert left is not None and left.looked_us is not None
+    assert last_look_us(made) == left.looked_us
 
 
 def test_after_a_kill_the_next_client_starts_another_over_what_it_left(made: Home) -> None:

@@ -15,6 +15,7 @@ from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.opener import RegistryTarget
@@ -245,6 +246,55 @@ def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench)
 
     assert first is not None
     bench.backend.on_observe = lambda: None
+
+
+def test_a_place_that_answers_again_is_in_sight_though_its_jobs_say_nothing_new(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+
+    def away() -> None:
+        raise BackendUnreachable("no route to host")
+
+    bench.backend.on_observe = away
+    bench.backend.shake()
+    bench.says(job_id, "local cannot be reached: no route to host")
+    bench.backend.on_observe = lambda: None
+
+    wait_for(lambda: bench.row(job_id).seen_us is None)
+
+
+def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_place_answers(
+    bench: Bench,
+) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.stop()
+    before = now_us() - 60_000_000
+    held = threading.Event()
+
+    def answer_late() -> None:
+        held.wait(30)
+
+    bench.backend.on_observe = answer_late
+    bench.start(looked_us=before)
+    wait_for(lambda: bench.row(job_id).seen_us == before)
+
+    held.set()
+    wait_for(lambda: bench.row(job_id).seen_us is None)
+    assert bench.row(job_id).state is State.PROCESSING
+
+
+def test_the_loop_says_again_and_again_that_it_looks_after_a_silent_job(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.stop()
+    monkeypatch.setattr("workbench.controller.loop.loop.BEAT_SECONDS", 0.02)
+    beats: list[int] = []
+    bench.start(beat=lambda: beats.append(now_us()))
+
+    wait_for(lambda: len(beats) > 20)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 import queue
 import threading
 import time
@@ -12,6 +14,7 @@ from textual.message import Message
 from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
 from screens.workers.writer import StoreWriter, WriteDone
 from tests.screens import seeding
+from workbench.clock import now_us
 from workbench.errors import TryAgain
 from workbench.paths import Home
 from workbench.store import jobs
@@ -212,3 +215,20 @@ def test_closing_waits_for_what_was_asked_for(home: Home, box: Mailbox) -> None:
     writer.close()
 
     assert box.next().error is None
+
+
+def test_open_jobs_that_no_controller_looks_after_are_dated_and_have_one_started(
+    home: Home, reader: StoreReader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home) as store:
+        seeding.add_job(store, 1)
+    started_for: queue.SimpleQueue[Home] = queue.SimpleQueue()
+    monkeypatch.setattr("screens.workers.reader.attend", started_for.put)
+    reader.watch(box, "dates", lambda store: [row.as_of_us for row in jobs.list_jobs(store)])
+    assert box.next().value == [None]
+    at = now_us() - 60_000_000
+    lock = {"pid": 2**22 + 1, "version": "0.1.0", "socket": "/none", "host": os.uname().nodename}
+    home.controller_lock.write_text(json.dumps({**lock, "looked_us": at}))
+
+    assert box.next().value == [at]
+    assert started_for.get(timeout=20) == home

@@ -198,7 +198,13 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             log.say(f"ends: {process.ended}")
             return 0
         with store:
-            settings = Settings(linger=_linger, accept_clients=process.accept_clients, is_ours=lock.is_ours)
+            settings = Settings(
+                linger=_linger,
+                accept_clients=process.accept_clients,
+                is_ours=lock.is_ours,
+                beat=lock.beat,
+                looked_us=lock.looked_us,
+            )
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
             preload_modules()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from workbench.errors import UnknownName
+from workbench.errors import FabricError, UnknownName
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 _report_copy: Callable[[str], None] | None = None
+_attend: Callable[[Home], None] | None = None
 
 
 def report_copies_by(report: Callable[[str], None]) -> None:
@@ -22,16 +24,24 @@ def report_copies_by(report: Callable[[str], None]) -> None:
     _report_copy = report
 
 
+def attend_by(attend: Callable[[Home], None]) -> None:
+    """Have a front end start the controller where open jobs have none, after it has shown what it read."""
+    global _attend
+    _attend = attend
+
+
 @contextmanager
-def open_store(*, steers: bool = False) -> Iterator[Store]:
+def open_store(*, steers: bool = False, attends: bool = True) -> Iterator[Store]:
     """Open the store of this home; it is created where it is missing.
 
     ``steers`` says that jobs are to be started or changed. In a copy of a home everything else works, and
-    the front end reports that it is one.
+    the front end reports that it is one. What only reads starts the controller in the end, where jobs are open
+    and none looks after them, unless ``attends`` is false.
 
     Raises:
         HomeNotBound: jobs are to be changed, and the home is a copy.
     """
+    from workbench.services.controller_watch import attend, is_unattended, last_look_us
     from workbench.store.db.database import Store
     from workbench.store.db.home_folder import require_home, why_not
 
@@ -39,18 +49,30 @@ def open_store(*, steers: bool = False) -> Iterator[Store]:
     if steers:
         require_home(home)
     with Store.open(home) as store:
+        if not steers:
+            store.date_rows_by(partial(last_look_us, home))
         if _report_copy is not None and not steers and (why := why_not(home)) is not None:
             _report_copy(why)
-        yield store
+        try:
+            yield store
+        finally:
+            if attends and not steers and is_unattended(store):
+                (_attend or attend)(home)
+
+
+def attend_open_jobs() -> None:
+    """Start the controller where jobs are open and none runs: for what shows what jobs wait for, and reads none."""
+    with suppress(FabricError), existing_store():
+        pass
 
 
 @contextmanager
-def existing_store(*, steers: bool = False) -> Iterator[Store | None]:
+def existing_store(*, steers: bool = False, attends: bool = True) -> Iterator[Store | None]:
     """Open the store of this home; None where there is none yet: reading creates nothing."""
     if not Home(default_home()).database.exists():
         yield None
         return
-    with open_store(steers=steers) as store:
+    with open_store(steers=steers, attends=attends) as store:
         yield store
 
 

@@ -73,7 +73,7 @@ def job_names(incomplete: str) -> list[tuple[str, str]]:
         from workbench.services.open_store import existing_store
         from workbench.store.jobs import list_jobs
 
-        with existing_store() as store:
+        with existing_store(attends=False) as store:
             rows = list_jobs(store, limit=LIMIT) if store else []
     except Exception:  # anything at all: a shell is waiting
         return []
@@ -147,7 +147,7 @@ def metric_names(incomplete: str) -> list[str]:
         from workbench.services.open_store import existing_store
         from workbench.store.queries.job_list import SORTS, known_metrics
 
-        with existing_store() as store:
+        with existing_store(attends=False) as store:
             names = [*SORTS, *(known_metrics(store) if store else [])]
     except Exception:  # anything at all: a shell is waiting
         return []

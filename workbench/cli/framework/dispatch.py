@@ -10,8 +10,12 @@ from workbench.cli.framework import registry
 
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
+    from workbench.paths import Home
 
 EXIT_USAGE = 64
+
+_UNATTENDED: list[Home] = []
+"""Homes whose open jobs nobody looks after, as the command found out that read them."""
 
 _NO_SUCH_COMMAND = re.compile(r"No such command '(.*?)'")
 
@@ -35,6 +39,7 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
 
     prompts.answer_by(_type_answer)
     open_store.report_copies_by(_warn_of_copy)
+    open_store.attend_by(_UNATTENDED.append)
     own, after = target.split(args)
     command = get_command(target.app())
     try:
@@ -47,6 +52,22 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     except typer.TyperException as complaint:
         return _usage(complaint, entry.name)
     return outcome if isinstance(outcome, int) else 0
+
+
+def attend_jobs() -> None:
+    """Have a controller look after the open jobs that were read; for when the answer is printed.
+
+    Until it does, what was printed may be old, and a sentence says how old.
+    """
+    if not _UNATTENDED:
+        return
+    from workbench.services.controller_watch import attend, stale_sentence, starts_controllers
+    from workbench.terminal.console import narrate
+
+    home = _UNATTENDED[0]
+    if text := stale_sentence(home):
+        narrate(f"{text}; one is started now" if starts_controllers() else text)
+    attend(home)
 
 
 def _type_answer(question: LoginPrompt) -> str | None:

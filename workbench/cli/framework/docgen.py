@@ -27,6 +27,9 @@ Made from the commands by `python -m workbench.cli.framework.docgen --write`; a 
 * A job is named by its id (`training-` may be left out), any unique beginning of it, its name, or `@last`.
 * `--json` prints one document; commands that follow (`run`, `attach`, `logs -f`, `metrics -f`) print one line per
   event. Documents and the elements of an array have a field `schema`. Fields are only ever added.
+* Commands that show open jobs start the background controller where none runs, once their answer is printed. Until it
+  has looked, what they show is dated: a line `as of 14:02:10, 3 min 05 s ago: no controller ran since` on stderr, and
+  `as_of` in `--json` (null: up to date). `FABRIC_NO_CONTROLLER=1` keeps them from starting it.
 * A failure is a line `error: ...` and often a line `hint: ...` on stderr. `FABRIC_DEBUG=1` adds the
   traceback.
 * On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and print how to follow it

@@ -79,6 +79,7 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
   FABRIC_PROFILE         a profile of the configuration
   FABRIC_<KEY>           a key of a manifest: FABRIC_BACKEND, FABRIC_GPUS, FABRIC_MAX_RUNTIME, ...
   FABRIC_<OPTION>        an option of run: FABRIC_DETACH, FABRIC_ON_INTERRUPT, FABRIC_QUIET, FABRIC_TIMEOUT
+  FABRIC_NO_CONTROLLER   if set, commands that only read start no controller for open jobs
   FABRIC_DEBUG           if set, errors show their traceback
   CI                     nothing is drawn, and SIGINT and SIGTERM halt the job
   NO_COLOR, TERM=dumb    no colours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -33,6 +34,7 @@ def main(words: list[str]) -> int:
         from workbench.terminal.errors import report
 
         code = report(error)
+    _attend_jobs()
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         _flush_or_abandon(stream, descriptor)
     return code
@@ -60,6 +62,13 @@ def _run(words: list[str]) -> int:
     if entry is None:
         return unknown_command(words[0])
     return invoke(entry, words[1:])
+
+
+def _attend_jobs() -> None:
+    dispatch = sys.modules.get("workbench.cli.framework.dispatch")
+    if dispatch is not None:
+        with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+            dispatch.attend_jobs()
 
 
 def _help_on(name: str) -> int:

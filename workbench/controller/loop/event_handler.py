@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runners.interface import AttemptRef, LearnerStatus, StopRequest
@@ -28,7 +28,8 @@ from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Reason, State
-from workbench.store.jobs import add_note, job, mark_seen, transitions
+from workbench.store.db.rows import JobRow
+from workbench.store.jobs import add_note, job, mark_in_sight, mark_seen, transitions
 from workbench.store.queries.learners import learners
 
 
@@ -40,6 +41,8 @@ class EventHandler:
         self._executor = executor
         self._silent: set[str] = set()
         """Keys of the targets that do not answer now."""
+        self._out_of_sight: set[str] = set()
+        """Jobs of which the store has until when they were seen."""
 
     def take(self, event: Event) -> set[str]:
         """Apply an event; return the jobs that it concerns."""
@@ -119,7 +122,8 @@ class EventHandler:
         self._context.watch(tracked)
 
     def back(self, target: str) -> set[str]:
-        """Mark a target as reachable again; return its jobs."""
+        """Mark a target as reachable again; return its jobs that have to be decided anew."""
+        self._in_sight(target)
         if target not in self._silent:
             return set()
         self._silent.remove(target)
@@ -129,11 +133,33 @@ class EventHandler:
             touched.add(tracked.row.id)
         return touched
 
+    def tracked(self, row: JobRow) -> None:
+        """Take up a job: it may have been out of sight when the controller before this one ended."""
+        if row.seen_us is not None:
+            self._out_of_sight.add(row.id)
+
+    def out_of_sight(self, jobs: Sequence[TrackedJob], since_us: int) -> None:
+        """Note until when jobs were seen whose backend does not answer, or was not asked."""
+        unmarked = [tracked.row.id for tracked in jobs if tracked.row.id not in self._out_of_sight]
+        if unmarked:
+            with self._context.atomic():
+                mark_seen(self._context.store, unmarked, since_us)
+            self._out_of_sight |= set(unmarked)
+
+    def _in_sight(self, target: str) -> None:
+        """Note that a backend answers: what the store has of its jobs is as it is now."""
+        if not self._out_of_sight:
+            return
+        back = [tracked.row.id for tracked in self._context.jobs_at(target)]
+        if back := [job_id for job_id in back if job_id in self._out_of_sight]:
+            with self._context.atomic():
+                mark_in_sight(self._context.store, back)
+            self._out_of_sight -= set(back)
+
     def _unreachable(self, event: Unreachable) -> set[str]:
         jobs = self._context.jobs_at(event.target)
         if event.target not in self._silent and event.answered_us is not None and jobs:
-            with self._context.atomic():
-                mark_seen(self._context.store, [tracked.row.id for tracked in jobs], event.answered_us)
+            self.out_of_sight(jobs, event.answered_us)
         self._silent.add(event.target)
         touched: set[str] = set()
         for tracked in jobs:

@@ -31,6 +31,7 @@ from workbench.controller.loop.queue import JobQueue
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.loop.request_handler import RequestHandler
 from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener, RegistryTarget
 from workbench.controller.targets.worker_pool import drain
@@ -48,6 +49,12 @@ from workbench.store.queries.requests import pending_requests
 
 HEARTBEAT_SECONDS: Final = 30.0
 """How often it checks by itself whether the lock is still its own and whether a client failed to wake it."""
+
+BEAT_SECONDS: Final = 5.0
+"""How often it says that it looks after its jobs, for clients who tell how old their knowledge is."""
+
+GAP_SECONDS: Final = 30.0
+"""After so long without looking (no controller ran, or the machine slept) the jobs' last known state is old."""
 
 STORE_AGAIN_SECONDS: Final = 1.0
 """How long it waits before it repeats a write that the store refused."""
@@ -84,6 +91,10 @@ class Settings:
     """Has the socket accept clients, or send them away: none gets an answer that the loop would not follow."""
     is_ours: Callable[[], bool] = field(default=lambda: True)
     """Whether the lock is still held."""
+    beat: Callable[[], None] = field(default=lambda: None)
+    """Says to clients that the jobs were just looked after."""
+    looked_us: int | None = None
+    """When a controller before this one last did so."""
 
 
 class Loop:
@@ -123,6 +134,8 @@ class Loop:
         self._again: list[Event] = []
         self._ended = ""
         self._logged_at: dict[str, float] = {}
+        self._looked_us = self._settings.looked_us
+        self._beat_at = 0.0
 
     def post(self, event: Event) -> None:
         """Put an event into its mailbox, from any thread or a signal handler."""
@@ -159,10 +172,13 @@ class Loop:
             for worker in context.workers.values():
                 worker.close()
             context.journals.end()
+        self._beat_at = 0.0
+        self._beat(context.now())
         return self._ended
 
     def _turn(self, events: list[Event]) -> None:
         touched: set[str] = set()
+        self._guarded(self._notice_gap_now)
         again, self._again = self._again, []
         for event in (*again, *events):
             touched |= self._guarded(partial(self._take, event), failed=event)
@@ -182,6 +198,7 @@ class Loop:
                 self._queue.slots_freed()
                 touched = self._guarded(self._answer_requests)
         self._do_timed_work(now, events)
+        self._beat(now)
 
     def _take(self, event: Event) -> set[str]:
         match event:
@@ -210,6 +227,30 @@ class Loop:
                 self._context.queue_stale = True
         return self._event_handler.take(event)
 
+    def _notice_gap_now(self) -> set[str]:
+        if self._loaded:
+            self._notice_gap()
+        return set()
+
+    def _notice_gap(self) -> None:
+        """After a time without looking have the backends looked at; their jobs are out of sight until they answer."""
+        before, now = self._looked_us, now_us()
+        if before is not None and now - before > GAP_SECONDS * 1e6:
+            launched = [tracked for tracked in self._context.jobs.values() if tracked.is_launched]
+            self._event_handler.out_of_sight(launched, before)
+            for worker in {id(worker): worker for worker in map(self._worker_of, launched)}.values():
+                worker.probe()
+        self._looked_us = now
+
+    def _worker_of(self, tracked: TrackedJob) -> BackendWorker:
+        return self._context.worker(tracked.row.target)
+
+    def _beat(self, now: float) -> None:
+        """Say that the jobs were looked after, where there are any."""
+        if self._loaded and now >= self._beat_at:
+            self._beat_at = now + BEAT_SECONDS
+            self._settings.beat()
+
     def _load(self) -> None:
         """Track the open jobs that are not tracked yet."""
         store = self._context.store
@@ -227,6 +268,7 @@ class Loop:
                 self._due[row.id] = 0.0
                 # One whose rows a crash had lost has no open request, and yet has to get its turn.
                 self._context.queue_stale |= row.state is State.QUEUED
+        self._notice_gap()
 
     def _answer_requests(self) -> set[str]:
         self._woken, self._context.has_ended_jobs = False, False
@@ -361,6 +403,7 @@ class Loop:
             longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
             tracked.not_before = context.now() + min(left, longest)
         context.add(tracked)
+        self._event_handler.tracked(row)
         worker = context.worker(row.target)
         self._sweep_at.setdefault(worker.key, context.now() + SWEEP_AFTER_SECONDS)
         if tracked.is_launched:
@@ -413,6 +456,8 @@ class Loop:
         ]
         if self._idle_since is not None:
             times.append(self._idle_since + self._settings.linger())
+        if self._context.jobs:
+            times.append(self._beat_at)
         return max(0.0, min(times) - now)
 
     def _guarded(self, do: Callable[[], set[str]], *, failed: Event | None = None) -> set[str]:

@@ -63,7 +63,7 @@ def ensure_controller(home: Home) -> str:
         HomeNotBound: the home is a copy, whose jobs another home's controller looks after.
     """
     require_home(home)
-    _reap()
+    reap()
     answer = say(home, "wake")
     if answer is None:
         if not _is_starting(home):
@@ -76,6 +76,16 @@ def ensure_controller(home: Home) -> str:
     else:
         return str(answer.get("trouble") or "")
     return ""
+
+
+def nudge_or_start(home: Home) -> None:
+    """Wake the controller without waiting for its answer; start one where nobody listens."""
+    require_home(home)
+    connection = dial(home, "wake")
+    if connection is not None:
+        connection.close()
+    elif not _is_starting(home):
+        _spawn(home)
 
 
 def wake(home: Home) -> bool:
@@ -198,7 +208,8 @@ def _spawn(home: Home, *, wait: bool = False) -> None:
     _starting[home.path] = time.monotonic()
 
 
-def _reap() -> None:
+def reap() -> None:
+    """Bury controllers that this process started and that have ended: until then they seem to be alive."""
     for pid in list(_spawned):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)

@@ -6,10 +6,10 @@ import contextlib
 import fcntl
 import json
 import os
-import socket
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
+from workbench.clock import now_us
 from workbench.errors import CannotWrite
 from workbench.paths import Home
 from workbench.version import VERSION
@@ -26,6 +26,8 @@ class LockText:
     socket: str
     """Path of the socket that it answers on."""
     host: str
+    looked_us: int | None = None
+    """When a controller last looked after the jobs; None where none has said so."""
 
 
 class ControllerLock:
@@ -34,6 +36,14 @@ class ControllerLock:
     def __init__(self, home: Home, descriptor: int) -> None:
         self._home = home
         self._descriptor = descriptor
+        self._socket_path = ""
+        before = read_lock(home)
+        self._looked_us = before.looked_us if before is not None else None
+
+    @property
+    def looked_us(self) -> int | None:
+        """When a controller last looked after the jobs: this one, or one before it."""
+        return self._looked_us
 
     @classmethod
     def take(cls, home: Home) -> Self | None:
@@ -70,21 +80,30 @@ class ControllerLock:
 
     def say(self, socket_path: str) -> None:
         """Write where this controller is reached."""
-        text = LockText(os.getpid(), VERSION, socket_path, socket.gethostname())
-        self._write(json.dumps(asdict(text)).encode() + b"\n")
+        self._socket_path = socket_path
+        self._write()
+
+    def beat(self) -> None:
+        """Write that this controller has just looked after the jobs."""
+        self._looked_us = now_us()
+        self._write()
 
     def release(self) -> None:
         """Let go."""
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self) -> None:
         # In place: on a full disk what is given back is gone. Clients that read no address start another controller.
         from workbench.store.db.errors import write_failure
         from workbench.store.db.reserve import with_reserve
 
+        text = LockText(os.getpid(), VERSION, self._socket_path, os.uname().nodename, self._looked_us)
+        data = json.dumps(asdict(text)).encode() + b"\n"
+
         def write() -> None:
             try:
+                # In this order, who reads meanwhile finds a whole document at each heartbeat.
                 os.pwrite(self._descriptor, data, 0)
                 os.ftruncate(self._descriptor, len(data))
             except OSError as error:
@@ -98,6 +117,8 @@ def read_lock(home: Home) -> LockText | None:
     """Read what the last holder said of itself; None where there is nothing to be read."""
     try:
         document = json.loads(home.controller_lock.read_bytes())
-        return LockText(**{field.name: document[field.name] for field in fields(LockText)})
+        return LockText(
+            **{field.name: document[field.name] for field in fields(LockText) if field.name in document}
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -50,6 +50,7 @@ def job_document(row: JobRow) -> dict[str, Any]:
         "ended": iso(row.ended_us),
         "changed": iso(row.changed_us),
         "seen": iso(row.seen_us),
+        "as_of": iso(row.as_of_us),
     }
 
 

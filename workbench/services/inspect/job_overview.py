@@ -79,7 +79,7 @@ class JobOverview:
     run_seconds: float | None
     """How long the command has run, or ran; None before it starts."""
     unseen_seconds: float | None
-    """For how long its backend has not answered; None while it is in sight."""
+    """For how long nobody has seen it: no controller ran, or its backend does not answer; None while it is in sight."""
     attempts: tuple[AttemptOverview, ...]
     """The oldest first."""
     metrics: tuple[SeriesRow, ...]
@@ -139,12 +139,13 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
 
 
 def _attempts(store: Store, row: JobRow, now_us: int) -> tuple[AttemptOverview, ...]:
-    from workbench.services.inspect.job_times import phase_times
+    from workbench.services.inspect.job_times import known_until_us, phase_times
     from workbench.store.jobs import attempts
     from workbench.store.queries.learners import learners
 
+    known_us = known_until_us(row, now_us)
     return tuple(
-        AttemptOverview(each, phase_times(each, now_us), tuple(learners(store, row.id, each.attempt)))
+        AttemptOverview(each, phase_times(each, known_us), tuple(learners(store, row.id, each.attempt)))
         for each in attempts(store, row.id)
     )
 

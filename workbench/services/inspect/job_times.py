@@ -46,16 +46,23 @@ def phase_times(attempt: AttemptRow, now_us: int) -> tuple[PhaseTime, ...]:
 
 
 def run_seconds(row: JobRow, now_us: int) -> float | None:
-    """Return how long the last attempt's command ran, or has run; None before it starts."""
+    """Return how long the last attempt's command ran, or has run as far as was seen; None before it starts."""
     if row.started_us is None:
         return None
-    end = row.ended_us if row.state in TERMINAL and row.ended_us else now_us
+    end = row.ended_us if row.state in TERMINAL and row.ended_us else known_until_us(row, now_us)
     return max(0.0, (end - row.started_us) / MICROSECONDS)
 
 
+def known_until_us(row: JobRow, now_us: int) -> int:
+    """Return until when the state of a job is known: now, unless no controller runs or its backend does not answer."""
+    if row.state in TERMINAL:
+        return now_us
+    # Of a job that was never launched the backend has nothing to say.
+    seen_us = None if row.state is State.QUEUED else row.seen_us
+    return min(now_us, *(time_us for time_us in (row.as_of_us, seen_us) if time_us is not None), now_us)
+
+
 def unseen_seconds(row: JobRow, now_us: int) -> float | None:
-    """Return for how long the backend of an open job has not answered; None while it is in sight, or nobody asks it."""
-    if row.seen_us is None or row.state in TERMINAL or row.state is State.QUEUED:
-        return None
-    seconds = (now_us - row.seen_us) / MICROSECONDS
+    """Return for how long nobody has seen an open job; None while it is in sight."""
+    seconds = (now_us - known_until_us(row, now_us)) / MICROSECONDS
     return seconds if seconds > STALE_AFTER_SECONDS else None

@@ -7,6 +7,7 @@ waits for a network inside one.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 _LOG_BYTES: Final = 16 << 20
 
+_LOOK_SECONDS: Final = 0.5
+"""How often it is found out anew whether open jobs are looked after."""
+
 
 class Store:
     """One home's database, open in one thread."""
@@ -38,6 +42,9 @@ class Store:
         self.home = home
         self.file = file
         self.connection = connection
+        self._last_look: Callable[[], int | None] | None = None
+        self._looked_us: int | None = None
+        self._look_due = 0.0
         self._depth = 0
         self._undo: list[Callable[[], None]] = []
         self._inode = _inode(file)
@@ -86,6 +93,21 @@ class Store:
             except BaseException:
                 connection.close()
                 raise
+
+    def date_rows_by(self, last_look: Callable[[], int | None]) -> None:
+        """Date the rows of open jobs: ``last_look`` says when they were last looked after, None where they are now."""
+        self._last_look = last_look
+
+    @property
+    def looked_us(self) -> int | None:
+        """When open jobs were last looked after; None where they are now, or nobody asked to know."""
+        if self._last_look is None:
+            return None
+        now = time.monotonic()
+        if now >= self._look_due:
+            self._look_due = now + _LOOK_SECONDS
+            self._looked_us = self._last_look()
+        return self._looked_us
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

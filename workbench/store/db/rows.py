@@ -63,7 +63,9 @@ class JobRow:
     changed_us: int
     """When the state last changed."""
     seen_us: int | None = None
-    """When the place last answered for it."""
+    """Until when the backend answered, where it does not answer now."""
+    as_of_us: int | None = None
+    """Until when a controller looked after the open job, where none does now; in no table."""
     restarts: int = 0
     platform_restarts: int = 0
     next_try_us: int | None = None
@@ -245,13 +247,15 @@ _STATES: Final = {state.value: state for state in State}
 _INTENTS: Final = {intent.value: intent for intent in Intent}
 
 
-def job_row(row: tuple[Any, ...]) -> JobRow:
-    """Make a job's row of :data:`JOB_COLUMNS`."""
+def job_row(row: tuple[Any, ...], looked_us: int | None = None) -> JobRow:
+    """Make a job's row of :data:`JOB_COLUMNS`; ``looked_us`` says when open jobs were last looked after."""
+    state = _STATES[row[3]]
+    is_dated = looked_us is not None and state not in TERMINAL
     return JobRow(
         id=JobId(row[0]),
         seq=row[1],
         name=row[2],
-        state=_STATES[row[3]],
+        state=state,
         reason=_reason(row[4], row[5], row[6]),
         intent=_INTENTS[row[7]],
         exit_code=row[8],
@@ -264,6 +268,7 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         ended_us=row[15],
         changed_us=row[16],
         seen_us=row[17],
+        as_of_us=max(looked_us, row[13]) if is_dated and looked_us is not None else None,
         restarts=row[18],
         platform_restarts=row[19],
         next_try_us=row[20],

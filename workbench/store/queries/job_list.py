@@ -95,7 +95,7 @@ def listed(
         f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join((*conditions, f'({where.sql})'))} "
         f"ORDER BY {order} {direction} NULLS LAST, jobs.seq {direction}{page}"
     )
-    return [job_row(row) for row in store.rows(sql, named)]
+    return [job_row(row, store.looked_us) for row in store.rows(sql, named)]
 
 
 def known_metrics(store: Store) -> list[str]:
@@ -128,7 +128,7 @@ def window(
             f"ORDER BY {order} {direction}, jobs.seq {direction} LIMIT {count} OFFSET {skip}",
             values,
         )
-        return [(job_row(row[:-1]), (row[-1], row[1])) for row in found]
+        return [(job_row(row[:-1], store.looked_us), (row[-1], row[1])) for row in found]
 
     def how_many(more: str = "") -> int:
         return int(store.rows(f"SELECT count(*) FROM jobs WHERE {condition} {more}", values)[0][0])

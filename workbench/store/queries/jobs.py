@@ -30,7 +30,7 @@ _OPEN: Final = "(state NOT IN ('COMPLETED', 'FAILED', 'HALTED') OR intent <> '' 
 def job(store: Store, job_id: str) -> JobRow | None:
     """Return a job by its whole id, a deleted one too; None when there never was one."""
     found = store.row(f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
-    return job_row(found) if found else None
+    return job_row(found, store.looked_us) if found else None
 
 
 def jobs_by_id(store: Store, job_ids: Iterable[str]) -> list[JobRow]:
@@ -75,7 +75,7 @@ def list_jobs(
         values["before_seq"] = before_seq
     page = "" if limit is None else f" LIMIT {int(limit)}"
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join(where)} ORDER BY seq DESC{page}"
-    return [job_row(row) for row in store.rows(sql, values)]
+    return [job_row(row, store.looked_us) for row in store.rows(sql, values)]
 
 
 def conditions(
@@ -117,7 +117,12 @@ def open_jobs(store: Store) -> list[JobRow]:
     Not ended, or with an intent or restart due.
     """
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL AND {_OPEN} ORDER BY seq"
-    return [job_row(row) for row in store.rows(sql)]
+    return [job_row(row, store.looked_us) for row in store.rows(sql)]
+
+
+def has_open_jobs(store: Store) -> bool:
+    """Say whether there is a job that the controller has to look after."""
+    return store.row(f"SELECT 1 FROM jobs WHERE deleted_us IS NULL AND {_OPEN} LIMIT 1") is not None
 
 
 def changed_jobs(store: Store, since: int) -> list[JobRow]:
@@ -126,7 +131,7 @@ def changed_jobs(store: Store, since: int) -> list[JobRow]:
     Oldest change first.
     """
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE revision > ? ORDER BY revision"
-    return [job_row(row) for row in store.rows(sql, (since,))]
+    return [job_row(row, store.looked_us) for row in store.rows(sql, (since,))]
 
 
 def count_jobs(store: Store) -> dict[State, int]:
@@ -138,7 +143,7 @@ def count_jobs(store: Store) -> dict[State, int]:
 def deleted_jobs(store: Store) -> list[JobRow]:
     """List the tombstones."""
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NOT NULL ORDER BY seq"
-    return [job_row(row) for row in store.rows(sql)]
+    return [job_row(row, store.looked_us) for row in store.rows(sql)]
 
 
 def revision(store: Store) -> int:

@@ -41,7 +41,7 @@ def resolve(store: Store, text: str) -> JobRow:
 
 def _find(store: Store, where: str, *values: str) -> list[JobRow]:
     rows = store.rows(f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL AND {where}", values)
-    return [job_row(row) for row in rows]
+    return [job_row(row, store.looked_us) for row in rows]
 
 
 def _by_prefix(store: Store, body: str) -> list[JobRow]:

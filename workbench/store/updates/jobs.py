@@ -257,11 +257,17 @@ def annotate(
 
 
 def mark_seen(store: Store, job_ids: str | Iterable[str], time_us: int | None = None) -> None:
-    """Note that the place answered for these jobs. It is in no history; every few seconds is enough."""
+    """Note until when the backend of these jobs answered, which does not answer now. It is in no history."""
     ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)
     seen = time_us or now_us()
     with store.atomic():
         store.executemany("UPDATE jobs SET seen_us = ? WHERE id = ?", [(seen, job_id) for job_id in ids])
+
+
+def mark_in_sight(store: Store, job_ids: Iterable[str]) -> None:
+    """Note that the backend of these jobs answers again."""
+    with store.atomic():
+        store.executemany("UPDATE jobs SET seen_us = NULL WHERE id = ?", [(job_id,) for job_id in job_ids])
 
 
 def _existing(store: Store, job_id: str) -> JobRow:

@@ -30,7 +30,9 @@ def gpus(
     """Show GPUs, their use and who holds them."""
     from workbench.services.backends.inventory import inventories
     from workbench.services.backends.placement import backend_options, known_backends
+    from workbench.services.open_store import attend_open_jobs
 
+    attend_open_jobs()
     if all:
         backends = [backend_options(name) for name in known_backends()]
     else:

@@ -11,7 +11,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json
 from workbench.formats import MICROSECONDS, ago, count, duration, number, size, stamp
-from workbench.job import TERMINAL, short_id
+from workbench.job import short_id
 from workbench.terminal.console import state_style
 from workbench.terminal.table import fields
 
@@ -141,8 +141,8 @@ def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
     if row.next_try_us:
         yield "next try", f"in {duration((row.next_try_us - now_us) / MICROSECONDS)}"
     yield "submitted", f"{stamp(row.submitted_us)} ({ago(row.submitted_us, now_us)}) by {row.owner}"
-    if row.seen_us and row.state not in TERMINAL:
-        yield "last seen", ago(row.seen_us, now_us)
+    if page.unseen_seconds is not None:
+        yield "last seen", f"{duration(page.unseen_seconds)} ago"
 
 
 def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:

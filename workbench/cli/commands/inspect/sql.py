@@ -36,6 +36,7 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     """
     from workbench.errors import InputMissing, UsageError
     from workbench.paths import Home, default_home
+    from workbench.services.open_store import attend_open_jobs
     from workbench.store.queries.sql_console import open_views
 
     if csv and json:
@@ -44,6 +45,7 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     if not home.database.exists():
         raise InputMissing(f"there is no store in {home.path} yet", hint="the first job creates it")
     text = sys.stdin.read() if query == "-" else query
+    attend_open_jobs()
     with open_views(home) as asking:
         if not text.strip():
             _print_views(json=json)

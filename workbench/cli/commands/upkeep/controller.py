@@ -18,7 +18,7 @@ def status(json: Json = False) -> int:
 
     home = Home(default_home())
     found = ask_status(home)
-    with existing_store() as store:
+    with existing_store(attends=False) as store:
         waiting = len(open_jobs(store)) if store else 0
     if json:
         from workbench.terminal.json_output import print_document

@@ -39,7 +39,7 @@ def du(
     from workbench.services.open_store import existing_store
     from workbench.services.upkeep.disk_usage import caches, use_of
 
-    with existing_store() as store:
+    with existing_store(attends=False) as store:
         rows = _rows(store, jobs or [], where) if store else []
         uses = sorted(
             (use_of(store.home, row) for row in rows) if store else (),

@@ -1,0 +1,102 @@
+"""Whether a controller looks after the open jobs, since when none has, and the start of one for who only reads.
+
+A command that only reads must be as fast as if there were no controller: it reads the lock file, and starts a
+controller after its answer is printed, without waiting for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from workbench.clock import now_us
+
+if TYPE_CHECKING:
+    from workbench.controller.runtime.lock import LockText
+    from workbench.paths import Home
+    from workbench.store.db.database import Store
+
+OLD_AFTER_US: Final = 30_000_000
+"""A controller that has not said for so long that it looks after its jobs does not: it hangs, or the machine slept."""
+
+MENTIONED_AFTER_US: Final = 10_000_000
+"""What is not older is not worth a sentence."""
+
+SWITCH: Final = "FABRIC_NO_CONTROLLER"
+"""Set, it keeps commands that only read from starting a controller."""
+
+
+def last_look_us(home: Home) -> int | None:
+    """Return when a controller last looked after the jobs; None where one does now, or where that was never said."""
+    held = _read_lock(home)
+    return None if held is None or _is_attended(home, held) else held.looked_us
+
+
+def is_unattended(store: Store) -> bool:
+    """Say whether there are open jobs that no controller looks after, and that one can be started for here."""
+    from workbench.store.db.home_folder import is_home
+    from workbench.store.jobs import has_open_jobs
+
+    if not has_open_jobs(store):
+        return False
+    held = _read_lock(store.home)
+    return (held is None or not _is_attended(store.home, held)) and is_home(store.home)
+
+
+def stale_sentence(home: Home) -> str:
+    """Say since when nobody has looked after the open jobs; empty where that is no time to speak of."""
+    from workbench.formats import MICROSECONDS, clock_time, duration
+
+    looked_us, now = last_look_us(home), now_us()
+    if looked_us is None or now - looked_us < MENTIONED_AFTER_US:
+        return ""
+    age = duration((now - looked_us) / MICROSECONDS)
+    return f"as of {clock_time(looked_us, now_us=now)}, {age} ago: no controller ran since"
+
+
+def starts_controllers() -> bool:
+    """Say whether commands that only read may start a controller."""
+    return not os.environ.get(SWITCH)
+
+
+def attend(home: Home) -> None:
+    """Have a controller look after the jobs: wake the one that is there, or start one. It waits for neither.
+
+    What goes wrong is left to commands that need the controller: they say so.
+    """
+    from workbench.controller.runtime.connect import nudge_or_start
+    from workbench.errors import FabricError
+
+    if not starts_controllers():
+        return
+    try:
+        nudge_or_start(home)
+    except (FabricError, OSError):
+        return
+
+
+def _read_lock(home: Home) -> LockText | None:
+    from workbench.controller.runtime.lock import read_lock
+
+    return read_lock(home)
+
+
+def _is_attended(home: Home, held: LockText) -> bool:
+    from workbench.store.db.home_folder import is_home
+
+    is_old = held.looked_us is not None and now_us() - held.looked_us > OLD_AFTER_US
+    return not is_old and bool(held.socket) and _is_alive(held) and is_home(home)
+
+
+def _is_alive(held: LockText) -> bool:
+    """Say whether the process is there; of one on another machine only its heartbeat is known."""
+    if held.host != os.uname().nodename:
+        return True
+    if connect := sys.modules.get("workbench.controller.runtime.connect"):  # else this process started none
+        connect.reap()
+    try:
+        os.kill(held.pid, 0)
+    except OSError:
+        return False  # it is gone, or its number was given to a process of somebody else
+    return True
