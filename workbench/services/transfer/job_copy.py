@@ -18,7 +18,7 @@ EXECUTABLE: Final = 0o111
 
 
 @dataclass(frozen=True, slots=True)
-class JobPath:
+class CopyPath:
     """A path of a job."""
 
     job: str
@@ -35,12 +35,12 @@ class CopiedFiles:
     size_bytes: int
 
 
-def read_job_path(text: str) -> JobPath | None:
+def read_copy_path(text: str) -> CopyPath | None:
     """Read ``JOB:PATH``; None for a path here. One that has a colon begins with ``./`` or ``/``."""
     job, colon, path = text.partition(":")
     if not colon or "/" in job or not job or job == ".":
         return None
-    return JobPath(job, path)
+    return CopyPath(job, path)
 
 
 def print_file(access: LearnerAccess, path: str, stream: BinaryIO) -> None:

@@ -15,7 +15,7 @@ from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.services.backends.learner_access import LearnerAccess
-    from workbench.services.transfer.job_copy import CopiedFiles, JobPath
+    from workbench.services.transfer.job_copy import CopiedFiles, CopyPath
 
 STDOUT = "-"
 
@@ -75,11 +75,11 @@ def cp(
     narrate(f"copied {count(copied.files, 'file')}, {size(copied.size_bytes)}, to {copied.target}")
 
 
-def _read_paths(source: str, target: str) -> tuple[JobPath | None, JobPath | None]:
+def _read_paths(source: str, target: str) -> tuple[CopyPath | None, CopyPath | None]:
     """Return the job's path of both; exactly one of them is a job's."""
-    from workbench.services.transfer.job_copy import read_job_path
+    from workbench.services.transfer.job_copy import read_copy_path
 
-    from_job, to_job = read_job_path(source), read_job_path(target)
+    from_job, to_job = read_copy_path(source), read_copy_path(target)
     if from_job and to_job:
         raise UsageError("SOURCE and DEST are both files of jobs", hint="copy them here first")
     if not from_job and not to_job:
