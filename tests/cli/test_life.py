@@ -113,7 +113,7 @@ def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, hom
     assert new["code_hash"] == old["code_hash"]
     assert new["recorded"]["rerun_of"] == old["id"]
     assert f"no known differences from {short_id(old['id'])}" in again.stderr
-    assert "gone 1.0 is gone" in other.stderr
+    assert "gone 1.0 was removed" in other.stderr
     assert "was 0.0.1" in other.stderr
 
 

@@ -146,7 +146,7 @@ def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, cle
 
     refused = fabric("run", "manifest.yml", expect=69)
 
-    assert "nothing answers at http://127.0.0.1:1, where the store sl-internal-os should be" in refused.stderr
+    assert "the store sl-internal-os does not answer at http://127.0.0.1:1" in refused.stderr
 
 
 def test_an_alias_to_nothing_is_said(fabric: Fabric, clean_environment: Path) -> None:

@@ -37,12 +37,12 @@ def test_a_file_that_others_may_read_gives_nothing() -> None:
 
 
 def test_a_secret_that_is_nowhere_is_named_with_the_ways_to_give_it() -> None:
-    with pytest.raises(UsageError, match="the secret ONE is nowhere") as caught:
+    with pytest.raises(UsageError, match="secret ONE is not set") as caught:
         find_secrets(["ONE"], {})
     assert "export ONE=" in caught.value.hint
     assert str(secrets_file()) in caught.value.hint
 
-    with pytest.raises(UsageError, match="the secrets ONE, TWO are nowhere"):
+    with pytest.raises(UsageError, match="secrets ONE, TWO are not set"):
         find_secrets(["ONE", "TWO", "ONE"], {})
 
 
@@ -76,5 +76,5 @@ def test_a_keyring_that_fails_is_one_that_does_not_know(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "keyring", raising=False)
 
-    with pytest.raises(UsageError, match="ONE is nowhere"):
+    with pytest.raises(UsageError, match="secret ONE is not set"):
         find_secrets(["ONE"], {})

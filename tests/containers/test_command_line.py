@@ -63,7 +63,7 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(en
 
     assert ran.returncode == 4
     assert "inside.sh" in ran.stdout
-    assert "as container at local" in ran.stderr
+    assert "on local, as container" in ran.stderr
 
 
 def test_without_an_engine_it_runs_as_a_process_and_says_so() -> None:

@@ -139,7 +139,8 @@ def test_doctor_asks_all_hosts_at_once_and_says_what_each_lacks(box: Box, first:
         found = first.json("doctor", "--json", expect=None)["findings"]
         took = time.monotonic() - began
     said = {
-        name: [one for one in found if one["subject"] == f"place {name}"] for name in ("box", "again", "mute")
+        name: [one for one in found if one["subject"] == f"backend {name}"]
+        for name in ("box", "again", "mute")
     }
 
     assert took < 30, "they were asked one after the other"

@@ -73,7 +73,7 @@ class Job:
 
     @property
     def reason(self) -> str:
-        """Why it is in that state, in words."""
+        """Why it is in that state."""
         return self._row().reason.text
 
     @property
@@ -113,7 +113,7 @@ class Job:
 
         Args:
             timeout: seconds; None waits as long as it takes.
-            show: whether its progress is shown: in a notebook in place, else as lines on stderr.
+            show: whether its progress is shown: in a notebook in a box, else as lines on stderr.
             check: whether a job that does not complete raises.
 
         Raises:
@@ -177,7 +177,7 @@ class Job:
         Args:
             params: parameters that are others from now on.
             env: variables that are others from now on.
-            backend: the place where it goes on, which takes a result store.
+            backend: another backend, to continue there; that needs a result store.
             runner: another way to start it.
 
         Raises:
@@ -231,7 +231,7 @@ class Job:
         try:
             row = self._row()
         except FabricError:
-            return f"<Job {short_id(self.id)}, which is gone>"
+            return f"<Job {short_id(self.id)}, deleted>"
         return f"<Job {short_id(self.id)} {row.name}: {row.state.lower()}>"
 
     def __eq__(self, other: object) -> bool:
@@ -267,9 +267,9 @@ def run(
     """Start a job.
 
     Args:
-        manifest: a file, a manifest as a dictionary, or a command line as a list of words.
+        manifest: a file, a manifest as a dictionary, or a command line as a list of arguments.
         code: folder, zip or tar with the code; else the manifest's folder, or the working one.
-        backend: which place: a name, or an address.
+        backend: its name or address.
         runner: the way to start it: process, container, pod.
         code_anyway: whether the code is taken though it is a home folder, a file system's root, or very large.
         name: the job's name.
@@ -281,7 +281,7 @@ def run(
         gpus: GPUs for each learner.
         image: the image that learners run in.
         data: what ``DATA_DIR`` holds, as for ``fabric run --data``: a folder, ``STORE:CONTAINER``, ``s3://...``.
-        results: where results go, in the same words.
+        results: where results go, written in the same way.
         after: jobs that have to complete before; ``"ID:ended"`` lets one fail.
         templates: what the manifest lies over.
         profile: a part of the configuration that then counts.
@@ -387,9 +387,9 @@ def _store() -> Iterator[Store]:
 def _overrides(params: Mapping[str, Any] | None, keys: Mapping[str, Any] | None) -> tuple[str, ...]:
     import json
 
-    said = {**{f"params.{name}": value for name, value in (params or {}).items()}, **(keys or {})}
+    values = {**{f"params.{name}": value for name, value in (params or {}).items()}, **(keys or {})}
     # JSON is YAML, and leaves no doubt what is a text.
-    return tuple(f"{path}={json.dumps(value)}" for path, value in said.items())
+    return tuple(f"{path}={json.dumps(value)}" for path, value in values.items())
 
 
 def _options(manifest: str | Path | Mapping[str, Any] | Sequence[str], **options: Any) -> RunOptions:

@@ -1,4 +1,4 @@
-"""Waits for a job in Python, and shows its progress: in a notebook in place, else as lines on stderr."""
+"""Waits for a job in Python, and shows its progress: in a notebook in a box, else as lines on stderr."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _view(row: JobRow) -> JobView:
 
 
 def notebook_display() -> Callable[[str], None] | None:
-    """Return what shows HTML in place in the notebook that runs this, or None where none does."""
+    """Return what shows HTML in the notebook that runs this, replacing what it showed before; None outside of one."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -93,7 +93,7 @@ class NarratedView(JobView):
 
 
 class NotebookView(JobView):
-    """A box that is drawn in place: state, time, latest values, the last lines. ``draw`` takes its HTML."""
+    """A box that is redrawn: state, time, latest values, the last lines. ``draw`` takes its HTML."""
 
     def __init__(self, draw: Callable[[str], None]) -> None:
         self._draw = draw

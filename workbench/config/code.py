@@ -1,4 +1,4 @@
-"""How much code is taken without asking: ``[code]``."""
+"""Limits of the code that is taken without asking: ``[code]``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SECONDS: Final = "max_seconds"
 KEYS: Final = (SIZE, FILES, SECONDS)
 
 
-def fault_of(said: Mapping[str, Any]) -> tuple[str, str]:
+def fault_of(table: Mapping[str, Any]) -> tuple[str, str]:
     """Return the first key of ``[code]`` whose value cannot be, and what is wrong with it; empty when nothing is."""
     from workbench.manifest.keys.units import size_bytes
 
-    size = said.get(SIZE, "1GB")
+    size = table.get(SIZE, "1GB")
     if not isinstance(size, str):
         return SIZE, 'must be a size in quotes, such as "1GB"'
     try:
@@ -23,13 +23,13 @@ def fault_of(said: Mapping[str, Any]) -> tuple[str, str]:
     except ValueError as error:
         return SIZE, f"cannot be: {error}"
     for name in (FILES, SECONDS):
-        if name in said and (type(said[name]) is not int or said[name] < 1):
+        if name in table and (type(table[name]) is not int or table[name] < 1):
             return name, "must be a number from 1"
     return "", ""
 
 
-def limits(said: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
-    """Return how many bytes, files and seconds are taken without asking; None where nothing is said."""
+def limits(table: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
+    """Return how many bytes, files and seconds are taken without asking; None where it is not set."""
     from workbench.manifest.keys.units import size_bytes
 
-    return size_bytes(said[SIZE]) if SIZE in said else None, said.get(FILES), said.get(SECONDS)
+    return size_bytes(table[SIZE]) if SIZE in table else None, table.get(FILES), table.get(SECONDS)

@@ -33,7 +33,7 @@ def profile(name: str) -> Iterator[None]:
 def project_file(folder: Path | None = None) -> Path | None:
     """Return the ``fabric.toml`` of a folder (the working one) or of the nearest above it; None if there is none.
 
-    A repository is not left: above a folder with ``.git`` nothing is looked for.
+    The search ends at the root of a repository, a folder with ``.git``.
     """
     try:
         start = os.path.abspath(folder or "")  # noqa: PTH100 - every command asks, and pathlib is slower
@@ -49,45 +49,45 @@ def project_file(folder: Path | None = None) -> Path | None:
 
 
 def load_config(file: Path | None = None) -> Config:
-    """Read the configuration, or one file of it alone; files that are not there say nothing.
+    """Read the configuration, or one file of it alone; missing files count as empty.
 
     The order is: a profile in the project's ``fabric.toml``, the file itself, a profile in the user's
     ``config.toml`` (``FABRIC_CONFIG`` names another one), that file itself. Tables are joined key by key, a
     backend is replaced as a whole.
 
     Raises:
-        ConfigError: a file cannot be read, is no TOML, or says something that cannot be; with file and line.
+        ConfigError: a file cannot be read, is no TOML, or has an invalid value; with file and line.
         UnknownName: no file has the profile that was asked for.
     """
     if file is not None:
         return read_config(file)
     user = read_config(config_file())
     found = project_file()
-    wanted = _chosen.get() or os.environ.get(PROFILE_VARIABLE, "")
-    if found is None and not wanted:
+    chosen = _chosen.get() or os.environ.get(PROFILE_VARIABLE, "")
+    if found is None and not chosen:
         return _joined([("config.toml", user)])
     parts = [("config.toml", user)]
     if found is not None and found != user.file:
         parts.append((PROJECT_FILE, read_config(found)))
-    return _joined(_with_profiles(parts, wanted) if wanted else parts)
+    return _joined(_with_profiles(parts, chosen) if chosen else parts)
 
 
-def _with_profiles(parts: list[tuple[str, Config]], wanted: str) -> list[tuple[str, Config]]:
+def _with_profiles(parts: list[tuple[str, Config]], chosen: str) -> list[tuple[str, Config]]:
     known = {name for _, config in parts for name in config.profiles}
-    if wanted not in known:
+    if chosen not in known:
         from workbench.manifest.yaml.faults import nearest
 
-        close = nearest(wanted, known)
+        close = nearest(chosen, known)
         there = f"there are {', '.join(sorted(known))}" if known else "there are none"
         hint = (
-            f"did you mean {close}? {there}" if close else f"{there}; [profiles.{wanted}.defaults] makes one"
+            f"did you mean {close}? {there}" if close else f"{there}; [profiles.{chosen}.defaults] makes one"
         )
-        raise UnknownName(f"there is no profile {wanted!r}", hint=hint)
+        raise UnknownName(f"there is no profile {chosen!r}", hint=hint)
     joined: list[tuple[str, Config]] = []
     for origin, config in parts:
         joined.append((origin, config))
-        if wanted in config.profiles:
-            joined.append((f"{origin}, profile {wanted}", config.profiles[wanted]))
+        if chosen in config.profiles:
+            joined.append((f"{origin}, profile {chosen}", config.profiles[chosen]))
     return joined
 
 
@@ -185,10 +185,10 @@ def resolve_option(
 
     Args:
         name: one of :data:`~workbench.config.model.RUN_OPTIONS`.
-        flag: what the command line said; None when it said nothing.
+        flag: the value on the command line; None without one.
         config: the configuration.
-        default: the value when nothing says any.
-        environ: where ``FABRIC_<NAME>`` is looked for; the process's environment if None.
+        default: the value where none is set.
+        environ: where ``FABRIC_<NAME>`` is read; the process's environment if None.
 
     Raises:
         UsageError: the variable's value cannot be one of this option.

@@ -38,7 +38,7 @@ RUN_OPTIONS: Final[Mapping[str, type]] = {
     "notify": bool,
     "notify_when": str,
 }
-"""Options of ``fabric run`` that may have a default here, beside every key of a manifest."""
+"""Options of ``fabric run`` that may have a default here, as every key of a manifest may."""
 
 RETENTION: Final[Mapping[str, type]] = {
     "older_than": str,
@@ -46,19 +46,19 @@ RETENTION: Final[Mapping[str, type]] = {
     "keep_failed": bool,
     "logs_only": bool,
 }
-"""What ``fabric prune`` does when nothing else is said."""
+"""What ``fabric prune`` does by default."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
 _BYTES_MAX: Final = 1 << 20
-_PLACE_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
+_POSITION_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
 
 
 def read_config(path: Path) -> Config:
-    """Read one file; one that is not there says nothing.
+    """Read one file; a missing one counts as empty.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, or says something that cannot be; with file and line.
+        ConfigError: it cannot be read, is no TOML, or has an invalid value; with file and line.
     """
     text = read_text(path)
     if not text.strip():
@@ -99,9 +99,9 @@ def parse(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.replace("\r\n", "\n"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        found = _PLACE_IN_MESSAGE.fullmatch(str(error))
-        place = f"{path}:{found[2]}:{found[3]}" if found else f"{path}"
-        raise ConfigError(f"{place}: this is not TOML: {found[1] if found else error}") from error
+        found = _POSITION_IN_MESSAGE.fullmatch(str(error))
+        position = f"{path}:{found[2]}:{found[3]}" if found else f"{path}"
+        raise ConfigError(f"{position}: this is not TOML: {found[1] if found else error}") from error
 
 
 def local_backend() -> dict[str, Any]:
@@ -132,12 +132,12 @@ class ConfigReader:
         """Read the whole file."""
         document = parse(self._path, self._text)
         profiles = {}
-        for name, said in self._table(document, "profiles").items():
-            if not NAME.fullmatch(name) or not isinstance(said, dict):
+        for name, table in self._table(document, "profiles").items():
+            if not NAME.fullmatch(name) or not isinstance(table, dict):
                 problem = f"profiles.{name} must be a table; write [profiles.{name}.defaults]"
                 raise self._error(name, problem)
             inside = [table for table in TABLES if table != "profiles"]
-            profiles[name] = self._part(said, inside, f"profiles.{name}.")
+            profiles[name] = self._part(table, inside, f"profiles.{name}.")
         whole = self._part(document, TABLES, "")
         return replace(
             whole,
@@ -150,13 +150,13 @@ class ConfigReader:
         for name in document:
             if name not in tables:
                 self._warn_unknown(name, tables, prefix)
-        said = self._table(document, "backends").items()
-        backends = {name: self._backend(name, each) for name, each in said}
+        backend_tables = self._table(document, "backends").items()
+        backends = {name: self._backend(name, each) for name, each in backend_tables}
         defaults = self._table(document, "defaults")
         self._check_defaults(defaults, prefix)
         retention = self._table(document, "retention")
         self._check_retention(retention, prefix)
-        keys = {name: self._keys(prefix, name, said) for name, said in _flat(self._table(document, "keys"))}
+        keys = {name: self._keys(prefix, name, value) for name, value in _flat(self._table(document, "keys"))}
         stores, aliases = self._table(document, "stores"), self._table(document, "store_alias")
         if stores or aliases:
             self._check_stores(stores, aliases, prefix)
@@ -181,8 +181,8 @@ class ConfigReader:
         # What a store may say is known to the manifest's table of keys, which few configurations need.
         from workbench.config.stores import fault_of_alias, fault_of_store
 
-        for name, said in stores.items():
-            if problem := fault_of_store(said):
+        for name, table in stores.items():
+            if problem := fault_of_store(table):
                 raise self._error(name, f"{prefix}stores.{name} {problem}")
         for address, target in aliases.items():
             if problem := fault_of_alias(address, target):
@@ -214,8 +214,10 @@ class ConfigReader:
             if kind is None:
                 self._warn_unknown(name, tuple(RETENTION), f"{prefix}retention.")
             elif type(value) is not kind:
-                words = {bool: "true or false", int: "a number", str: "a text in quotes, such as '30d'"}[kind]
-                raise self._error(name, f"{prefix}retention.{name} must be {words}")
+                expected = {bool: "true or false", int: "a number", str: "a text in quotes, such as '30d'"}[
+                    kind
+                ]
+                raise self._error(name, f"{prefix}retention.{name} must be {expected}")
 
     def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:
         table = document.get(name, {})
@@ -223,20 +225,20 @@ class ConfigReader:
             raise self._error(name, f"{name} must be a table; write [{name}] on a line of its own")
         return table
 
-    def _backend(self, name: str, said: Any) -> dict[str, Any]:
+    def _backend(self, name: str, table: Any) -> dict[str, Any]:
         if not NAME.fullmatch(name):
             raise self._error(
                 name, f"{name!r} is no name of a backend; write letters, digits, '-', '_' and '.'"
             )
-        if not isinstance(said, dict):
+        if not isinstance(table, dict):
             raise self._error(
                 name, f"backends.{name} must be a table; write [backends.{name}] on a line of its own"
             )
         for key in ("type", "address"):
-            if not isinstance(said.get(key, ""), str):
+            if not isinstance(table.get(key, ""), str):
                 raise self._error(name, f"backends.{name}.{key} must be a text in quotes", key)
-        address = said.get("address", "")
-        kind = said.get("type") or (LOCAL if name == LOCAL else type_of_address(address))
+        address = table.get("address", "")
+        kind = table.get("type") or (LOCAL if name == LOCAL else type_of_address(address))
         kind = SCHEMES.get(kind, kind)
         if not kind:
             raise self._error(name, f"backends.{name} lacks a type or an address such as ssh://me@gpubox")
@@ -244,11 +246,11 @@ class ConfigReader:
             raise self._error(
                 name, f"the backend local is this machine; backends.{name} cannot be of type {kind}"
             )
-        options = {key: value for key, value in said.items() if key not in ("type", "address")}
+        options = {key: value for key, value in table.items() if key not in ("type", "address")}
         return {"name": name, "type": kind, "address": address, "options": options}
 
-    def _keys(self, prefix: str, name: str, said: Any) -> tuple[str, ...]:
-        keys = [said] if isinstance(said, str) else said
+    def _keys(self, prefix: str, name: str, value: Any) -> tuple[str, ...]:
+        keys = [value] if isinstance(value, str) else value
         if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
             problem = f'{prefix}keys.{name} must be a key, or a list of keys, in quotes: "ctrl+x", "F5"'
             raise self._error(name, problem)
@@ -277,8 +279,8 @@ class ConfigReader:
             if name not in known:
                 self._warn_unknown(name, known, f"{prefix}defaults.")
             elif kind and not isinstance(value, kind):
-                words = "true or false" if kind is bool else "a text in quotes"
-                raise self._error(name, f"{prefix}defaults.{name} must be {words}")
+                expected = "true or false" if kind is bool else "a text in quotes"
+                raise self._error(name, f"{prefix}defaults.{name} must be {expected}")
 
     def _warn_unknown(self, name: str, known: Sequence[str], prefix: str) -> None:
         from workbench.manifest.yaml.faults import nearest
@@ -305,12 +307,12 @@ class ConfigReader:
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what a table says by dotted name: TOML makes tables of ``job.halt = "H"``."""
-    for name, said in table.items():
-        if isinstance(said, dict):
-            yield from _flat(said, f"{before}{name}.")
+    """Yield the values of a table by dotted name: TOML makes tables of ``job.halt = "H"``."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
         else:
-            yield before + name, said
+            yield before + name, value
 
 
 def line_of(text: str, name: str, key: str = "") -> int:

@@ -1,7 +1,7 @@
 """Finds the value of a secret by its name: in the environment, in the user's ``secrets.toml``, in the keyring.
 
-The file lies beside ``config.toml``, holds ``NAME = "value"`` a line, and is refused while others may read it. The
-keyring is asked only where the package ``keyring`` is installed, for the service ``fabric``.
+The file lies in the folder of ``config.toml``, holds ``NAME = "value"`` a line, and is refused if others may read it.
+The keyring is asked only where the package ``keyring`` is installed, for the service ``fabric``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVICE: Final = "fabric"
 
 
 def secrets_file() -> Path:
-    """Return where a user may keep secrets: beside the configuration."""
+    """Return where a user may keep secrets: in the folder of the configuration."""
     return config_file().with_name("secrets.toml")
 
 
@@ -30,10 +30,10 @@ def find_secrets(names: Sequence[str], environ: Mapping[str, str] | None = None)
 
     Args:
         names: what they are called.
-        environ: where they are looked for first; the process's environment if None.
+        environ: searched first; the process's environment if None.
 
     Raises:
-        UsageError: one is nowhere; all that are missing are named.
+        UsageError: one is not set; all of these are named.
         NotAllowed: the file may be read by others.
         ConfigError: the file is no TOML, or a value in it is no text.
     """
@@ -44,9 +44,9 @@ def find_secrets(names: Sequence[str], environ: Mapping[str, str] | None = None)
             found |= source(missing)
     if missing := [name for name in dict.fromkeys(names) if name not in found]:
         raise UsageError(
-            f"the secret {missing[0]} is nowhere to be found"
+            f"secret {missing[0]} is not set"
             if len(missing) == 1
-            else f"the secrets {', '.join(missing)} are nowhere to be found",
+            else f"secrets {', '.join(missing)} are not set",
             hint=f'export {missing[0]}=... before the command, or write {missing[0]} = "..." into'
             f" {secrets_file()} (mode 0600)" + _or_keyring(missing[0]),
         )
@@ -64,8 +64,8 @@ def _of_file(names: Sequence[str]) -> dict[str, str]:
             f"{file} may be read by others (mode {mode:04o}), so no secret is taken from it",
             hint=f"chmod 600 {file}",
         )
-    said = parse(file, read_text(file))
-    found = {name: said[name] for name in names if name in said}
+    document = parse(file, read_text(file))
+    found = {name: document[name] for name in names if name in document}
     for name, value in found.items():
         if not isinstance(value, str):
             raise ConfigError(f'{file}: {name} must be a text in quotes: {name} = "..."')

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 
 
-def fault_of_store(said: Any) -> str:
+def fault_of_store(table: Any) -> str:
     """Say what is wrong with a table of ``[stores]``; empty when nothing is."""
-    if not isinstance(said, dict):
+    if not isinstance(table, dict):
         return "must be a table of the type and what a manifest's connection says"
     known = (*CONNECTION.keys, "path")
-    for key, value in said.items():
+    for key, value in table.items():
         if key not in known:
             close = nearest(key, known)
             return f"has no {key}" + (f"; did you mean {close}?" if close else "")
@@ -30,7 +30,7 @@ def fault_of_store(said: Any) -> str:
             return f"has a {key} that is no text in quotes"
         if key in CREDENTIALS and not is_reference(value):
             return f'holds a {key}; write {key} = "${{NAME}}", and NAME into secrets.toml, which nobody else reads'
-    kind = said.get("type", "")
+    kind = table.get("type", "")
     if kind not in STORE_TYPES:
         close = nearest(kind, STORE_TYPES)
         return (f"has no type {kind!r}" if kind else "lacks a type") + (
@@ -56,8 +56,8 @@ def same_address(one: str, other: str) -> bool:
 
 
 def alias_of(address: str, config: Config) -> str:
-    """Return what the configuration says instead of an address; empty where it says nothing."""
-    return next((to for said, to in config.store_alias.items() if same_address(said, address)), "")
+    """Return the configuration's alias of an address; empty without one."""
+    return next((target for known, target in config.store_alias.items() if same_address(known, address)), "")
 
 
 def is_address(text: str) -> bool:
@@ -85,10 +85,10 @@ def named_store(
 
 
 def aliased(address: str, config: Config) -> dict[str, str] | None:
-    """Return the connection that the configuration has for an address; None where it says nothing of it.
+    """Return the connection that the configuration has for an address; None where it has none.
 
     Raises:
-        ConfigError: what it says is neither an address nor a store.
+        ConfigError: the alias is neither an address nor a store.
     """
     target = alias_of(address, config)
     if not target:
@@ -113,30 +113,30 @@ def fault_of(data: Mapping[str, Any]) -> tuple[str, str]:
     """Return the first key of ``[data]`` whose value cannot be, and what is wrong with it; empty when nothing is."""
     if (problem := _fault_of_size(data.get(CACHE))) and CACHE in data:
         return CACHE, problem
-    places = data.get(CACHE_AT, {})
-    if not isinstance(places, dict):
+    limits = data.get(CACHE_AT, {})
+    if not isinstance(limits, dict):
         return CACHE_AT, "must be a table of sizes by backend; write [data.cache_at]"
-    for name, said in places.items():
-        if problem := _fault_of_size(said):
+    for name, limit in limits.items():
+        if problem := _fault_of_size(limit):
             return f"{CACHE_AT}.{name}", problem
     return "", ""
 
 
 def cache_bytes(backend: str, config: Config) -> int:
-    """Return how large copies may grow at a place, in bytes; 0 where nothing is said: half of its disk."""
+    """Return the limit of a backend's data cache in bytes; 0 where none is set: half of its disk."""
     from workbench.manifest.keys.units import size_bytes
 
-    said = config.data.get(CACHE_AT, {}).get(backend) or config.data.get(CACHE)
-    return size_bytes(said) if said else 0
+    limit = config.data.get(CACHE_AT, {}).get(backend) or config.data.get(CACHE)
+    return size_bytes(limit) if limit else 0
 
 
-def _fault_of_size(said: Any) -> str:
+def _fault_of_size(value: Any) -> str:
     from workbench.manifest.keys.units import size_bytes
 
-    if not isinstance(said, str):
+    if not isinstance(value, str):
         return 'must be a size in quotes, such as "200GB"'
     try:
-        size_bytes(said)
+        size_bytes(value)
     except ValueError as error:
         return f"cannot be: {error}"
     return ""

@@ -17,8 +17,8 @@ def find_template(name: str) -> Path:
     """Return the file of a template.
 
     What holds a ``/`` or ends as a manifest does is a file. Any other word is a name: of a file in
-    ``.fabric/templates`` beside the project's ``fabric.toml`` (or in the working folder), else of one in
-    ``templates`` beside the user's ``config.toml``.
+    ``.fabric/templates`` in the folder of the project's ``fabric.toml`` (or the working folder), else of one in
+    ``templates`` in the folder of the user's ``config.toml``.
 
     Raises:
         InputMissing: there is no such file.

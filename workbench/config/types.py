@@ -22,15 +22,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the configuration says."""
+    """The configuration."""
 
     backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Each named backend: ``name``, ``type``, ``address`` and ``options``. ``local`` is always there."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of manifest keys and run options where nothing else says any."""
+    """Values of manifest keys and run options where nothing else sets them."""
     file: Path = Path()
     warnings: tuple[ManifestFault, ...] = ()
-    """Keys that mean nothing, each with its place and the nearest that does."""
+    """Unknown keys, each with its position and the nearest known one."""
     retention: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :data:`workbench.config.model.RETENTION`."""
     stores: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

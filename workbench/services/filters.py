@@ -1,4 +1,4 @@
-"""Filters of commands: read, checked against the metrics there are, and faults pointed at in the text."""
+"""Reads filters and conditions, checks their metrics, and marks the position of a fault in the text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_where(store: Store, texts: list[str] | None) -> JobFilter:
     """Read what ``--where`` says, several times joined.
 
     Raises:
-        UsageError: it cannot be read, or names a metric that no job has; the place is pointed at.
+        UsageError: it cannot be read, or names a metric that no job has; its position is marked.
     """
     from workbench.store.queries.job_list import known_metrics
     from workbench.store.queries.where import WhereError, parse
@@ -50,8 +50,8 @@ def check_metric(store: Store, name: str) -> None:
 
 def has_metric(known: list[str], name: str) -> bool:
     """Say whether a metric is known by its whole name or by its last part."""
-    wanted = name.lower()
-    return any(each.lower() == wanted or each.lower().endswith(f"/{wanted}") for each in known)
+    lowered = name.lower()
+    return any(each.lower() == lowered or each.lower().endswith(f"/{lowered}") for each in known)
 
 
 def nearest_metric(known: list[str], name: str) -> str:
@@ -72,10 +72,10 @@ def pointing(text: str, start: int, end: int, message: str, hint: str = "") -> U
 
 
 def read_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """Read what was said, all of it.
+    """Read conditions, all of them.
 
     Raises:
-        UsageError: a part of it cannot be read; it is pointed at.
+        UsageError: a part of it cannot be read; it is marked.
     """
     from workbench.metrics.conditions import ConditionError, parse
 

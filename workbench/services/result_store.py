@@ -36,12 +36,12 @@ class ResultStore:
         return self.store.results_path(self.job_id, CHECKPOINTS)
 
     @property
-    def words(self) -> str:
-        """Where that is, for people."""
+    def location(self) -> str:
+        """The store's address and the folder in it, for people."""
         return self.results if self.store.is_folder else f"{self.store.address} {self.results}"
 
-    def moving(self, home: Home) -> StoreTransfer:
-        """Return what copies from it.
+    def transfer(self, home: Home) -> StoreTransfer:
+        """Return the copies to and from it.
 
         Raises:
             FabricError: its credentials are not kept any more, or rclone is missing.

@@ -1,4 +1,4 @@
-"""A person and a job's code: asked whether very much is taken, and told how far it is where that takes long."""
+"""Asks a person whether a very large folder is taken as code, and shows progress where that takes long."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from workbench.data.code.snapshot import SnapshotOptions
 
 SILENT_SECONDS: Final = 3.0
-"""So long nothing is said of work that goes on, first and between two lines."""
+"""The time before the first line of progress, and between two lines."""
 
 _agreed: set[Path] = set()
-"""Of which code a person has said that all of it is taken: the jobs of a sweep do not ask again."""
+"""Folders that a person has agreed to take: the jobs of a sweep do not ask again."""
 
 
 def taking_code(*, quiet: bool, asks: bool = True) -> SnapshotOptions:
-    """Return how code is taken where a person may sit at the terminal.
+    """Return how code is taken with a person at the terminal.
 
     Args:
-        quiet: whether nothing is told.
-        asks: whether that person may be asked.
+        quiet: whether no progress is shown.
+        asks: whether the person may be asked.
     """
     from workbench.data.code.snapshot import SnapshotOptions
 
@@ -53,13 +53,13 @@ def _agree(found: CodeExcess) -> bool:
 
 
 class _CodeProgress:
-    """Says every few seconds how far it is."""
+    """Prints a line of progress every few seconds."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + SILENT_SECONDS
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Say it, if it is time."""
+        """Print a line, if it is time."""
         now = time.monotonic()
         if now < self._next:
             return

@@ -43,7 +43,7 @@ def person_present() -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Say whether colour is wanted there (``NO_COLOR`` and ``TERM=dumb`` refuse it)."""
+    """Say whether a stream shows colours: a terminal, unless ``NO_COLOR`` or ``TERM=dumb`` is set."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -70,9 +70,9 @@ def narrate(text: str) -> None:
 
 def width(default: int = 100) -> int:
     """Return how many columns stdout has, ``default`` where it is no terminal."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(1).columns or default
     except (OSError, ValueError):

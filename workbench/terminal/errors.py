@@ -1,4 +1,4 @@
-"""How failures are told: ``error: ...`` and ``hint: ...`` on stderr, and the exit code that is theirs."""
+"""Reports failures: ``error: ...`` and ``hint: ...`` on stderr, and their exit code."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def report(error: BaseException) -> int:
     if isinstance(error, FabricError):
         return fail(error.message, hint=error.hint, exit_code=_exit_code(error))
     if isinstance(error, OSError) and error.errno in OS_EXIT_CODES:
-        place = f"{error.filename}: " if error.filename else ""
+        file = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or type(error).__name__
-        return fail(f"{place}{reason[:1].lower()}{reason[1:]}", exit_code=OS_EXIT_CODES[error.errno])
+        return fail(f"{file}{reason[:1].lower()}{reason[1:]}", exit_code=OS_EXIT_CODES[error.errno])
     return fail(
         f"fabric itself failed: {type(error).__name__}: {error}",
         hint=f"this is a bug in fabric; {DEBUG_VARIABLE}=1 shows where it is",

@@ -36,7 +36,7 @@ def attach_to(
         row: the job.
         options: how it is followed.
         tail: begin with the last so many lines; None begins with the first line of the last attempt.
-        fresh: whether the controller has just been woken, and need not be looked for.
+        fresh: whether the controller was just woken, and need not be checked.
 
     Raises:
         BrokenPipeError: stdout was closed; the job keeps running.

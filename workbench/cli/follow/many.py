@@ -105,9 +105,9 @@ class _ChangePrinter:
             narrate(state_line(row))
 
 
-def tell_ended(rows: Sequence[JobRow], label: str) -> None:
+def print_ended(rows: Sequence[JobRow], label: str) -> None:
     """Say how many ended how, and the command that compares them."""
     counts = {state: sum(row.state is state for row in rows) for state in State}
-    words = ", ".join(f"{amount} {state.lower()}" for state, amount in counts.items() if amount)
+    amounts = ", ".join(f"{amount} {state.lower()}" for state, amount in counts.items() if amount)
     chosen = f"fabric list --label {label}" if label else f"fabric list --limit {len(rows)}"
-    narrate(f"{count(len(rows), 'job')}: {words}   ({chosen})")
+    narrate(f"{count(len(rows), 'job')}: {amounts}   ({chosen})")

@@ -131,7 +131,7 @@ class PlainView(JobView):
 
 
 class TerminalView(PlainView):
-    """The same on a terminal, with state, time and latest values in a line that is drawn in place."""
+    """The same on a terminal, with state, time and latest values in a status line."""
 
     DRAW_SECONDS = 0.1
 
@@ -211,7 +211,7 @@ STARTED: Final = (State.PROCESSING, State.STORING)
 
 @dataclass(frozen=True, slots=True)
 class CiSystem:
-    """How one CI system is told of groups and failures; each returns the text of a line, or an empty one."""
+    """How one CI system marks groups and failures; each method returns the text of a line, or an empty one."""
 
     begin: Callable[[str, str], str]
     """Gets a key and a title."""
@@ -266,10 +266,10 @@ class CiView(PlainView):
         self._system = system
         self._open = ""
         self._began = 0
-        """The attempt that was current when the job was first seen."""
+        """The attempt that was current at the first event."""
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
-        """Open the group of the start, then that of the output, even where both are over when the job is first seen."""
+        """Open the group of the start, then that of the output, even where both are over at the first event."""
         if not self._began:
             self._began = row.attempt
             self._group("fabric_start", f"{row.name}: start")
@@ -289,7 +289,7 @@ class CiView(PlainView):
         return None
 
     def ended(self, row: JobRow, results: str) -> None:
-        """Close the group, so that the end is seen at once."""
+        """Close the group, so that the end is visible at once."""
         self._group("", "")
         super().ended(row, results)
         if row.state is not State.COMPLETED:

@@ -28,12 +28,12 @@ def completion(shell: Shell = "") -> None:
 
     from workbench.errors import UnknownName
 
-    wanted = shell or os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - a name, no file
-    if wanted not in SHELLS:
+    chosen = shell or os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - a name, no file
+    if chosen not in SHELLS:
         raise UnknownName(
-            f"there is no completion for the shell '{wanted}'", hint=f"there is for {', '.join(SHELLS)}"
+            f"there is no completion for the shell '{chosen}'", hint=f"there is for {', '.join(SHELLS)}"
         )
-    script = get_completion_script(prog_name=registry.PROGRAM, complete_var=COMPLETE_VARIABLE, shell=wanted)
+    script = get_completion_script(prog_name=registry.PROGRAM, complete_var=COMPLETE_VARIABLE, shell=chosen)
     sys.stdout.write(script.strip() + "\n")
 
 
@@ -77,9 +77,9 @@ def job_names(incomplete: str) -> list[tuple[str, str]]:
             rows = list_jobs(store, limit=LIMIT) if store else []
     except Exception:  # anything at all: a shell is waiting
         return []
-    words = [(short_id(row.id), f"{row.state} {row.name}") for row in rows]
-    words += [(row.name, f"{row.state} {short_id(row.id)}") for row in rows]
-    return [word for word in (*words, ("@last", "the job submitted last")) if word[0].startswith(incomplete)]
+    names = [(short_id(row.id), f"{row.state} {row.name}") for row in rows]
+    names += [(row.name, f"{row.state} {short_id(row.id)}") for row in rows]
+    return [name for name in (*names, ("@last", "the job submitted last")) if name[0].startswith(incomplete)]
 
 
 def job_refs(incomplete: str) -> list[tuple[str, str]]:
@@ -92,7 +92,7 @@ def job_refs(incomplete: str) -> list[tuple[str, str]]:
 
 
 def backend_names(incomplete: str) -> list[str]:
-    """Complete the places that the configuration names."""
+    """Complete the backends that the configuration names."""
     try:
         from workbench.config import load_config
 
@@ -125,7 +125,7 @@ def template_names(incomplete: str) -> list[str]:
 
 
 def config_keys(incomplete: str) -> list[str]:
-    """Complete keys of the configuration: those that are said, and those that may be."""
+    """Complete keys of the configuration: those that are set, and those that may be."""
     try:
         from workbench.config import RUN_OPTIONS, load_config
         from workbench.config.code import KEYS as CODE_KEYS

@@ -12,7 +12,7 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 SEPARATOR = "--"
 
 Function = Callable[..., int | None]
-"""What runs: gets the parsed words, returns the exit code (None is 0)."""
+"""The function: gets the parsed arguments, returns the exit code (None is 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Command:
     function: Function
     examples: tuple[str, ...]
     takes_command_line: bool = False
-    """Whether words after ``--`` are the user's own command line; they are in ``context.obj`` then."""
+    """Whether arguments after ``--`` are the user's own command line; they are in ``context.obj`` then."""
 
     def add_to(self, app: typer.Typer, alias: str = "") -> None:
         """Register with an app, under another name where one is given, which help does not list."""
@@ -41,7 +41,7 @@ class Command:
         return app
 
     def split(self, args: Sequence[str]) -> tuple[list[str], list[str] | None]:
-        """Separate our own words from the user's command line; None where there is no ``--``."""
+        """Separate our own arguments from the user's command line; None where there is no ``--``."""
         if not self.takes_command_line or SEPARATOR not in args:
             return list(args), None
         at = list(args).index(SEPARATOR)
@@ -50,7 +50,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Commands under one name; called without words it does ``default``."""
+    """Commands under one name; without arguments it runs ``default``."""
 
     name: str
     help: str
@@ -76,7 +76,7 @@ class Family:
         return app
 
     def split(self, args: Sequence[str]) -> tuple[list[str], None]:
-        """Return the words; where no command is among them, the default one before them."""
+        """Return the arguments; where they name no command, with the default one before them."""
         named = args and (not args[0].startswith("-") or args[0] in HELP_OPTIONS["help_option_names"])
         return (list(args) if named else [self.default, *args]), None
 

@@ -1,4 +1,4 @@
-"""Runs one command of the table through Typer, and words Typer's complaints as ours."""
+"""Runs one command of the registry through Typer, and rewords Typer's complaints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(
 
 
 def invoke(entry: registry.Entry, args: list[str]) -> int:
-    """Parse the words, call the command, return its exit code; errors of ours pass through."""
+    """Parse the arguments, call the command, return its exit code; a FabricError passes through."""
     target = load(entry)
     import typer
     from typer.main import get_command

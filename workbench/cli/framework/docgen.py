@@ -91,12 +91,12 @@ def _help(command: Any, path: str) -> str:  # Typer's class of commands is not p
         return str(command.get_help(context))
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Write the page or check it; return the exit code."""
-    if words == ["--write"]:
+    if arguments == ["--write"]:
         FILE.write_text(render(), encoding="utf-8")
         return 0
-    if words == ["--check"]:
+    if arguments == ["--check"]:
         if FILE.exists() and FILE.read_text(encoding="utf-8") == render():
             return 0
         sys.stderr.write(f"{FILE} is not current; python -m workbench.cli.framework.docgen --write\n")

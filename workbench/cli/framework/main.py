@@ -1,4 +1,4 @@
-"""From words to an exit code: finds the command, runs it, turns every failure into a sentence on stderr."""
+"""From a command line to an exit code: finds the command, runs it, prints failures as sentences on stderr."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
     from typing import TextIO
 
-ONLY_LOOKS = {"-h", "--help", "--plan"}
-"""Words that make a command show something instead of starting a job."""
+SHOW_ONLY = {"-h", "--help", "--plan"}
+"""Options that make a command show something instead of starting a job."""
 
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run one command line (without the program's name); return the exit code of the process."""
     _open_missing_streams()
     _print_any_text()
     try:
-        code = _run(words)
+        code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         code = EXIT_CLOSED_PIPE
@@ -40,28 +40,28 @@ def main(words: list[str]) -> int:
     return code
 
 
-def _run(words: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     if registry.COMPLETE_VARIABLE in os.environ:
         from workbench.cli.framework.completion import complete
 
         return complete(registry.COMPLETE_VARIABLE)
-    if words[:1] == ["help"]:
-        if words[1:2] and registry.find(words[1]) is None:
-            return _help_on(words[1])
-        words = [*words[1:2], "--help"]
-    if not words or words[0] in ("-h", "--help"):
+    if arguments[:1] == ["help"]:
+        if arguments[1:2] and registry.find(arguments[1]) is None:
+            return _help_on(arguments[1])
+        arguments = [*arguments[1:2], "--help"]
+    if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(registry.overview())
         return 0
-    if words[0] in ("-V", "--version"):
-        words = ["version", *words[1:]]
-    entry = registry.find(words[0])
-    if entry is not None and entry.starts_jobs and not ONLY_LOOKS.intersection(words):
+    if arguments[0] in ("-V", "--version"):
+        arguments = ["version", *arguments[1:]]
+    entry = registry.find(arguments[0])
+    if entry is not None and entry.starts_jobs and not SHOW_ONLY.intersection(arguments):
         _start_controller()
     from workbench.cli.framework.dispatch import invoke, unknown_command
 
     if entry is None:
-        return unknown_command(words[0])
-    return invoke(entry, words[1:])
+        return unknown_command(arguments[0])
+    return invoke(entry, arguments[1:])
 
 
 def _attend_jobs() -> None:
@@ -88,7 +88,7 @@ def _help_on(name: str) -> int:
 def _start_controller() -> None:
     """Start the controller before anything else: it takes as long as the parsing and preparing of a job.
 
-    A failure is told by whoever needs the controller later; a home that is not there yet is not made here.
+    What needs the controller later reports a failure; a home that does not exist yet is not made here.
     """
     from workbench.controller.runtime.connect import ensure_controller
     from workbench.errors import FabricError

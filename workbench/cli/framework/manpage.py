@@ -1,4 +1,4 @@
-"""``fabric man``: the manual page, made of the same words as ``--help``."""
+"""``fabric man``: the manual page, made of the texts of ``--help``."""
 
 from __future__ import annotations
 
@@ -62,13 +62,11 @@ def _member(entry: registry.Entry, member: Command, *, own: bool) -> Iterator[st
         yield ".PP"
         yield _escaped(paragraph)
     for parameter in made.params:
-        words = (
-            ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar or ""
-        )
+        text = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar or ""
         shown = (
-            f"{words} {parameter.metavar}"
+            f"{text} {parameter.metavar}"
             if parameter.param_type_name == "option" and parameter.metavar
-            else words
+            else text
         )
         yield ".TP"
         yield f"\\fB{_escaped(shown)}\\fR"

@@ -13,7 +13,7 @@ GROUPS = {
     "start": "Start a job",
     "look": "Look at jobs",
     "change": "Stop and change jobs",
-    "places": "Backends",
+    "backends": "Backends",
     "care": "Maintenance",
 }
 """Headings of the overview, in order."""
@@ -41,7 +41,7 @@ class Entry:
         """One line; the command's own help begins with it."""
         self.aliases = aliases
         self.starts_jobs = starts_jobs
-        """Whether it needs the controller in any case, which then starts while the words are parsed."""
+        """Whether it needs the controller in any case, which then starts while the command line is parsed."""
 
 
 ENTRIES = (
@@ -79,7 +79,7 @@ ENTRIES = (
     Entry(
         "adopt",
         "commands.backends.adopt:adopt",
-        "places",
+        "backends",
         "Take over jobs that you submitted from another machine.",
         starts_jobs=True,
     ),
@@ -166,22 +166,22 @@ ENTRIES = (
     Entry(
         "delete", "commands.jobs.delete:delete", "change", "Delete a job and everything that it left behind."
     ),
-    Entry("gpus", "commands.backends.gpus:gpus", "places", "Show GPUs, their use and who holds them."),
+    Entry("gpus", "commands.backends.gpus:gpus", "backends", "Show GPUs, their use and who holds them."),
     Entry(
         "backend",
         "commands.backends.backend:backend",
-        "places",
+        "backends",
         "List, add, remove and test backends, and log in to them.",
     ),
-    Entry("data", "commands.data.data:data", "places", "Upload data to stores, and manage cached copies."),
+    Entry("data", "commands.data.data:data", "backends", "Upload data to stores, and manage cached copies."),
     Entry(
         "store",
         "commands.data.store:store",
-        "places",
+        "backends",
         "Serve a store on this machine, and retry failed uploads.",
     ),
     Entry(
-        "image", "commands.backends.image:image", "places", "Send images to a backend that has no registry."
+        "image", "commands.backends.image:image", "backends", "Send images to a backend that has no registry."
     ),
     Entry(
         "config",

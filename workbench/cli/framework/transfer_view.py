@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shown_transfer(*, progress: bool = True) -> Iterator[Report]:
-    """Give what takes a transfer's events; progress is shown on a terminal alone, and only where it is wanted."""
+    """Give what takes a transfer's events; progress is shown on a terminal only, unless it is switched off."""
     from workbench.services.transfer.events import CopyProgress, SkippedFile
 
     line = StatusLine() if progress and is_terminal(sys.stderr) else None

@@ -94,13 +94,13 @@ class _Expander:
 
 def check_param_variables(names: Mapping[str, object], location: SourceLocation, findings: Findings) -> None:
     """Note parameters that a learner could not tell apart by their variables."""
-    seen: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for name in names:
         variable = param_variable(name)
-        if variable in seen:
+        if variable in taken:
             findings.fault(
                 location,
                 f"params.{name}",
-                f"has the same variable {variable} as {seen[variable]!r}; rename one",
+                f"has the same variable {variable} as {taken[variable]!r}; rename one",
             )
-        seen[variable] = name
+        taken[variable] = name

@@ -167,13 +167,13 @@ def _check_folder(store: DataStore, findings: _StoreFindings) -> None:
 
 
 def _check_ids(stores: Sequence[DataStore], root: MapNode, findings: Findings) -> None:
-    seen: set[str] = set()
+    known: set[str] = set()
     for number, store in enumerate(stores):
-        if store.id in seen:
+        if store.id in known:
             key = f"data_stores.{number}.id"
             findings.fault(
                 location_of(root, key),
                 key,
                 f"{store.id!r} is the id of another store as well; choose one of its own",
             )
-        seen.add(store.id)
+        known.add(store.id)

@@ -136,11 +136,11 @@ def from_command(
 
 
 def _name_of(argv: Sequence[str]) -> str:
-    words = argv if len(argv) > 1 else argv[0].split()
-    script = next((word for word in words if word.endswith(_SCRIPT_SUFFIXES)), None)
-    if script is None and "-m" in words[1:-1]:
-        script = words[words.index("-m") + 1]
-    path = PurePosixPath(script or words[0])
+    arguments = argv if len(argv) > 1 else argv[0].split()
+    script = next((argument for argument in arguments if argument.endswith(_SCRIPT_SUFFIXES)), None)
+    if script is None and "-m" in arguments[1:-1]:
+        script = arguments[arguments.index("-m") + 1]
+    path = PurePosixPath(script or arguments[0])
     name = path.stem if path.name.endswith(_SCRIPT_SUFFIXES) else path.name
     shown = "".join(character if character.isprintable() else "-" for character in name)
     return shown[:_NAME_LENGTH].strip() or "command"

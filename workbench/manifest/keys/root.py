@@ -70,7 +70,7 @@ MANIFEST: Final = KeyTable(
     Key(
         "gpu_type",
         Text("a GPU model's name"),
-        "Which GPU model, where a place has several.",
+        "Which GPU model, where a backend has several.",
         default="any",
         ours=False,
         variable=True,
@@ -97,8 +97,8 @@ MANIFEST: Final = KeyTable(
     Key(
         "storage",
         Size(),
-        "Size of the job's shared folder where a place makes a volume for it.",
-        default="the place's",
+        "Size of the job's shared folder where the backend makes a volume for it.",
+        default="the backend's",
         ours=False,
         example="20GiB",
     ),
@@ -203,7 +203,7 @@ MANIFEST: Final = KeyTable(
     Key(
         "max_platform_restarts",
         WholeNumber(0, 1_000_000),
-        "How often it is started again after a fault of the place, counted apart.",
+        "How often it is started again after a fault of the platform, counted apart.",
         default="3",
         variable=True,
         example="5",
@@ -295,7 +295,7 @@ MANIFEST: Final = KeyTable(
             pattern=r"current|PATH|requirements|conda:\S+|\S*/.*",
         ),
         "Which Python a process job finds first: the one that is active where the command is given"
-        " (`current`), whatever the place has on its `PATH`, a conda environment, an interpreter by path,"
+        " (`current`), the first on the backend's `PATH`, a conda environment, an interpreter by path,"
         " or a cached environment made of `requirements`.",
         default="`current`, or `requirements` when that key is given",
         variable=True,
@@ -311,7 +311,7 @@ MANIFEST: Final = KeyTable(
             ),
             is_list,
         ),
-        "What a cached environment is made of: pip requirements as a list, or a file beside the manifest.",
+        "What a cached environment is made of: pip requirements as a list, or a file in the manifest's folder.",
         default="none",
         example="[numpy==2.1.0, tqdm]",
     ),

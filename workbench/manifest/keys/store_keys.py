@@ -20,7 +20,7 @@ OBJECT_STORES: Final = (
 SWIFT_STORES: Final = ("swift_datastore", "softlayer_objectstore", "bluemix_objectstore")
 
 OTHER_STORES: Final = ("gcs", "azure", "sftp", "webdav", "http")
-"""What rclone reaches beside FfDL's own types."""
+"""Types that rclone reaches in addition to FfDL's own."""
 
 FOLDER_STORES: Final = ("mount_volume", "host_path", "volume")
 
@@ -79,21 +79,21 @@ CONNECTION: Final = KeyTable(
     Key(
         "token",
         Text("a token", length_max=10_000),
-        "A token in place of a password, or beside it: S3's session token, Azure's SAS address, WebDAV's bearer"
+        "A token instead of a password, or with it: S3's session token, Azure's SAS address, WebDAV's bearer"
         " token. It is kept out of every record and log.",
         example="${TOKEN}",
     ),
     Key(
         "key_file",
         Text("the path of a key"),
-        "`sftp`: a private key's file, at the place.",
+        "`sftp`: a private key's file, on the backend.",
         default="what an agent holds",
         example="~/.ssh/id_ed25519",
     ),
     Key(
         "known_hosts",
         Text("the path of a file"),
-        "`sftp`: the file, at the place, with the keys of machines that are believed.",
+        "`sftp`: the file, on the backend, with the keys of known machines.",
         default="~/.ssh/known_hosts",
         example="/etc/ssh/ssh_known_hosts",
     ),
@@ -149,7 +149,7 @@ CHECKPOINTS: Final = OneOf(
             Key(
                 "keep_best",
                 WholeNumber(0, 1_000_000),
-                "How many are kept beside them for the best values of `metric`.",
+                "How many more are kept, for the best values of `metric`.",
                 default="0",
                 example="1",
             ),

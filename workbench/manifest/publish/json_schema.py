@@ -21,7 +21,7 @@ def schema() -> dict[str, Any]:
         "type": ["object", "null"],
         "properties": resources,
         "additionalProperties": False,
-        "description": "Another place for the keys that say what a learner needs.",
+        "description": "The keys for what a learner needs may stand here, too.",
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -29,14 +29,14 @@ class LearnerAccess:
 def reached(
     job: str, learner: int, attempt: int | None = None, *, steers: bool = False
 ) -> Iterator[LearnerAccess]:
-    """Open the place of a job for one of its learners, of its last attempt unless another is named.
+    """Open the backend of a job for one of its learners, of the last attempt by default.
 
-    ``steers`` says that something is done to the learner, which a copy of its home may only look at.
+    ``steers`` says that the learner is changed, which a copy of its home must not do.
 
     Raises:
-        HomeNotBound: something is to be done, and the home is a copy.
+        HomeNotBound: the learner is changed, and the home is a copy.
         UsageError: the job has no such learner or attempt.
-        BackendUnreachable: its place does not answer.
+        BackendUnreachable: the backend does not answer.
     """
     from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef
@@ -51,9 +51,9 @@ def reached(
         raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
     if attempt is not None and not 1 <= attempt <= row.attempt:
         raise UsageError(f"the job has {row.attempt} attempts, there is no attempt {attempt}")
-    place = row.target
-    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    target = row.target
+    options = BackendOptions(target.backend, target.type, target.address, target.options)
     with closing(open_backend(options).open()) as opened:
-        runner: Runner = load_runner(place.runner)(opened, home_uuid=uuid)
+        runner: Runner = load_runner(target.runner)(opened, home_uuid=uuid)
         with closing(runner):
             yield LearnerAccess(row, runner, LearnerRef(uuid, row.id, attempt or row.attempt, learner), home)

@@ -57,7 +57,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """All that is known was told; comes at least twenty times a second, for what depends on time alone."""
+    """There is nothing new; comes at least twenty times a second, for what depends on time alone."""
 
 
 @dataclass(frozen=True, slots=True)

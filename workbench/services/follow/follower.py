@@ -164,7 +164,7 @@ class _Follower:
         from workbench.store.jobs import detail
 
         stored = result_store(detail(self._store, self._row.id).spec, self._row.id)
-        return stored.words if stored else str(self._store.home.job(self._row.id).results)
+        return stored.location if stored else str(self._store.home.job(self._row.id).results)
 
     def _state(self) -> Iterator[JobEvent]:
         version = self._store.data_version()

@@ -1,4 +1,4 @@
-"""How a job that is followed is put into words: what happened, what it measures, how it ended."""
+"""Describes a followed job: what happens, its latest metrics, how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SHOWN_METRICS = 6
 MICROSECONDS = 1_000_000
 RUNS = "the command runs"
-"""How the controller words that nothing has to be said of a job that runs."""
+"""The controller's text for a running job without news."""
 
 VERBS = {
     State.QUEUED: "waits",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Notices within a second that the controller is gone, and starts another, in a thread of its own.
+    """Notices within a second that the controller has ended, and starts another, in a thread of its own.
 
     ``at_once`` checks at the beginning, too; a caller that has just started the controller leaves it out.
 

@@ -1,6 +1,6 @@
 """Use cases that look at jobs and change nothing: find, describe, compare, read metrics and logs.
 
-They take values and return frozen values; whoever shows them puts them into words. They never print.
+They take values and return frozen values; clients turn them into text. They never print.
 May be imported by ``cli``, ``api``, ``screens`` and other services: all modules here.
 May import: ``services.filters``, ``services.result_store``, and what lies below the services.
 """

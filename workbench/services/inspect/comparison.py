@@ -100,7 +100,7 @@ class Comparison:
 
     jobs: tuple[JobRecord, ...]
     settings: tuple[ComparedValue, ...]
-    """Every setting by its dotted key, backend (``place``) and runner first."""
+    """Every setting by its dotted key, backend (``target``) and runner first."""
     recorded: tuple[ComparedValue, ...]
     """What was recorded at the launch by its dotted key: git, interpreter, machine, driver, seed, data, version."""
     packages: tuple[ComparedValue, ...]
@@ -168,10 +168,10 @@ def _compared(
 def _settings(job: JobRecord) -> dict[str, Any]:
     from workbench.services.inspect.settings import job_settings
 
-    place = job.row.target
+    target = job.row.target
     return {
-        "place": place.backend,
-        "runner": place.runner,
+        "place": target.backend,
+        "runner": target.runner,
         **(job_settings(job.detail) if job.detail else {}),
     }
 

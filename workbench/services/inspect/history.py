@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HISTORY_KINDS: Final = ("state", "request", "learner", "note", "annotate")
 DEFAULT_KINDS: Final = tuple(kind for kind in HISTORY_KINDS if kind != "learner")
 WINDOW_ENTRIES: Final = 1000
-"""Among so many of the latest entries new ones are looked for: learners report late, with their own times."""
+"""How many of the latest entries are compared: learners report late, with their own times."""
 POLL_SECONDS: Final = 0.1
 
 

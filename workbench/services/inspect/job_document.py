@@ -90,7 +90,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
         "notes": [asdict(each) for each in notes(store, job_id)],
         "folder": str(folder.path),
         "results": str(folder.results),
-        "results_stored": stored.words if stored else "",
+        "results_stored": stored.location if stored else "",
     }
 
 

@@ -1,6 +1,6 @@
 """The overview of a job: state and times, what it runs, its code and data, its metrics, where its results are.
 
-It is a value. The command line and the screens put it into words.
+It is a value. The command line and the screens turn it into text.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _results(store: Store, row: JobRow, spec: JobSpec | None) -> str:
     from workbench.services.result_store import result_store
 
     stored = result_store(spec, row.id) if spec else None
-    return stored.words if stored else str(store.home.job(row.id).results)
+    return stored.location if stored else str(store.home.job(row.id).results)
 
 
 def port_forward_command(row: JobRow, spec: JobSpec) -> str:

@@ -100,7 +100,7 @@ def count_found(store: Store, query: JobQuery) -> int:
     return sum(count for state, count in counts if not query.states or state in query.states)
 
 
-def read_states(words: Sequence[str]) -> tuple[State, ...]:
+def read_states(texts: Sequence[str]) -> tuple[State, ...]:
     """Read names of states, several of them with commas or blanks between; ``open`` stands for those not ended.
 
     Raises:
@@ -110,16 +110,16 @@ def read_states(words: Sequence[str]) -> tuple[State, ...]:
     from workbench.job import TERMINAL, State
 
     states: list[State] = []
-    for word in ",".join(words).replace(",", " ").split():
-        if word.lower() == "open":
+    for text in ",".join(texts).replace(",", " ").split():
+        if text.lower() == "open":
             states += [state for state in State if state not in TERMINAL]
-        elif word.upper() in State.__members__:
-            states.append(State[word.upper()])
+        elif text.upper() in State.__members__:
+            states.append(State[text.upper()])
         else:
             from workbench.manifest.yaml.faults import nearest
 
             known = [*(state.lower() for state in State), "open"]
-            close = nearest(word, known)
+            close = nearest(text, known)
             hint = f"did you mean {close}?" if close else f"states are {', '.join(known)}"
-            raise UnknownName(f"there is no state '{word}'", hint=hint)
+            raise UnknownName(f"there is no state '{text}'", hint=hint)
     return tuple(states)

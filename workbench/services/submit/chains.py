@@ -38,7 +38,7 @@ def documents_of(options: RunOptions) -> list[RunOptions]:
 def in_order(parts: Sequence[RunOptions]) -> list[Link]:
     """Return the documents in an order in which each comes after those that it names.
 
-    One that says nothing of it comes after the one above it.
+    A document that names no other comes after the one above it.
 
     Raises:
         UsageError: two have the same name, or they wait for each other.
@@ -56,15 +56,15 @@ def in_order(parts: Sequence[RunOptions]) -> list[Link]:
     }
     before = {
         name: [other for other in _references(each) if other in links]
-        + ([names[at - 1]] if at and _says_nothing(each) else [])
+        + ([names[at - 1]] if at and _names_no_job(each) else [])
         for at, (name, each) in enumerate(zip(names, loaded, strict=True))
     }
     return [links[name] for name in _sorted(before)]
 
 
-def _says_nothing(loaded: Loaded) -> bool:
-    said = [origin for key, origin in loaded.origins.items() if key.partition(".")[0] == "after"]
-    return all(origin == "default" for origin in said) and not _stores(loaded)
+def _names_no_job(loaded: Loaded) -> bool:
+    origins = [origin for key, origin in loaded.origins.items() if key.partition(".")[0] == "after"]
+    return all(origin == "default" for origin in origins) and not _stores(loaded)
 
 
 def _stores(loaded: Loaded) -> list[str]:
@@ -76,11 +76,11 @@ def _references(loaded: Loaded) -> list[str]:
 
 
 def _after_the_last(parts: Sequence[RunOptions], loaded: Sequence[Loaded], at: int) -> RunOptions:
-    """Have a document that says nothing of it come after the one above it."""
+    """Make a document that names no other come after the one above it."""
     options = parts[at]
-    if at and _says_nothing(loaded[at]):
+    if at and _names_no_job(loaded[at]):
         return replace(options, after=(f"{loaded[at - 1].spec.name}:completed",))
-    # What the command line says of others concerns those that begin the chain.
+    # --after on the command line is for the first job of the chain.
     return options if not at else replace(options, after=())
 
 

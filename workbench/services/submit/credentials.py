@@ -1,4 +1,4 @@
-"""The credentials of a job that is about to be given: ``${NAME}`` becomes a value, what is plain is said."""
+"""Credentials of a job that is about to be submitted: ``${NAME}`` becomes a value, plain text gets a warning."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 STARS: Final = "********"
 SHORTEST: Final = 8
 KEYS: Final = "password|token|access_token|secret_access_key"
-_SAID: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
+_OPTION: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
-    """Return a manifest whose credentials are values, and what is to be said of those that stood in it.
+    """Return a manifest whose credentials are values, and warnings about those that are written out in it.
 
-    In an address ``${NAME}`` is written out in the job's records too; in a credential it stays a reference.
+    In an address ``${NAME}`` is replaced in the job's records too; in a credential it stays a reference.
 
     Raises:
-        UsageError: a secret is nowhere.
+        UsageError: a secret is not set.
         NotAllowed: the user's file of secrets may be read by others.
     """
     from workbench.config.secrets import find_secrets
 
     stores = loaded.spec.data_stores
     texts = [*loaded.credentials.values(), *(text for store in stores for text in store.connection.values())]
-    wanted = list(dict.fromkeys(name for text in texts for name in named_in(text)))
-    values = find_secrets(wanted) if wanted else {}
+    names = list(dict.fromkeys(name for text in texts for name in named_in(text)))
+    values = find_secrets(names) if names else {}
     kept = {path: resolved(text, values.__getitem__) for path, text in loaded.credentials.items()}
     open_stores = tuple(
         replace(
@@ -41,8 +41,8 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
         )
         for store in stores
     )
-    told = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
-    return told, _warnings(loaded)
+    resolved_manifest = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
+    return resolved_manifest, _warnings(loaded)
 
 
 def inline_secrets(loaded: Loaded) -> list[str]:
@@ -50,16 +50,16 @@ def inline_secrets(loaded: Loaded) -> list[str]:
     return [text for text in loaded.credentials.values() if not is_reference(text)]
 
 
-def masked(words: Sequence[str], values: Iterable[str]) -> list[str]:
-    """Return the words of a command line without secrets, for the job's records."""
-    long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
-    struck = []
-    for word in words:
-        told = _SAID.sub(lambda found: found[1] + STARS, word)
-        for value in long:
-            told = told.replace(value, "*" * len(value))
-        struck.append(told)
-    return struck
+def masked(arguments: Sequence[str], values: Iterable[str]) -> list[str]:
+    """Return a command line without secrets, for the job's records."""
+    long_values = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
+    kept = []
+    for argument in arguments:
+        text = _OPTION.sub(lambda found: found[1] + STARS, argument)
+        for value in long_values:
+            text = text.replace(value, "*" * len(value))
+        kept.append(text)
+    return kept
 
 
 def without_credentials(text: str, values: Sequence[str]) -> str:
@@ -73,7 +73,7 @@ def without_credentials(text: str, values: Sequence[str]) -> str:
 
 
 def _warnings(loaded: Loaded) -> list[str]:
-    # What a store was named for on the command line comes from the configuration, which holds no password.
+    # A store that the command line names comes from the configuration, which holds no password.
     named = STARS not in loaded.text or loaded.source == "command line"
     plain = [
         path

@@ -1,4 +1,4 @@
-"""``--data`` and ``--results``: what they name becomes data stores of the job, in place of the manifest's own."""
+"""``--data`` and ``--results``: what they name replaces the data stores of the manifest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AMAZON: Final = "https://s3.amazonaws.com"
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A container somewhere, without the way it is used."""
+    """A container of a store, whether it is read or written."""
 
     type: str
     connection: Mapping[str, str]
@@ -44,15 +44,15 @@ def stores_with(
     config: Config,
     more: Mapping[str, Mapping[str, str]],
 ) -> list[Document]:
-    """Return a job's stores with what the words say in place of what it read and wrote.
+    """Return a job's stores as ``--data`` and ``--results`` change them.
 
     Args:
         stores: the manifest's.
         kept: the credentials that they refer to.
-        data: ``[ID=]PATH|URL``, each taking the place of the store of that id, or of the first one's data.
+        data: ``[ID=]PATH|URL``, each replaces the data of the store with that id, or of the first one.
         results: ``PATH|URL``, or nothing.
         config: where stores are named.
-        more: stores that are named beside those of the configuration.
+        more: further named stores, such as the served one.
 
     Raises:
         InputMissing: a folder is not there.
@@ -60,8 +60,8 @@ def stores_with(
         UnknownName: there is no such store.
     """
     documents = [_document(store, kept) for store in stores]
-    for number, word in enumerate(data):
-        name, text = _split(word, [str(each["id"]) for each in documents])
+    for number, option in enumerate(data):
+        name, text = _split(option, [str(each["id"]) for each in documents])
         where = where_of(text, config=config, more=more)
         documents = _with_data(documents, where, name, first=number == 0)
     if results:
@@ -74,7 +74,7 @@ def stores_with(
 def where_of(
     text: str, *, config: Config, more: Mapping[str, Mapping[str, str]], to_write: bool = False
 ) -> StoreLocation:
-    """Return what a word names: a folder here, ``STORE:CONTAINER``, or an address.
+    """Return what a text names: a folder of this machine, ``STORE:CONTAINER``, or an address.
 
     Raises:
         InputMissing: a folder is not there.
@@ -99,10 +99,10 @@ def where_of(
     return StoreLocation("host_path", {}, os.path.abspath(folder))  # noqa: PTH100 - links stay as named
 
 
-def is_folder_here(word: str) -> bool:
-    """Say whether a word of ``--data`` or ``--results`` is a folder of this machine."""
-    found = _ID.fullmatch(word)
-    text = found[2] if found and not Path(word).exists() else word
+def is_folder_here(option: str) -> bool:
+    """Say whether a value of ``--data`` or ``--results`` names a folder of this machine."""
+    found = _ID.fullmatch(option)
+    text = found[2] if found and not Path(option).exists() else option
     if "://" in text:
         return text.startswith("file://")
     return not _STORE.fullmatch(text) or Path(text).exists()
@@ -157,15 +157,15 @@ def _of_address(text: str) -> StoreLocation:
     )
 
 
-def _split(word: str, ids: Sequence[str]) -> tuple[str, str]:
-    found = _ID.fullmatch(word)
-    if not found or (found[1] not in ids and Path(word).exists()):
-        return "", word
+def _split(option: str, ids: Sequence[str]) -> tuple[str, str]:
+    found = _ID.fullmatch(option)
+    if not found or (found[1] not in ids and Path(option).exists()):
+        return "", option
     return found[1], found[2]
 
 
 def _with_data(documents: list[Document], where: StoreLocation, name: str, *, first: bool) -> list[Document]:
-    """Put data in the place of a store's; what the store takes of results stays where it was."""
+    """Replace the data of a store; results still go where they went."""
     index = next((number for number, each in enumerate(documents) if each["id"] == name), None)
     if not name and first and documents:
         index = 0
@@ -214,7 +214,7 @@ def _without(document: Document, use: str) -> Document:
 def _free(name: str, documents: Sequence[Document]) -> str:
     taken = {each["id"] for each in documents}
     number = 2
-    wanted = name
-    while wanted in taken:
-        wanted, number = f"{name}-{number}", number + 1
-    return wanted
+    free = name
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free

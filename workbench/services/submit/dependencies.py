@@ -22,11 +22,11 @@ JOB_STORE: Final = "job"
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A job that comes before."""
+    """A job that another one waits for, or reads."""
 
     id: JobId
     spec: JobSpec
-    place: TargetRef
+    target: TargetRef
     secrets: Mapping[str, str] = field(repr=False)
     row: JobRow | None = None
     """None for one that is submitted together with this one."""
@@ -36,7 +36,7 @@ def split_reference(text: str) -> tuple[str, str]:
     """Return the job that a reference names, and what it waits for: ``completed`` or ``ended``.
 
     Raises:
-        UsageError: what follows the colon is nothing that can be waited for.
+        UsageError: what follows the colon is neither.
     """
     name, colon, mode = text.rpartition(":")
     if not colon:
@@ -47,7 +47,7 @@ def split_reference(text: str) -> tuple[str, str]:
 
     close = nearest(mode, MODES)
     hint = f"did you mean {name}:{close}?" if close else f"write {name}:completed or {name}:ended"
-    raise UsageError(f"after {text}: there is nothing such as '{mode}' to wait for", hint=hint)
+    raise UsageError(f"after {text}: unknown condition '{mode}'", hint=hint)
 
 
 def with_parents(
@@ -92,15 +92,15 @@ def with_parents(
     return replace(loaded, spec=spec), credentials
 
 
-def check_target(before: Loaded, place: TargetRef, home: Home, chain: Mapping[str, Parent]) -> None:
-    """See that the results of other jobs can be read where this one goes.
+def check_target(before: Loaded, target: TargetRef, home: Home, chain: Mapping[str, Parent]) -> None:
+    """Check that this job can read the results of the jobs that it names.
 
     Raises:
-        UsageError: they lie on a machine, and it goes to another.
+        UsageError: they are on one machine, and the job runs on another.
     """
     for store in before.spec.data_stores:
         if store.type == JOB_STORE:
-            check_results(_parent(store.training_data, home, chain), place)
+            check_results(_parent(store.training_data, home, chain), target)
 
 
 def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
@@ -162,24 +162,24 @@ def results_of(
     return _read_only(asked, store.type, connection, f"{store.results_container}/{parent.id}"), credentials
 
 
-def check_results(parent: Parent, place: TargetRef) -> None:
-    """See that the results of another job can be read where this one goes.
+def check_results(parent: Parent, target: TargetRef) -> None:
+    """Check that a job at this target can read the results of another one.
 
     Raises:
-        UsageError: they lie on a machine, and it goes to another.
+        UsageError: they are on one machine, and the job runs on another.
     """
     store = _store_of(parent)
-    if store is None and place.type != "local":
+    if store is None and target.type != "local":
         raise UsageError(
-            f"another job's results are read where they are kept, on this machine; this job runs on {place.backend}",
+            f"another job's results are read where they are kept, on this machine; this job runs on {target.backend}",
             hint="fabric download JOB results, and --data FOLDER, bring them there",
         )
     if store is None or not store.is_folder:
         return
-    theirs = parent.place
-    if (theirs.type, theirs.address, theirs.backend) != (place.type, place.address, place.backend):
+    theirs = parent.target
+    if (theirs.type, theirs.address, theirs.backend) != (target.type, target.address, target.backend):
         raise UsageError(
-            f"the results of {_name(parent)} are in a folder on {theirs.backend}; this job runs on {place.backend}",
+            f"the results of {_name(parent)} are in a folder on {theirs.backend}; this job runs on {target.backend}",
             hint=f"--backend {theirs.backend}, or a store that both reach",
         )
 

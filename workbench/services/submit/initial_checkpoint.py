@@ -1,4 +1,4 @@
-"""``run --from JOB[@STEP]``: which checkpoint of another job a new one begins with, and where it is brought from."""
+"""``run --from JOB[@STEP]``: the checkpoint of another job that a new one starts from, and where it is."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INSIDE = "/mnt/checkpoints"
 """Where a container has them."""
 
 
-def initial_checkpoint(home: Home, text: str, spec: JobSpec, place: TargetRef) -> dict[str, Any]:
-    """Return what is recorded of a new job, for its agent to bring that checkpoint into ``CHECKPOINT_DIR``.
+def initial_checkpoint(home: Home, text: str, spec: JobSpec, target: TargetRef) -> dict[str, Any]:
+    """Return what a new job records, so that its agent copies that checkpoint into ``CHECKPOINT_DIR``.
 
     Raises:
         UnknownName: there is no such job.
-        UsageError: it has no such checkpoint, or the new job cannot get at it.
+        UsageError: it has no such checkpoint, or the new job cannot reach it.
     """
     from workbench.services.open_store import store_with
     from workbench.services.result_store import result_store
@@ -40,7 +40,7 @@ def initial_checkpoint(home: Home, text: str, spec: JobSpec, place: TargetRef) -
             return {**record, "path": path}
         return {**record, "local": path}
     here = home.job(row.id).checkpoints / checkpoint
-    if place.type == "local" and here.exists():
+    if target.type == "local" and here.exists():
         return {**record, "local": str(here)}
     raise UsageError(
         f"the checkpoint of {short_id(row.id)} is not where the new job can get at it",
@@ -58,9 +58,9 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
     from workbench.metrics import checkpoints
 
     rows = checkpoints(store, row.id)
-    wanted = [each for each in rows if step is None or each.step == step]
-    if wanted:
-        return _name(wanted[-1].path, row.id)
+    matching = [each for each in rows if step is None or each.step == step]
+    if matching:
+        return _name(matching[-1].path, row.id)
     if rows:
         steps = ", ".join(str(each.step) for each in rows if each.step is not None)
         raise UsageError(

@@ -26,7 +26,7 @@ class RunOptions:
     code_anyway: bool = False
     """Whether the code is taken though it is a home folder, a file system's root, or very large."""
     command: tuple[str, ...] = ()
-    """The user's own command line, in place of a manifest's."""
+    """The user's own command line instead of a manifest's."""
     backend: str = ""
     """A name or an address."""
     context: str = ""

@@ -136,9 +136,9 @@ def _packages(old: set[str], new: set[str]) -> list[str]:
     after = dict(each.split("==", 1) for each in new)
     both = sorted(before.keys() & after.keys())
     changed = [f"{name} is {after[name]}, was {before[name]}" for name in both if after[name] != before[name]]
-    gone = [f"{name} {before[name]} is gone" for name in before if name not in after]
+    removed = [f"{name} {before[name]} was removed" for name in before if name not in after]
     added = [f"{name} {after[name]} is new" for name in after if name not in before]
-    found = changed + sorted(gone) + sorted(added)
+    found = changed + sorted(removed) + sorted(added)
     if len(found) > SHOWN_PACKAGES:
         return [*found[:SHOWN_PACKAGES], f"and {len(found) - SHOWN_PACKAGES} more packages"]
     return found

@@ -1,4 +1,4 @@
-"""Looks anew for the secrets of a job that came here without them: of one that was adopted, or whose file is gone."""
+"""Finds the secrets of a job again: of one that was adopted, or whose file of secrets was lost."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     try:
         read = load_text(whole.manifest_text, "manifest", environ={}, defaults={})
     except ManifestError:
-        return  # it was only a part: a template or a flag said the rest
+        return  # incomplete without a template or a flag
     if [store.id for store in read.spec.data_stores] != [store.id for store in whole.spec.data_stores]:
-        return  # others took their place
+        return  # --data or --results replaced them
     for path, text in read.credentials.items():
         if names := named_in(text):
             try:

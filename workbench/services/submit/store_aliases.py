@@ -1,4 +1,4 @@
-"""Other addresses for the stores of a manifest: of the configuration, and the one that is served on this machine."""
+"""Replaces addresses of a manifest's stores, by the configuration's aliases and the store that is served here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def with_aliases(loaded: Loaded, config: Config, served: LocalStore | None) -> tuple[Loaded, list[str]]:
-    """Return a manifest whose stores are reached at the addresses that stand for theirs, and say which.
+    """Return a manifest with the addresses of its stores replaced, and a note for each that was.
 
     Raises:
         ConfigError: the configuration maps an address to nothing.
@@ -26,14 +26,14 @@ def with_aliases(loaded: Loaded, config: Config, served: LocalStore | None) -> t
     notes = []
     stores = []
     for number, store in enumerate(loaded.spec.data_stores):
-        instead, source = _instead(store, config, served)
-        if not instead:
+        replacement, source = _replacement(store, config, served)
+        if not replacement:
             stores.append(store)
             continue
         was = store.connection.get("auth_url", "")
-        connection = {**store.connection, **{key: text for key, text in instead.items() if key != "type"}}
+        connection = {**store.connection, **{key: text for key, text in replacement.items() if key != "type"}}
         connection = connection_without(connection, number, kept)
-        stores.append(replace(store, type=instead.get("type", store.type), connection=connection))
+        stores.append(replace(store, type=replacement.get("type", store.type), connection=connection))
         notes.append(
             f"the store {store.id} at {was} is reached as {connection.get('auth_url', '')} ({source})"
         )
@@ -43,15 +43,15 @@ def with_aliases(loaded: Loaded, config: Config, served: LocalStore | None) -> t
     return replace(loaded, spec=spec, credentials=kept), notes
 
 
-def _instead(store: DataStore, config: Config, served: LocalStore | None) -> tuple[dict[str, str], str]:
+def _replacement(store: DataStore, config: Config, served: LocalStore | None) -> tuple[dict[str, str], str]:
     address = store.connection.get("auth_url", "")
     if not address or not (config.store_alias or served):
         return {}, ""
     from workbench.config.stores import aliased, same_address
 
-    said = aliased(address, config)
-    if said is not None:
-        return said, "store_alias"
+    connection = aliased(address, config)
+    if connection is not None:
+        return connection, "store_alias"
     if served is not None:
         from workbench.data.stores.local_server import ALIAS
 

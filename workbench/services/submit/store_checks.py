@@ -1,4 +1,4 @@
-"""What can be known of a job's data stores before it is given: who answers, and whether the place can reach them."""
+"""Checks a job's data stores before it is submitted: that they answer, and that its target can reach them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER = "kubernetes"
 
 
 def ready_stores(loaded: Loaded, home: Home) -> tuple[Loaded, list[str]]:
-    """Return a manifest whose stores are reached as the configuration and the served store have it, and say which.
+    """Apply the configuration's store aliases to a manifest, and the served store's; return it with a note for each.
 
     Raises:
         ConfigError: the configuration maps an address to nothing.
@@ -37,14 +37,14 @@ def ready_stores(loaded: Loaded, home: Home) -> tuple[Loaded, list[str]]:
     return with_aliases(loaded, load_config(), served_store(home))
 
 
-def check_stores(spec: JobSpec, place: TargetRef, home: Home, *, launch: bool) -> None:
-    """See that a job's stores can be reached from its place, as far as this machine knows.
+def check_stores(spec: JobSpec, target: TargetRef, home: Home, *, launch: bool) -> None:
+    """Check that a job's target can reach its stores, as far as this machine can tell.
 
     With ``launch`` the containers for results are made where this machine serves the store itself.
 
     Raises:
-        UsageError: a store is on this machine alone, and the place is another one.
-        BackendUnreachable: nobody answers at an address of this machine.
+        UsageError: only this machine reaches a store, and the job runs elsewhere.
+        BackendUnreachable: nothing answers at an address of this machine.
         InputMissing: this machine serves the store, and there is no such container.
     """
     addressed = [store for store in spec.data_stores if store.connection.get("auth_url")]
@@ -54,36 +54,36 @@ def check_stores(spec: JobSpec, place: TargetRef, home: Home, *, launch: bool) -
 
     served = served_store(home)
     for store in addressed:
-        if launch and place.type != CLUSTER:
-            _see_alias(store)
+        if launch and target.type != CLUSTER:
+            _check_alias(store)
         is_served = served is not None and served.address == store.connection["auth_url"]
-        if is_served and place.type != LOCAL:
+        if is_served and target.type != LOCAL:
             raise UsageError(
                 f"the store {store.id} is served at {store.connection['auth_url']}, which only this"
-                f" machine reaches, and the job runs on {place.backend}",
+                f" machine reaches, and the job runs on {target.backend}",
                 hint="a store with an address of its own in the network serves both",
             )
-        # The address of another place's loopback is its own business.
-        if launch and place.type == LOCAL and _is_loopback(store):
-            _see_answer(store)
+        # A loopback address means another machine there.
+        if launch and target.type == LOCAL and _is_loopback(store):
+            _check_answer(store)
             if served and is_served:
-                _see_containers(store, served)
+                _check_containers(store, served)
 
 
-def check_folders(words: Sequence[str], place: TargetRef) -> None:
-    """See that no folder of this machine is named for a place that is another one.
+def check_folders(folders: Sequence[str], target: TargetRef) -> None:
+    """Check that no folder of this machine is named for a job that runs elsewhere.
 
     Raises:
         UsageError: one is.
     """
     from workbench.services.submit.data_options import is_folder_here
 
-    for word in words:
-        if place.type != LOCAL and is_folder_here(word):
+    for folder in folders:
+        if target.type != LOCAL and is_folder_here(folder):
             raise UsageError(
-                f"{word} is a folder of this machine, and the job runs on {place.backend}",
-                hint=f"fabric data put {word} STORE:CONTAINER, then name STORE:CONTAINER; or a store of type"
-                " host_path in the manifest, for a folder that is there",
+                f"{folder} is a folder of this machine, and the job runs on {target.backend}",
+                hint=f"fabric data put {folder} STORE:CONTAINER, then name STORE:CONTAINER; or a store of type"
+                " host_path in the manifest, for a folder of that machine",
             )
 
 
@@ -92,7 +92,7 @@ def _is_loopback(store: DataStore) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
-def _see_alias(store: DataStore) -> None:
+def _check_alias(store: DataStore) -> None:
     from workbench.config.stores import same_address
     from workbench.data.stores.local_server import ALIAS
 
@@ -104,30 +104,30 @@ def _see_alias(store: DataStore) -> None:
         )
 
 
-def _see_answer(store: DataStore) -> None:
+def _check_answer(store: DataStore) -> None:
     address = store.connection["auth_url"]
     try:
-        told = urlsplit(address)
-        port = told.port or {"https": 443, "sftp": 22}.get(told.scheme, 80)
-        socket.create_connection((told.hostname or "", port), timeout=ANSWER_SECONDS).close()
+        parts = urlsplit(address)
+        port = parts.port or {"https": 443, "sftp": 22}.get(parts.scheme, 80)
+        socket.create_connection((parts.hostname or "", port), timeout=ANSWER_SECONDS).close()
     except (OSError, ValueError) as error:
         raise BackendUnreachable(
-            f"nothing answers at {address}, where the store {store.id} should be",
+            f"the store {store.id} does not answer at {address}",
             hint="`fabric store serve` serves a folder of this machine as a store",
         ) from error
 
 
-def _see_containers(store: DataStore, served: LocalStore) -> None:
+def _check_containers(store: DataStore, served: LocalStore) -> None:
     from workbench.data.stores.local_server import NAME, make_served_containers
 
     folder = Path(served.folder)
     container = store.training_data.strip("/").partition("/")[0]
     if container and not (folder / container).is_dir():
-        there = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+        names = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
         raise InputMissing(
             f"the store {store.id} has no container {container!r}"
-            + (f"; it has {', '.join(there[:20])}" if there else ", nor any other"),
-            hint=f"fabric data put FOLDER {NAME}:{container} brings data there",
+            + (f"; it has {', '.join(names[:20])}" if names else "; it has none"),
+            hint=f"fabric data put FOLDER {NAME}:{container} --create creates and fills it",
         )
     if results := store.training_results.strip("/").partition("/")[0]:
         make_served_containers(served, [results])

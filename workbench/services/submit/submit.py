@@ -95,7 +95,7 @@ def submission_lines(submission: JobSubmission, row: JobRow) -> list[str]:
 
     spec = submission.loaded.spec
     what = count(spec.learners, "learner") + (f" with {count(spec.gpus, 'GPU')}" if spec.gpus else "")
-    lines = [f"{short_id(row.id)} {row.name}: {what} as {row.target.runner} at {row.target.backend}"]
+    lines = [f"{short_id(row.id)} {row.name}: {what} on {row.target.backend}, as {row.target.runner}"]
     if code := submission.code:
         unchanged = ", unchanged" if code.cached else ""
         lines.append(f"code: {count(code.files, 'file')}, {size(code.size_bytes)}{unchanged}")

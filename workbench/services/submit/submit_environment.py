@@ -1,6 +1,6 @@
-"""What is recorded of where a command was given: interpreter, packages, variables that pass, machine.
+"""What is recorded of where a job is submitted: interpreter, packages, passed variables, machine.
 
-Nothing here runs a program, since all of it is on the way of every start; what a place alone can know (image
+Nothing here runs a program, since all of it is on the way of every start; what only the backend knows (image
 digest, resolved requirements) is recorded there.
 """
 
@@ -84,7 +84,7 @@ def _package_folders(python: Path) -> list[Path]:
     own = python.parent.parent
     if (own / "pyvenv.cfg").exists():
         return sorted(own.glob("lib/python3*/site-packages"))
-    # A distribution's python3 is a link to python3.11 beside it, and other versions have folders there too.
+    # A distribution's python3 is a link to python3.11 in the same folder, and other versions have folders there too.
     real = python.resolve()
     version = real.name if re.fullmatch(r"python3\.\d+", real.name) else "python3*"
     prefixes = dict.fromkeys((own, real.parent.parent))
@@ -138,7 +138,7 @@ def _gpu_model(information: Path) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "")
 
 
-def record(python: str, words: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+def record(python: str, argv: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what design's section 9 wants of the client; git and code are added by who knows the folder."""
     return {
         "fabric": VERSION,
@@ -147,7 +147,7 @@ def record(python: str, words: list[str], environment: Mapping[str, str]) -> dic
         "cwd": _working_folder(),
         "host": machine(),
         "packages": installed_packages(python),
-        "argv": words,
+        "argv": argv,
     }
 
 

@@ -27,7 +27,7 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     written in quotes.
 
     Raises:
-        UsageError: a list has an empty place, a range never ends, or the jobs are too many.
+        UsageError: a list has an empty item, a range never ends, or the jobs are too many.
     """
     choices = [_choices(text) for text in overrides]
     total = 1
@@ -55,8 +55,10 @@ def _choices(text: str) -> list[str]:
     if len(parts) > 1:
         for start, part in parts:
             if not part.strip():
-                place = offset + start
-                raise pointing(text, place, place + 1, "a value is missing", "write --set params.lr=0.1,0.01")
+                position = offset + start
+                raise pointing(
+                    text, position, position + 1, "a value is missing", "write --set params.lr=0.1,0.01"
+                )
     values = [each for start, part in parts for each in _ranged(text, offset + start, part)]
     return [f"{path}={each}" for each in values]
 

@@ -86,7 +86,7 @@ def _names_in_store(store: Store, stored: ResultStore | None, report: Report) ->
     if stored is None or stored.store.is_folder:
         return []
     try:
-        return [each.path for each in stored.moving(store.home).files(stored.checkpoints)]
+        return [each.path for each in stored.transfer(store.home).files(stored.checkpoints)]
     except FabricError as error:
         report(TransferNotice(f"what the store has of them is not known: {error.message}"))
         return []
@@ -131,14 +131,16 @@ def remove_checkpoints(store: Store, row: JobRow, picked: Sequence[Checkpoint]) 
     from workbench.store.jobs import detail
 
     stored = result_store(detail(store, row.id).spec, row.id)
-    moving = stored.moving(store.home) if stored and any(IN_STORE in each.where for each in picked) else None
+    transfer = (
+        stored.transfer(store.home) if stored and any(IN_STORE in each.where for each in picked) else None
+    )
     folder = _folder(store, row, stored)
     is_bound = folder != store.home.job(row.id).checkpoints
     for each in picked:
-        if moving is not None and stored is not None and IN_STORE in each.where:
+        if transfer is not None and stored is not None and IN_STORE in each.where:
             # The mark first: what is half removed does not exist.
-            moving.remove(f"{stored.checkpoints}/{each.name}.metadata.json")
-            moving.remove(f"{stored.checkpoints}/{each.name}")
+            transfer.remove(f"{stored.checkpoints}/{each.name}.metadata.json")
+            transfer.remove(f"{stored.checkpoints}/{each.name}")
         # A container may have put links into the way to it; where it mounts more than that, from there on.
         above = str(stored.store.results_path()) if is_bound and stored is not None else str(folder)
         with translated(), contextlib.suppress(FileNotFoundError), Root(above, follow=True) as root:

@@ -138,16 +138,16 @@ def _within(stored: ResultStore | None) -> Path | None:
 def _from_store(
     store: Store, stored: ResultStore, kind: str, into: Path, options: DownloadOptions, report: Report
 ) -> None:
-    moving = stored.moving(store.home)
+    transfer = stored.transfer(store.home)
     source = stored.checkpoints if kind == "checkpoints" else stored.results
     exclude = NOT_RESULTS if kind == "results" else ()
     include = options.include
     if kind == "logs":
         include = tuple(f"/learner-*/**{each}" for each in options.include or ("",))
-    if not moving.files(source):
+    if not transfer.files(source):
         raise _NoFiles
     what = f"{kind} of {short_id(stored.job_id)}"
-    moving.get(
+    transfer.get(
         source,
         into,
         include=include,

@@ -41,7 +41,7 @@ def receive_file(stream: BinaryIO, target: BinaryIO) -> Received:
         member = tar.next()
         content = tar.extractfile(member) if member is not None and member.isreg() else None
         if member is None or content is None:
-            raise BackendError("the file is gone, or no file any more")
+            raise BackendError("the file no longer exists, or is not a file")
         shutil.copyfileobj(content, target, _COPY_BYTES)
         received.files, received.size_bytes = 1, member.size
     return received
@@ -138,10 +138,10 @@ def copy_into(source: Path, target: Path, include: Sequence[str] = (), within: P
     A job may change the folder meanwhile: no link in it, or on the way to it from ``within``, leads out of that.
     """
     root = within or source
-    wanted = (lambda name: fits(name, include)) if include else None
+    matches = (lambda name: fits(name, include)) if include else None
     # The roots themselves are out of every job's reach.
     with Root(str(root), follow=True) as theirs, Root(str(target), follow=True) as ours:
-        copy_tree(theirs, relative(str(source), str(root)), ours, include=wanted)
+        copy_tree(theirs, relative(str(source), str(root)), ours, include=matches)
 
 
 def has_some(folder: Path, within: Path | None = None) -> bool:

@@ -74,7 +74,7 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
     missing = sum(int(each.get("missing_files") or 0) for each in summaries)
     reasons = tuple(str(each["reason"]["text"]) for each in summaries if each.get("reason"))
     return UploadRetry(
-        address=stored.words,
+        address=stored.location,
         files=max(int(each.get("files") or 0) for each in summaries),
         size_bytes=max(int(each.get("bytes") or 0) for each in summaries),
         missing_files=missing,
@@ -140,15 +140,15 @@ def _from_here(store: Store, job: JobDetail, stored: ResultStore, report: Report
         raise UsageError(
             f"the results of {short_id(job.row.id)} are in a folder of its backend, not in a store"
         )
-    moving = stored.moving(store.home)
+    transfer = stored.transfer(store.home)
     pairs = [(folder.results, stored.results), (folder.checkpoints, stored.checkpoints)]
     try:
         for source, path in pairs:
             if source.is_dir() and any(source.iterdir()):
-                moving.put(source, path, partial(_report_progress, report, f"stores {source.name}"))
+                transfer.put(source, path, partial(_report_progress, report, f"stores {source.name}"))
     except FabricError as error:
         return {"missing_files": 0, "reason": {"text": error.message}}
-    files = moving.files(stored.results)
+    files = transfer.files(stored.results)
     return {"files": len(files), "bytes": sum(each.size_bytes for each in files), "missing_files": 0}
 
 

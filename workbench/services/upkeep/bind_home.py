@@ -75,7 +75,7 @@ def bind_home(found: Found) -> Bound:
 
     Raises:
         CannotWrite: the home takes no more.
-        TryAgain: the controller that looked after it under its old path does not step down.
+        TryAgain: the controller of its old path does not end.
     """
     from workbench.controller.runtime.client import ensure_controller
     from workbench.store.db.database import Store
@@ -110,15 +110,19 @@ def _steered_from(home: Home, uuid: str) -> str:
     from workbench.controller.runtime.server import socket_path
 
     pid = pid_at(str(socket_path(uuid)))
-    words = [] if pid is None else _command_line(pid)
-    folders = [Path(folder) for word, folder in pairwise(words) if word == "--home"]
+    arguments = [] if pid is None else _command_line(pid)
+    folders = [Path(folder) for argument, folder in pairwise(arguments) if argument == "--home"]
     return next((str(folder) for folder in folders if is_twin(home, uuid, folder)), "")
 
 
 def _command_line(pid: int) -> list[str]:
-    """Return the words that a process was started with; none where it is gone."""
+    """Return the command line of a process; empty where it has ended."""
     try:
-        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
+        return [
+            os.fsdecode(argument)
+            for argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if argument
+        ]
     except OSError:
         pass
     try:  # macOS has no /proc

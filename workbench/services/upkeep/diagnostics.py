@@ -26,7 +26,7 @@ def cluster_finding(options: BackendOptions) -> Finding:
     from backends.kubernetes.backend import KubernetesBackend
     from backends.kubernetes.cluster import KubernetesCluster
 
-    subject = f"place {options.name}"
+    subject = f"backend {options.name}"
     try:
         backend = KubernetesBackend(options)
         with closing(backend.open()) as cluster:
@@ -214,9 +214,9 @@ def _configuration(home: Home) -> Iterator[Finding]:
     from workbench.config import load_config
 
     config = load_config()
-    places = count(len(config.backends), "place")
+    backends = count(len(config.backends), "backend")
     there = "" if config_file().exists() else ", which is not there: nothing has to be"
-    yield Finding("configuration", f"{config_file()}{there}; {places}")
+    yield Finding("configuration", f"{config_file()}{there}; {backends}")
 
 
 def _git(home: Home) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def limits(home: Home) -> Iterator[Finding]:
             "inotify",
             f"at most {watches.read_text().strip()} instances",
             "lack",
-            "output is seen a little later",
+            "output is shown a little later",
             f"sysctl fs.inotify.max_user_instances={WATCHES_LEAST}",
         )
 
@@ -206,7 +206,7 @@ def hosts(home: Home) -> Iterator[Finding]:
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
     from workbench.controller.runtime.client_sessions import load_client_backend
 
-    subject = f"place {options.name}"
+    subject = f"backend {options.name}"
     try:
         findings = list(load_client_backend(options).probe())
     except BackendUnreachable as error:
@@ -226,8 +226,8 @@ def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
 
 def _silent(options: BackendOptions) -> Finding:
     return Finding(
-        f"place {options.name}",
-        f"it has not said all within {ANSWER_SECONDS:g} s",
+        f"backend {options.name}",
+        f"it did not answer in full within {ANSWER_SECONDS:g} s",
         "lack",
         "jobs there may be slow to start",
         f"fabric backend test {options.name}",

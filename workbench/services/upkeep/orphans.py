@@ -216,7 +216,7 @@ def _secrets(store: Store) -> Iterator[Leftover]:
         if row is None and store.home.job(file.stem).path.exists():
             continue
         if row is None or row.deleted_us is not None:
-            yield _files("secrets", file.stem, "its job is gone", file)
+            yield _files("secrets", file.stem, "its job no longer exists", file)
 
 
 def _code(store: Store) -> Iterator[Leftover]:

@@ -1,4 +1,4 @@
-"""``fabric adopt``: jobs at a place that were given from another laptop."""
+"""``fabric adopt``: jobs on a backend that were submitted from another machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from workbench.terminal.console import narrate, width
 if TYPE_CHECKING:
     from workbench.services.submit.adoption import AdoptableJob
 
-Place = Annotated[
-    str, typer.Argument(metavar="PLACE", help="The backend where they run.", autocompletion=backend_names)
+Backend = Annotated[
+    str, typer.Argument(metavar="BACKEND", help="The backend where they run.", autocompletion=backend_names)
 ]
 Jobs = Annotated[
     list[str] | None,
@@ -28,7 +28,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Watch only: do not restart
 
 @command("adopt", "fabric adopt gpubox", "fabric adopt gpubox k3f9x2mtq", "fabric adopt gpubox --all --watch")
 def adopt(
-    place: Place, jobs: Jobs = None, all: All = False, watch: Watch = False, json: Json = False
+    backend: Backend, jobs: Jobs = None, all: All = False, watch: Watch = False, json: Json = False
 ) -> None:
     """Take over jobs that you submitted from another machine.
 
@@ -42,7 +42,7 @@ def adopt(
     from workbench.services.submit.adoption import chosen, find
 
     with open_store(steers=bool(jobs or all)) as store:
-        found = find(store, place)
+        found = find(store, backend)
         if jobs or all:
             found = chosen(found, jobs or [])
             for each in found:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from backends.contract.host import Finding
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
-Place = Annotated[
-    str, typer.Argument(metavar="PLACE", help="Its name or address.", autocompletion=backend_names)
+BackendName = Annotated[
+    str, typer.Argument(metavar="BACKEND", help="Its name or address.", autocompletion=backend_names)
 ]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name to give it.")]
 Address = Annotated[
@@ -35,7 +35,7 @@ AcceptKey = Annotated[
 ]
 Cluster = Annotated[
     str,
-    typer.Argument(metavar="[PLACE]", help="A cluster's name or address.", autocompletion=backend_names),
+    typer.Argument(metavar="[BACKEND]", help="A cluster's name or address.", autocompletion=backend_names),
 ]
 User = Annotated[
     str,
@@ -198,7 +198,7 @@ def test(
     "fabric backend role k8s://lab/team --user alice > role.yml",
 )
 def role(
-    place: Cluster = "k8s",
+    cluster: Cluster = "k8s",
     user: User = "",
     kube_context: KubeContext = "",
     namespace: Namespace = "",
@@ -212,7 +212,7 @@ def role(
     from workbench.services.backends.setup import UNKNOWN_USER
     from workbench.services.backends.setup import role as grant_of
 
-    grant = grant_of(backend_options(place, context=kube_context, namespace=namespace), user)
+    grant = grant_of(backend_options(cluster, context=kube_context, namespace=namespace), user)
     if grant.error is not None:
         narrate(f"{grant.error}")
     if json:
@@ -226,7 +226,7 @@ def role(
 
 
 @command("login", "fabric backend login gpubox", "fabric backend login ssh://me@gpubox")
-def login(name: Place) -> None:
+def login(name: BackendName) -> None:
     """Enter the credentials that a backend asks for: a password, a key's passphrase or a code.
 
     They are asked for once and kept only in the controller's memory; jobs that wait for them continue.

@@ -16,8 +16,8 @@ Where = Annotated[
     str, typer.Option("--backend", "-b", metavar="NAME", help="The backend; default: this machine.")
 ]
 
-Place = Annotated[
-    str, typer.Argument(metavar="PLACE", help="The backend to send it to.", autocompletion=backend_names)
+Target = Annotated[
+    str, typer.Argument(metavar="BACKEND", help="The backend to send it to.", autocompletion=backend_names)
 ]
 Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in this machine's engine.")]
 
@@ -38,7 +38,7 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
 
 
 @command("send", "fabric image send gpubox my-image:latest", "fabric image send gpubox my-image --json")
-def send(place: Place, image: Image, json: Json = False) -> int:
+def send(backend: Target, image: Image, json: Json = False) -> int:
     """Copy an image from this machine's engine to a backend's, without a registry.
 
     Only missing layers are sent.
@@ -47,7 +47,7 @@ def send(place: Place, image: Image, json: Json = False) -> int:
     from workbench.services.backends.images import send_image
     from workbench.terminal.console import narrate
 
-    sent = send_image(place, image, narrate)
+    sent = send_image(backend, image, narrate)
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -55,7 +55,7 @@ def send(place: Place, image: Image, json: Json = False) -> int:
             {
                 "schema": "fabric.image-sent/1",
                 "image": image,
-                "backend": place,
+                "backend": backend,
                 "layers": sent.layers,
                 "sent_layers": sent.missing,
                 "sent_bytes": sent.size_bytes,

@@ -84,7 +84,7 @@ def download(
         raise UsageError(
             "--filename names the zip of --definition or --trainedmodel", hint="--to takes a folder"
         )
-    kinds, target = _sort_out(what or [], to)
+    kinds, target = _read_arguments(what or [], to)
     options = DownloadOptions(tuple(include or ()), force)
     with store_with(job) as (store, row), shown_transfer(progress=not json) as report:
         folder = Path(target or row.id)
@@ -122,11 +122,11 @@ def _download_zips(job: str, parts: list[tuple[str, str]], filename: str, *, for
         print(path)
 
 
-def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:
-    """Tell what is wanted from where it goes: the last word, when it is none of the kinds and not like one."""
-    kinds = [word for word in words if word in KINDS]
-    others = [word for word in words if word not in KINDS]
-    if len(others) == 1 and words[-1] == others[0] and not to and _is_path(others[0]):
+def _read_arguments(arguments: list[str], to: str) -> tuple[list[str], str]:
+    """Return the kinds and the target folder: the last argument, if it is no kind and resembles none."""
+    kinds = [argument for argument in arguments if argument in KINDS]
+    others = [argument for argument in arguments if argument not in KINDS]
+    if len(others) == 1 and arguments[-1] == others[0] and not to and _is_path(others[0]):
         to, others = others[0], []
     if others:
         raise UnknownName(

@@ -145,8 +145,13 @@ def print_rows(store: Store, row: JobRow, learner: int | None, attempt: int | No
 
 def _row_document(each: MetricRow) -> dict[str, Any]:
 
-    place = {"learner": each.learner, "attempt": each.attempt, "step": each.step, "time": iso(each.time_us)}
-    return {**place, "values": dict(each.values)}
+    position = {
+        "learner": each.learner,
+        "attempt": each.attempt,
+        "step": each.step,
+        "time": iso(each.time_us),
+    }
+    return {**position, "values": dict(each.values)}
 
 
 def print_dry_run(source: str, log: str, *, json: bool) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 SHOWN = 50
-"""How many rows a terminal is shown when nothing is said."""
+"""How many rows a terminal shows by default."""
 
 MICROSECONDS = 1_000_000
 
@@ -138,13 +138,13 @@ def _follow(
         name, point = each.name, each.point
         step = "" if point.step is None else str(point.step)
         if json:
-            place = {
+            position = {
                 "learner": each.learner,
                 "attempt": point.attempt,
                 "step": point.step,
                 "time": iso(point.time_us),
             }
-            print_event("metric", {"name": name, "value": point.value, **place})
+            print_event("metric", {"name": name, "value": point.value, **position})
         elif csv:
             value = "nan" if point.value is None else repr(point.value)
             time = f"{point.time_us / MICROSECONDS:.6f}"

@@ -61,7 +61,7 @@ def _question(rows: Sequence[JobRow]) -> str:
 
 
 def _narrate_running(rows: Sequence[JobRow]) -> None:
-    """Say which jobs the deletion stops: with ``--yes`` no question has said it."""
+    """Say which jobs the deletion stops: with ``--yes`` no question names them."""
     for row in rows:
         if is_running(row):
             narrate(f"{short_id(row.id)} {row.name}: runs, and is stopped first")

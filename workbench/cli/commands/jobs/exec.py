@@ -1,4 +1,4 @@
-"""``fabric exec`` and ``fabric shell``: a command beside a learner that runs."""
+"""``fabric exec`` and ``fabric shell``: a command in a running job."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def exec_(context: typer.Context, job: Job, learner: LearnerNumber = 1) -> int:
     The exit code is the command's own. If the job is a container, the command runs inside it, with the job's
     environment except its secrets. If the job is a process, the command runs in the job's folder.
     """
-    words = tuple(context.obj or ())
-    if not words:
+    argv = tuple(context.obj or ())
+    if not argv:
         raise UsageError("no command was given", hint="fabric exec JOB -- COMMAND")
-    return _run(job, learner, words, terminal=sys.stdin.isatty() and sys.stdout.isatty())
+    return _run(job, learner, argv, terminal=sys.stdin.isatty() and sys.stdout.isatty())
 
 
 @command("shell", "fabric shell @last", "fabric shell digits -l 2")

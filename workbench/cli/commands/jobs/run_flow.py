@@ -140,7 +140,7 @@ def _come_back(rows: Sequence[JobRow], batch: JobBatch) -> str:
 
 def _follow(store: Store, rows: list[JobRow], batch: JobBatch, follow: FollowOptions) -> int:
     from workbench.cli.follow.attach import exit_code_of
-    from workbench.cli.follow.many import follow_all, tell_ended
+    from workbench.cli.follow.many import follow_all, print_ended
     from workbench.cli.follow.report import finish
 
     ended, code = follow_all(
@@ -156,7 +156,7 @@ def _follow(store: Store, rows: list[JobRow], batch: JobBatch, follow: FollowOpt
         return code
     codes = [(row, exit_code_of(row)) for row in ended]
     if not (follow.quiet or follow.json):
-        tell_ended(ended, batch.label)
+        print_ended(ended, batch.label)
     if follow.notify:
         from workbench.cli.follow.notifications import notify
 

@@ -78,7 +78,7 @@ def wait(
 
             print_document([job_document(row) for row in rows])
         else:
-            _tell(rows)
+            _print_rows(rows)
         if notify:
             from workbench.cli.follow.notifications import notify as call
 
@@ -89,7 +89,7 @@ def wait(
     return code if in_time else EXIT_TIMED_OUT
 
 
-def _tell(rows: list[JobRow]) -> None:
+def _print_rows(rows: list[JobRow]) -> None:
     from workbench.job import short_id
     from workbench.terminal.console import state_style
 

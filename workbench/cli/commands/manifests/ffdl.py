@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 PAGE = 20
-"""FfDL's page, where a position is said and no size."""
+"""FfDL's page: it takes a position and no size."""
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")]
 PageSize = Annotated[

@@ -55,10 +55,10 @@ def validate(files: Files, strict: Strict = False, json: Json = False) -> int:
 
 def _print_fault(fault: ManifestFault, *, warning: bool = False) -> None:
     kind = "warning: " if warning else ""
-    place = fault.file + (f":{fault.line}:{fault.column}" if fault.line else "")
+    position = fault.file + (f":{fault.line}:{fault.column}" if fault.line else "")
     key = f"{fault.key}: " if fault.key else ""
     hint = f"\n  hint: {fault.hint}" if fault.hint else ""
-    print(f"{place}: {kind}{key}{fault.problem}{hint}")
+    print(f"{position}: {kind}{key}{fault.problem}{hint}")
 
 
 def _document(

@@ -1,4 +1,4 @@
-"""``fabric config``: what the configuration says, where each value came from, and changes of it."""
+"""``fabric config``: the effective values, where each came from, and changes of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_(profile: Profile = "", json: Json = False) -> None:
     from workbench.terminal.table import Column, render
 
     with chosen(profile):
-        rows = [(key, value, origin) for key, value, origin in said(load_config())]
+        rows = [(key, value, origin) for key, value, origin in settings(load_config())]
     if json:
         print_document([_document(*row) for row in rows])
         return
@@ -67,7 +67,7 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
 
     parts_of(key)
     with chosen(profile):
-        known = {name: (value, origin) for name, value, origin in said(load_config())}
+        known = {name: (value, origin) for name, value, origin in settings(load_config())}
     if key not in known:
         close = nearest(key, known)
         hint = f"did you mean {close}?" if close else "`fabric config list` shows what is set"
@@ -140,11 +140,11 @@ config = Family(
 )
 
 
-def said(config: Config) -> Iterator[tuple[str, Any, str]]:
+def settings(config: Config) -> Iterator[tuple[str, Any, str]]:
     """Yield every value by its dotted key, with where it came from."""
-    for name, told in config.backends.items():
+    for name, backend in config.backends.items():
         if origin := config.origins.get(f"backends.{name}"):
-            whole = {"type": told["type"], "address": told["address"], **told["options"]}
+            whole = {"type": backend["type"], "address": backend["address"], **backend["options"]}
             yield from _flat(f"backends.{name}", {k: v for k, v in whole.items() if v != ""}, origin)
     tables = (
         ("defaults", config.defaults),

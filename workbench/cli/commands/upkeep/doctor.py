@@ -115,7 +115,7 @@ def _bind_home(*, yes: bool, json: bool) -> int:
     found = look_at_home(Home(default_home()))
     question = (
         f"{found.home.path} was bound to {found.before or 'another folder'} of another machine, which cannot be "
-        "looked at from here. Is it used there no more? Two homes would end each other's jobs."
+        "reached from here. Is it unused there? Two homes would end each other's jobs."
     )
     if found.is_elsewhere and not confirm(question, yes=yes):
         narrate("nothing was changed")
