@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill, until
+from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 
@@ -104,6 +105,25 @@ def test_secrets_stay_masked_when_the_scribe_is_killed(learner: Make) -> None:
     one.wait()
 
     assert one.output() == counted(one).replace(b"\n", b" **************\n")
+
+
+@pytest.mark.parametrize("guard_is_killed", [False, True])
+def test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_no_process(
+    learner: Make, guard_is_killed: bool
+) -> None:
+    one = learner("sleep 1000")
+    (one.folder / "output.log").mkdir()  # what cannot be opened as a file
+    guard = one.start()
+    until(lambda: one.state().get("stall") and one.state().get("command_pid"))
+    scribe = one.scribe()
+
+    if guard_is_killed:
+        guard.kill()
+        guard.wait()
+    shutil.rmtree(one.folder)
+
+    guard.wait(30)
+    until(lambda: not one.left() and not system.start_ticks(scribe), 30)
 
 
 def test_output_is_the_same_without_splice(learner: Make, python: str) -> None:

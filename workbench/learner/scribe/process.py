@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from workbench.learner.journal import state
 from workbench.learner.platform import system
 from workbench.learner.platform.processes import Tree
 from workbench.learner.scribe.pump import Pump
@@ -175,18 +176,28 @@ class ScribeProcess:
             os._exit(code)
 
     def _channels(self, report: int) -> list[OutputChannel]:
+        """Open the journals, again and again while the disk takes nothing.
+
+        A learner whose folder was removed has none: nobody can read them, and the scribe ends with the learner.
+        """
         stall = ""
         while True:
             try:
                 channels = open_channels(self._folder, self._launch, self._mask, self._pipes.read_ends)
                 break
             except OSError as error:
+                if state.is_removed(self._folder):
+                    return []
                 if stall != stall_text(error):
                     stall = stall_text(error)
-                    os.write(report, ("stall %s\n" % stall).encode())
+                    with contextlib.suppress(
+                        OSError
+                    ):  # the guard is dead: the scribe notices when it listens
+                        os.write(report, ("stall %s\n" % stall).encode())
                 select.poll().poll(RETRY_SECONDS * 1000)
         if stall:
-            os.write(report, b"stall \n")
+            with contextlib.suppress(OSError):
+                os.write(report, b"stall \n")
         return channels
 
     def _sampler(self) -> Sampler:

@@ -58,7 +58,7 @@ class Scribe:
     Args:
         folder: the learner's folder.
         launch: its launch document.
-        channels: what it prints into, the command's own last.
+        channels: what it prints into, the command's own last; none where its folder was removed before.
         control: a pipe with the guard's commands; its end means that the guard is dead. None: it is dead.
         report: a pipe for messages to the guard.
     """
@@ -190,8 +190,9 @@ class Scribe:
             self._keep(sample)
 
     def _keep(self, record: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # it stays in memory; the next turn meets the same and says so
-            self._channels[-1].transcriber.add(record)
+        for channel in self._channels[-1:]:
+            with contextlib.suppress(OSError):  # it stays in memory; the next turn meets the same and says so
+                channel.transcriber.add(record)
 
     # Messages from and to the guard
 
