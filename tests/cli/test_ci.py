@@ -36,8 +36,8 @@ def manifest(fabric: Fabric) -> Path:
 def test_a_requirement_that_is_not_met_exits_with_1_and_a_sentence(fabric: Fabric, manifest: Path) -> None:
     ran = fabric("run", "manifest.yml", "--require", "accuracy>=0.9", "--require", "loss<1", expect=1, CI="1")
 
-    assert "not met: a/accuracy is 0.85, wanted >= 0.9" in ran.stderr
-    assert "met: l/loss is 0.3, as wanted < 1" in ran.stderr
+    assert "not met: a/accuracy is 0.85, required >= 0.9" in ran.stderr
+    assert "met: l/loss is 0.3, as required < 1" in ran.stderr
     fabric("run", "manifest.yml", "--require", "accuracy>=80%", CI="1")
 
 
@@ -207,7 +207,7 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
     (Path(job["folder"]) / "attempt-1" / "learner-1" / "model-code" / "go").touch()
     running.communicate(timeout=60)
 
-    assert first == "fabric: digits | a/accuracy is 0.85, as wanted > 0.8\n"
+    assert first == "fabric: digits | a/accuracy is 0.85, as required > 0.8\n"
     assert told.read_text().splitlines()[1].startswith("fabric: digits completed | ")
 
 

@@ -160,7 +160,7 @@ def _point(seq: int, step: int | None, time_us: int, value: float | None) -> Buc
 
 
 def _merge(found: list[Bucket], count: int) -> list[Bucket]:
-    """Join neighbours until there are as many as wanted; runs with a gap between them stay apart."""
+    """Join neighbours until there are no more than asked for; runs with a gap between them stay apart."""
     if len(found) <= count:
         return found
     total = sum(bucket.count for bucket in found)

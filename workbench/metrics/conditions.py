@@ -95,7 +95,7 @@ def _condition(match: re.Match[str]) -> Condition:
         raise ConditionError("no metric is named", *match.span(), hint="write min(loss)<0.1")
     if match["operator"] not in OPERATORS:
         raise ConditionError(
-            f"{match['operator']!r} compares nothing",
+            f"{match['operator']!r} is not a comparison",
             *match.span("operator"),
             hint=f"write one of {' '.join(OPERATORS)}",
         )
@@ -129,8 +129,8 @@ def _verdict(condition: Condition, series: Sequence[SeriesRow]) -> Verdict:
     value = math.nan if field is None else field
     holds = OPERATORS[condition.operator](value, condition.value)
     shown = {"last": "", "min": "the least ", "max": "the greatest "}[condition.which] + row.name
-    wish = "as wanted" if holds else "wanted"
-    sentence = f"{shown} is {value:.6g}, {wish} {condition.operator} {condition.value:g}"
+    required = "as required" if holds else "required"
+    sentence = f"{shown} is {value:.6g}, {required} {condition.operator} {condition.value:g}"
     return Verdict(condition, holds, value, sentence)
 
 

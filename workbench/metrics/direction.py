@@ -26,17 +26,17 @@ def smaller_is_better(name: str) -> bool | None:
     """Say whether smaller values of a metric are better; None where its name does not say.
 
     The last part of the name counts: ``train/word_error_rate`` is judged by ``word``, ``error`` and ``rate``. A name
-    with words of both kinds, such as ``reward_loss``, is that of a loss; what is counted per time is a speed.
+    with parts of both kinds, such as ``reward_loss``, is that of a loss; what is counted per time is a speed.
     """
     last = name.rpartition("/")[2]
     if _SPEED.search(_CAPITALS.sub(" ", last).lower()):
         return False
-    words = {word for text in (last, _CAPITALS.sub(" ", last)) for word in _SEPARATORS.split(text.lower())}
-    words |= {word.rstrip("0123456789") for word in words}
-    if words & SMALLER_IS_BETTER or any(word.endswith("loss") for word in words):
+    parts = {part for text in (last, _CAPITALS.sub(" ", last)) for part in _SEPARATORS.split(text.lower())}
+    parts |= {part.rstrip("0123456789") for part in parts}
+    if parts & SMALLER_IS_BETTER or any(part.endswith("loss") for part in parts):
         return True
-    if words & LARGER_IS_BETTER:
-        return bool(words & {"negative", "neg"})
+    if parts & LARGER_IS_BETTER:
+        return bool(parts & {"negative", "neg"})
     return None
 
 

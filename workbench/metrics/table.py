@@ -56,11 +56,11 @@ def table(
 
 
 def _cells(store: Store, row: SeriesRow) -> Iterator[tuple[_Key, str, Point]]:
-    seen = 0
-    while page := points(store, row.id, since_seq=seen, limit=_PAGE):
+    last_seq = 0
+    while page := points(store, row.id, since_seq=last_seq, limit=_PAGE):
         for point in page:
             yield _key(row.learner, point), row.name, point
-        seen = page[-1].seq
+        last_seq = page[-1].seq
 
 
 def _key(learner: int, point: Point) -> _Key:

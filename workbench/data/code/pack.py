@@ -19,17 +19,17 @@ _LEVEL: Final = 4
 """Of compression: source code gains little by more, and large files cost time."""
 
 
-LOOKED_AT_BYTES: Final = 20_000_000
-LOOKED_AT_PACKED_BYTES: Final = 4_000_000
-"""More of a pack nobody looks at who only wants to know what would be started."""
+PREVIEW_BYTES: Final = 20_000_000
+PREVIEW_PACKED_BYTES: Final = 4_000_000
+"""A preview of what would be started packs no more than this."""
 
 
 class _Enough(Exception):
-    """Nobody looks at the rest."""
+    """The preview is complete."""
 
 
 class ChangedMeanwhile(Exception):
-    """A file is no longer what was looked at."""
+    """A file is no longer what was scanned."""
 
 
 class _Checked:
@@ -51,7 +51,7 @@ class _Checked:
 def pack(
     folder: Path, entries: Sequence[CodeEntry], target: Path, progress: Progress, *, whole: bool = True
 ) -> None:
-    """Pack these entries of a folder; not the ``whole`` of it is only as much as somebody looks at.
+    """Pack these entries of a folder; ``whole`` False packs no more than a preview needs.
 
     Raises:
         ChangedMeanwhile: a file is not what the entry says any more; nothing is written then.
@@ -67,7 +67,7 @@ def pack(
 
     def cut(size: int) -> None:
         progress_of(size)
-        if done > LOOKED_AT_BYTES and stream.tell() > LOOKED_AT_PACKED_BYTES:
+        if done > PREVIEW_BYTES and stream.tell() > PREVIEW_PACKED_BYTES:
             raise _Enough
 
     try:

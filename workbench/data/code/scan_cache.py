@@ -30,9 +30,9 @@ class FileFacts(NamedTuple):
         """Take the facts out of a file's status."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
-    def settled(self, looked_at_ns: int) -> bool:
+    def settled(self, scanned_at_ns: int) -> bool:
         """Say whether a change after that time would show in the file's times."""
-        return max(self.mtime_ns, self.ctime_ns) < looked_at_ns - RACY_NS
+        return max(self.mtime_ns, self.ctime_ns) < scanned_at_ns - RACY_NS
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class ScanCache:
     """Of an archive: its facts and its snapshot."""
 
     def digest(self, path: str, facts: FileFacts) -> str | None:
-        """Return the hash of a file's content if it is the file of the last look."""
+        """Return the hash of a file's content if it is the same file as in the last scan."""
         before = self.files.get(path)
         if before is None or tuple(before[:5]) != facts:
             return None

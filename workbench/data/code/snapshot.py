@@ -70,7 +70,7 @@ class SnapshotOptions:
         bounds = UNBOUNDED if self.anyway else self.bounds
         return ScanOptions((home.path, *self.never), bounds=bounds, agree=self.agree, progress=self.progress)
 
-    def kept(self, home: Home) -> Home:
+    def output_home(self, home: Home) -> Home:
         """Return the home that snapshots and caches are written to."""
         return home if self.scratch is None else Home(self.scratch)
 
@@ -90,9 +90,9 @@ def take_snapshot(source: Path, home: Home, options: SnapshotOptions = SnapshotO
             check_chosen(source, home, anyway=options.anyway)
         elif not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
-        kept = options.kept(home)
-        _make_folder(kept.path)
-        _make_folder(kept.code)
+        output = options.output_home(home)
+        _make_folder(output.path)
+        _make_folder(output.code)
         return (
             _snap_folder(source, home, options) if source.is_dir() else _snap_archive(source, home, options)
         )
@@ -134,12 +134,12 @@ def _memory_of(source: Path, home: Home) -> Path:
 
 
 def _last_cache(source: Path, home: Home, options: SnapshotOptions) -> ScanCache:
-    memory = _memory_of(source, options.kept(home))
+    memory = _memory_of(source, options.output_home(home))
     return load_cache(memory if memory.exists() else _memory_of(source, home))
 
 
 def _snap_folder(source: Path, home: Home, options: SnapshotOptions) -> Snapshot:
-    memory = _memory_of(source, options.kept(home))
+    memory = _memory_of(source, options.output_home(home))
     before = _last_cache(source, home, options)
     for _ in range(_TRIES):
         scan = scan_folder(source, before, options.options(home))
@@ -154,7 +154,7 @@ def _snap_folder(source: Path, home: Home, options: SnapshotOptions) -> Snapshot
 
 
 def _snap_archive(source: Path, home: Home, options: SnapshotOptions) -> Snapshot:
-    facts, looked_at_ns = FileFacts.of(source.stat()), time.time_ns()
+    facts, scanned_at_ns = FileFacts.of(source.stat()), time.time_ns()
     known = _last_cache(source, home, options).archive
     if known.get("facts") == list(facts):
         file = snapshot_file(known["code_hash"], home, options.scratch)
@@ -164,15 +164,15 @@ def _snap_archive(source: Path, home: Home, options: SnapshotOptions) -> Snapsho
     import shutil
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(dir=options.kept(home).code, prefix=".unpacking-"))
+    folder = Path(tempfile.mkdtemp(dir=options.output_home(home).code, prefix=".unpacking-"))
     try:
         snapshot = _snap_unpacked(source, folder / "code", home, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if snapshot is None:
         raise TryAgain(f"what {source} was unpacked to changed while it was read", hint="try again")
-    if facts.settled(looked_at_ns) and facts == FileFacts.of(source.stat()):
-        memory = _memory_of(source, options.kept(home))
+    if facts.settled(scanned_at_ns) and facts == FileFacts.of(source.stat()):
+        memory = _memory_of(source, options.output_home(home))
         save_cache(memory, ScanCache(archive={"facts": list(facts), **asdict(snapshot)}))
     return snapshot
 

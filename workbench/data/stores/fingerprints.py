@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from workbench.paths import JobFolder
 
-LOOKED_AT_BYTES: Final = 1 << 20
-"""They are among the first records: data comes before the command."""
+READ_BYTES: Final = 1 << 20
+"""How much of a learner's records is read: the fingerprints of its data are among the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def fingerprints(job: JobFolder, attempt: int) -> Sequence[Fingerprint]:
     """Return what an attempt's data was; nothing where it had none, or it was never brought in."""
     try:
         with job.attempt(attempt).learner(1).records.open("rb") as file:
-            lines = file.read(LOOKED_AT_BYTES).splitlines()
+            lines = file.read(READ_BYTES).splitlines()
     except OSError:
         return ()
     found: dict[str, Fingerprint] = {}

@@ -177,8 +177,8 @@ class StoreTransfer:
             return self._rclone.run(
                 arguments, on_statistics=_statistics_handler(on_progress) if on_progress else None
             )
-        except TransferError as trouble:
-            raise error_of(trouble) from trouble
+        except TransferError as error:
+            raise error_of(error) from error
 
     def _raise(self, done: RcloneResult, *, writing: bool = False) -> None:
         if done.code:
@@ -187,13 +187,13 @@ class StoreTransfer:
             )
 
 
-def error_of(trouble: TransferError) -> FabricError:
+def error_of(error: TransferError) -> FabricError:
     """Return the FabricError for a failure of a store."""
-    if trouble.code == "S204":
-        return CannotWrite(trouble.text, hint=trouble.hint)
-    if trouble.code == "C103":
-        return NotAllowed(trouble.text, hint=trouble.hint)
-    return BackendUnreachable(trouble.text, hint=trouble.hint)
+    if error.code == "S204":
+        return CannotWrite(error.text, hint=error.hint)
+    if error.code == "C103":
+        return NotAllowed(error.text, hint=error.hint)
+    return BackendUnreachable(error.text, hint=error.hint)
 
 
 def _transfers() -> list[str]:

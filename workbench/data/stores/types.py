@@ -68,7 +68,7 @@ def _s3(connection: Connection) -> Options:
         "no_check_bucket": "true",
         "env_auth": "false",
     }
-    return Options(_said(options))
+    return Options(_set(options))
 
 
 def _swift(connection: Connection, *, version: str = "", key: str = "key") -> Options:
@@ -84,7 +84,7 @@ def _swift(connection: Connection, *, version: str = "", key: str = "key") -> Op
         "env_auth": "false",
         "no_chunk": "false",
     }
-    return Options(_said(options))
+    return Options(_set(options))
 
 
 def _gcs(connection: Connection) -> Options:
@@ -98,7 +98,7 @@ def _gcs(connection: Connection) -> Options:
         "bucket_policy_only": "true",
         "no_check_bucket": "true",
     }
-    return Options(_said(options))
+    return Options(_set(options))
 
 
 def _azure(connection: Connection) -> Options:
@@ -110,7 +110,7 @@ def _azure(connection: Connection) -> Options:
         "endpoint": _address(connection),
         "no_check_container": "true",
     }
-    return Options(_said(options))
+    return Options(_set(options))
 
 
 def _sftp(connection: Connection) -> Options:
@@ -127,7 +127,7 @@ def _sftp(connection: Connection) -> Options:
         # Which commands a server has is found by running some, which servers of files alone refuse.
         "shell_type": "none",
     }
-    return Options(_said(options), ("pass",) if options["pass"] else ())
+    return Options(_set(options), ("pass",) if options["pass"] else ())
 
 
 def _webdav(connection: Connection) -> Options:
@@ -139,11 +139,11 @@ def _webdav(connection: Connection) -> Options:
         "pass": connection.get("password", ""),
         "bearer_token": connection.get("token", ""),
     }
-    return Options(_said(options), ("pass",) if options["pass"] else ())
+    return Options(_set(options), ("pass",) if options["pass"] else ())
 
 
 def _http(connection: Connection) -> Options:
-    return Options(_said({"type": "http", "url": _address(connection)}))
+    return Options(_set({"type": "http", "url": _address(connection)}))
 
 
 def _local(connection: Connection) -> Options:
@@ -184,5 +184,5 @@ def _port(location: str, connection: Connection) -> int | None:
         ) from error
 
 
-def _said(options: Mapping[str, str]) -> dict[str, str]:
+def _set(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}

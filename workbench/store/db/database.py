@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
-from workbench.store.db.errors import in_words
+from workbench.store.db.errors import translated
 from workbench.store.db.identity import home_uuid
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.schema import LATEST
@@ -48,7 +48,7 @@ class Store:
         self._depth = 0
         self._undo: list[Callable[[], None]] = []
         self._inode = _inode(file)
-        self._seen_version = self._pragma("data_version")
+        self._read_version = self._pragma("data_version")
 
     @classmethod
     def open(
@@ -78,7 +78,7 @@ class Store:
     @classmethod
     def open_file(cls, home: Home, file: Path, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
         """Open a database that lies elsewhere than the home's own, while it is being rebuilt."""
-        with in_words(file):
+        with translated(file):
             connection = sqlite3.connect(
                 file, timeout=wait_seconds, isolation_level=None, cached_statements=256
             )
@@ -142,18 +142,18 @@ class Store:
         self._undo.append(undo)
 
     def execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
-        """Run one statement, with SQLite's errors in words."""
-        with in_words(self.file):
+        """Run one statement, with SQLite's errors as a FabricError."""
+        with translated(self.file):
             return self.connection.execute(sql, values)
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> None:
-        """Run one statement for many rows, with SQLite's errors in words."""
-        with in_words(self.file):
+        """Run one statement for many rows, with SQLite's errors as a FabricError."""
+        with translated(self.file):
             self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one query to its end, so that no read transaction stays open."""
-        with in_words(self.file):
+        with translated(self.file):
             return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> tuple[Any, ...] | None:
@@ -183,8 +183,8 @@ class Store:
         if _inode(self.file) != self._inode:
             raise ConfigError(f"the store {self.file} was rebuilt", hint="restart this one")
         version = self._pragma("data_version")
-        if version != self._seen_version:
-            self._seen_version = version
+        if version != self._read_version:
+            self._read_version = version
             if self.schema_version() != LATEST:
                 raise ConfigError(
                     f"the store {self.file} was changed by another version of fabric",
@@ -194,7 +194,7 @@ class Store:
 
     def schema_version(self) -> int:
         """Return the version of the database's schema."""
-        with in_words(self.file):
+        with translated(self.file):
             return version_of(self.connection)
 
     def bind_controller(self, *, force: bool = False) -> None:
@@ -216,7 +216,7 @@ class Store:
         self.close()
 
     def _pragma(self, name: str) -> int:
-        with in_words(self.file):
+        with translated(self.file):
             return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 

@@ -77,7 +77,7 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
 
 
 @contextmanager
-def in_words(database: Path) -> Iterator[None]:
+def translated(database: Path) -> Iterator[None]:
     """Turn SQLite's errors within the block into ours."""
     try:
         yield

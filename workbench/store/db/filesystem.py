@@ -36,10 +36,10 @@ _NETWORK_FUSE: Final = (
 def filesystem_type(path: Path) -> str:
     """Return the type of the file system that a path lies on, as the system names it.
 
-    Empty where it cannot be told.
+    Empty where it cannot be found out.
     """
-    if told := os.environ.get("FABRIC_FILESYSTEM"):
-        return told
+    if override := os.environ.get("FABRIC_FILESYSTEM"):
+        return override
     if sys.platform == "darwin":
         return _by_mount_command(path)
     try:

@@ -221,8 +221,8 @@ def _write(home: Home, origin: Binding | None, *, replaces: bool) -> None:
     try:
         with temporary.open("x") as stream:
             mark = os.fstat(stream.fileno()).st_ino
-            told = origin or replace(binding_of(home), mark=mark)
-            json.dump({"format": FORMAT, **asdict(told)}, stream)
+            binding = origin or replace(binding_of(home), mark=mark)
+            json.dump({"format": FORMAT, **asdict(binding)}, stream)
             stream.flush()
             os.fsync(stream.fileno())
         if replaces:
@@ -244,7 +244,7 @@ def _origin(home: Home) -> Binding | None:
 
 
 def _launched_from(home: Home) -> list[Path]:
-    """Return the homes that the newest learners here were launched from, as their agents were told."""
+    """Return the homes that the newest learners here were launched from, by what their launch documents say."""
     found: dict[Path, None] = {}
     try:
         jobs = sorted(os.scandir(home.jobs), key=lambda entry: entry.stat().st_mtime, reverse=True)
@@ -253,8 +253,8 @@ def _launched_from(home: Home) -> list[Path]:
     for job in jobs[:_LAUNCHES]:
         for launch in Path(job.path).glob("attempt-*/learner-*/launch.json"):
             with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-                for word in json.loads(launch.read_bytes()).get("guard") or ():
-                    before, inside, _ = str(word).partition(f"/{home.jobs.name}/{job.name}/")
+                for argument in json.loads(launch.read_bytes()).get("guard") or ():
+                    before, inside, _ = str(argument).partition(f"/{home.jobs.name}/{job.name}/")
                     if inside:
                         found[Path(before)] = None
     return list(found)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from workbench.spec import JobSpec
 
 WATCHED: Final = "watched"
-"""The option of a place whose adopted jobs are only looked at: nothing of them is removed there."""
+"""The option of a target whose adopted jobs are only watched: nothing of them is removed there."""
 
 OF_HOME: Final = "of_home"
-"""The option of a place that names the home whose jobs these are, where it is not one's own."""
+"""The option of a target that names the home of its jobs, where it is not this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class TransitionRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """Something that a person asked for, kept until the place confirms."""
+    """Something that a person asked for, kept until the backend confirms."""
 
     id: int
     kind: str

@@ -108,10 +108,10 @@ def upgrade(connection: sqlite3.Connection, home: Home) -> None:
 
 def journal_mode(connection: sqlite3.Connection, home: Home) -> str:
     """Set and return how SQLite keeps its journal: ``wal``, or ``delete`` on a network file system."""
-    wanted = "delete" if is_network(filesystem_type(home.path)) else "wal"
+    mode = "delete" if is_network(filesystem_type(home.path)) else "wal"
     found = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-    if found != wanted:
-        found = str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
+    if found != mode:
+        found = str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
     return found
 
 

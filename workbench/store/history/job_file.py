@@ -127,12 +127,12 @@ def row_from(document: dict[str, Any]) -> JobRow:
     from workbench.spec import spec_from_json
 
     spec = spec_from_json(document["spec"])
-    place = document["place"]
+    target = document["place"]
     return JobRow(
         id=JobId(document["id"]),
         name=document["name"],
         reason=Reason(""),
-        target=TargetRef(**place),
+        target=TargetRef(**target),
         owner=document["owner"],
         submitted_us=document["submitted_us"],
         changed_us=document["submitted_us"],
@@ -150,7 +150,7 @@ def row_from(document: dict[str, Any]) -> JobRow:
 def _document(detail: JobDetail) -> dict[str, Any]:
     from workbench.spec import spec_to_json
 
-    row, place = detail.row, detail.row.target
+    row, target = detail.row, detail.row.target
     return {
         "format": FORMAT,
         "id": row.id,
@@ -158,11 +158,11 @@ def _document(detail: JobDetail) -> dict[str, Any]:
         "owner": row.owner,
         "submitted_us": row.submitted_us,
         "place": {
-            "backend": place.backend,
-            "type": place.type,
-            "runner": place.runner,
-            "address": place.address,
-            "options": dict(place.options),
+            "backend": target.backend,
+            "type": target.type,
+            "runner": target.runner,
+            "address": target.address,
+            "options": dict(target.options),
         },
         "spec": spec_to_json(detail.spec),
         "manifest_text": detail.manifest_text,

@@ -79,9 +79,9 @@ def _attempt(store: Store, job_id: str, event: Event) -> None:
             job_id,
         ),
     )
-    if place := event.get("place"):
+    if target := event.get("place"):
         sql = "UPDATE jobs SET place = ?, backend = ? WHERE id = ?"
-        store.execute(sql, (dump(dict(place)), place["backend"], job_id))
+        store.execute(sql, (dump(dict(target)), target["backend"], job_id))
     _start_attempt(store, job_id, event["attempt"], event, event["time"])
 
 
@@ -124,7 +124,7 @@ def _step(store: Store, job_id: str, event: Event) -> None:
         _attempt(store, job_id, {**{key: event[key] for key in ("time", "who", "origin")}, **then})
 
 
-def _mend(store: Store, job_id: str, event: Event) -> None:
+def _correct_end(store: Store, job_id: str, event: Event) -> None:
     """An end that was written down wrongly, or holds no more: what else is known of it stays."""
     state = State(event["state"])
     shared = (state, *_reason(event), event.get("exit_code"), event.get("exit_by", ""))
@@ -228,16 +228,16 @@ def _annotate(store: Store, job_id: str, event: Event) -> None:
 
 
 def _annotation(event: Event) -> str:
-    said = []
+    changes = []
     if "name" in event:
-        said.append(f"named {event['name']}")
+        changes.append(f"named {event['name']}")
     if "tags" in event:
-        said.append(f"tagged {' '.join(event['tags'])}" if event["tags"] else "all tags taken away")
+        changes.append(f"tagged {' '.join(event['tags'])}" if event["tags"] else "all tags removed")
     if "labels" in event:
-        said.append("labelled " + " ".join(f"{key}={value}" for key, value in event["labels"].items()))
+        changes.append("labelled " + " ".join(f"{key}={value}" for key, value in event["labels"].items()))
     if "note" in event:
-        said.append("noted" if event["note"] else "note taken away")
-    return ", ".join(said)
+        changes.append("noted" if event["note"] else "note removed")
+    return ", ".join(changes)
 
 
 def _note(store: Store, job_id: str, event: Event) -> None:
@@ -271,13 +271,13 @@ def at_least(store: Store, counter: str, value: int) -> None:
     store.execute("UPDATE counters SET value = max(value, ?) WHERE name = ?", (value, counter))
 
 
-def _free(store: Store, table: str, column: str, counter: str, wanted: int) -> int:
+def _free(store: Store, table: str, column: str, counter: str, number: int) -> int:
     """Return the number that an event was given, or the next free one.
 
     It is taken only when a power failure undid the event's rows and another was given the same number since.
     """
-    taken = store.row(f"SELECT 1 FROM {table} WHERE {column} = ?", (wanted,))
-    return wanted if taken is None else store.counter(counter)
+    taken = store.row(f"SELECT 1 FROM {table} WHERE {column} = ?", (number,))
+    return number if taken is None else store.counter(counter)
 
 
 def _reason(event: Event) -> tuple[str, str, str]:
@@ -289,7 +289,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Store, str, Event], None]]] = {
     "submit": _submit,
     "attempt": _attempt,
     "step": _step,
-    "mend": _mend,
+    "mend": _correct_end,
     "reason": _set_reason,
     "intent": _set_intent,
     "learner": _learner,

@@ -115,7 +115,7 @@ def window(
 ) -> Window:
     """Return the rows around an anchor, half of them before it; without one the first, or from an offset.
 
-    The anchor need not be there any more: it is a place in the order, not a row.
+    The anchor need not be there any more: it is a position in the order, not a row.
     """
     teach(store.connection)
     order = SORTS[listing.sort]
@@ -140,10 +140,17 @@ def window(
     else:
         values |= {"anchor_value": anchor[0], "anchor_seq": anchor[1]}
         before, after = ("> ", "<=") if listing.descending else ("< ", ">=")
-        place = f"({order}, jobs.seq)", "(:anchor_value, :anchor_seq)"
-        ahead = page(f"AND {place[0]} {before} {place[1]}", backward, limit // 2)
-        rows = [*reversed(ahead), *page(f"AND {place[0]} {after} {place[1]}", forward, limit - len(ahead))]
-        start = 0 if len(ahead) < limit // 2 else how_many(f"AND {place[0]} {before} {place[1]}") - len(ahead)
+        position = f"({order}, jobs.seq)", "(:anchor_value, :anchor_seq)"
+        ahead = page(f"AND {position[0]} {before} {position[1]}", backward, limit // 2)
+        rows = [
+            *reversed(ahead),
+            *page(f"AND {position[0]} {after} {position[1]}", forward, limit - len(ahead)),
+        ]
+        start = (
+            0
+            if len(ahead) < limit // 2
+            else how_many(f"AND {position[0]} {before} {position[1]}") - len(ahead)
+        )
     states = count_jobs(store)
     total = how_many() if listing.where.terms else sum(states.values())
     return Window(

@@ -59,8 +59,8 @@ def list_jobs(
     Args:
         store: The store.
         states: Only jobs in one of these states.
-        backend: Only jobs of the place with this name.
-        text: Only jobs that have this somewhere in id, name, owner, place, tags, labels or note, in any case.
+        backend: Only jobs of the backend with this name.
+        text: Only jobs that have this somewhere in id, name, owner, backend, tags, labels or note, in any case.
         label: Only jobs with this label, ``key`` or ``key=value``.
         owner: Only jobs of this owner.
         parent: Only jobs that belong to this experiment or job.
@@ -90,9 +90,9 @@ def conditions(
     """Return what :func:`list_jobs` asks of the table ``jobs``, as conditions and the values they name."""
     where, values = ["deleted_us IS NULL"], dict[str, Any]()
     if states is not None:
-        wanted = {f"state_{number}": state for number, state in enumerate(states)}
-        where.append(f"state IN ({', '.join(f':{name}' for name in wanted)})")
-        values |= wanted
+        state_values = {f"state_{number}": state for number, state in enumerate(states)}
+        where.append(f"state IN ({', '.join(f':{name}' for name in state_values)})")
+        values |= state_values
     for column, value in (("backend", backend), ("owner", owner), ("parent", parent)):
         if value is not None:
             where.append(f"{column} = :is_{column}")
@@ -172,7 +172,7 @@ def attempts(store: Store, job_id: str) -> list[AttemptRow]:
 
 
 def transitions(store: Store, job_id: str, *, after: int = 0) -> list[TransitionRow]:
-    """List a job's history in order; ``after`` is the ``id`` of the last one that was seen."""
+    """List a job's history in order; ``after`` is the ``id`` of the last one that is known."""
     sql = f"SELECT {TRANSITION_COLUMNS} FROM transitions WHERE job_id = ? AND id > ? ORDER BY id"
     return [transition_row(row) for row in store.rows(sql, (job_id, after))]
 

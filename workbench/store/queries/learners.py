@@ -43,9 +43,9 @@ def _event(row: LearnerRow) -> dict[str, Any]:
         "attempt": row.attempt,
         "learner": row.learner,
         "phase": row.phase.value,
-        "text": _in_words(row),
+        "text": _text(row),
     }
-    told = {
+    known = {
         "exit_code": row.exit_code,
         "signal": row.signal,
         "started_us": row.started_us,
@@ -55,13 +55,13 @@ def _event(row: LearnerRow) -> dict[str, Any]:
         "node": row.node or None,
         "slots": list(row.slots) or None,
     }
-    event |= {key: value for key, value in told.items() if value is not None}
+    event |= {key: value for key, value in known.items() if value is not None}
     if row.reason is not None:
         event["reason"] = {"text": row.reason.text, "code": row.reason.code, "hint": row.reason.hint}
     return event
 
 
-def _in_words(row: LearnerRow) -> str:
+def _text(row: LearnerRow) -> str:
     end = f" with {row.exit_code}" if row.exit_code is not None else ""
     end = f" by signal {row.signal}" if row.signal is not None else end
     why = f": {row.reason.text}" if row.reason and row.reason.text else ""

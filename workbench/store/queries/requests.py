@@ -1,4 +1,4 @@
-"""Requests: what people ask of the controller, kept until the place confirms."""
+"""Requests: what people ask of the controller, kept until the backend confirms."""
 
 from __future__ import annotations
 

@@ -20,23 +20,23 @@ def resolve(store: Store, text: str) -> JobRow:
         UnknownName: it stands for none; the hint names the nearest.
         AmbiguousName: it stands for several; they are named.
     """
-    wanted = text.strip()
-    if wanted == "@last":
+    name = text.strip()
+    if name == "@last":
         found = _find(store, "1 ORDER BY seq DESC LIMIT 1")
         if not found:
             raise UnknownName("there are no jobs yet", hint="fabric run starts one")
         return found[0]
-    body = short_id(wanted.lower())
+    body = short_id(name.lower())
     for found in (
         _find(store, "id = ?", ID_PREFIX + body),
-        _find(store, "name = ? ORDER BY seq DESC", wanted),
+        _find(store, "name = ? ORDER BY seq DESC", name),
         _by_prefix(store, body) if body else [],
     ):
         if len(found) == 1:
             return found[0]
         if found:
-            raise _ambiguous(wanted, found)
-    raise _unknown(store, wanted)
+            raise _ambiguous(name, found)
+    raise _unknown(store, name)
 
 
 def _find(store: Store, where: str, *values: str) -> list[JobRow]:
@@ -50,19 +50,19 @@ def _by_prefix(store: Store, body: str) -> list[JobRow]:
     return _find(store, "id >= ? AND id < ? ORDER BY seq DESC", low, low + "\U0010ffff")
 
 
-def _ambiguous(wanted: str, found: list[JobRow]) -> AmbiguousName:
+def _ambiguous(name: str, found: list[JobRow]) -> AmbiguousName:
     named = [f"{short_id(row.id)} ({row.name}, {row.state})" for row in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return AmbiguousName(
-        f"{wanted!r} fits {len(found)} jobs: {', '.join(named)}{more}", hint="give more characters of the id"
+        f"{name!r} fits {len(found)} jobs: {', '.join(named)}{more}", hint="give more characters of the id"
     )
 
 
-def _unknown(store: Store, wanted: str) -> UnknownName:
+def _unknown(store: Store, name: str) -> UnknownName:
     from difflib import get_close_matches
 
     rows = store.rows("SELECT id, name FROM jobs WHERE deleted_us IS NULL ORDER BY seq DESC LIMIT 1000")
     names = {short_id(job_id): short_id(job_id) for job_id, _ in rows} | {name: name for _, name in rows}
-    near = get_close_matches(short_id(wanted), names, n=3, cutoff=0.5)
+    near = get_close_matches(short_id(name), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "fabric list shows the jobs there are"
-    return UnknownName(f"there is no job {wanted!r}", hint=hint)
+    return UnknownName(f"there is no job {name!r}", hint=hint)

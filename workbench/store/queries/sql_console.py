@@ -1,4 +1,4 @@
-"""Lets a person ask the store by SQL: over documented views, by a connection that can change nothing.
+"""Lets a person query the store by SQL: over documented views, by a connection that can change nothing.
 
 The file is opened for reading only, the connection refuses writes by itself, and an authorizer lets nothing
 pass but reading, so that no statement attaches a file, sets a pragma, or loads code.
@@ -20,7 +20,7 @@ from workbench.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class SqlView:
-    """A table as people ask for it; its columns only ever grow in number."""
+    """A documented table; columns are added to it, never removed."""
 
     name: str
     about: str
@@ -151,7 +151,7 @@ VIEWS: Final = (
     ),
     _view("points", "every value of a metric; `series` is that of `metrics`", _POINT, "points"),
     _view("events", "everything that happened to jobs, and who did it", _EVENT, "transitions"),
-    _view("checkpoints", "every saved state that a learner told of", _CHECKPOINT, "checkpoints"),
+    _view("checkpoints", "every checkpoint that a learner reported", _CHECKPOINT, "checkpoints"),
 )
 
 FUNCTIONS: Final = {
@@ -171,7 +171,7 @@ _SIGNALS_EVERY: Final = 100_000
 
 
 class SqlConnection:
-    """A connection on which one may only ask."""
+    """A connection that only reads."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -181,24 +181,24 @@ class SqlConnection:
 
         Raises:
             NotAllowed: it does more than read.
-            UsageError: it is no SQL, or names what there is not.
+            UsageError: the SQL is wrong, or names something that does not exist.
         """
         try:
             return self._connection.execute(text)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            raise _in_words(error, text) from None
+            raise _explain(error, text) from None
 
     def rows(self, cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, with what goes wrong on the way in words."""
+        """Yield the rows; raises as :meth:`run` does."""
         try:
             yield from cursor
         except sqlite3.Error as error:
-            raise _in_words(error, "") from None
+            raise _explain(error, "") from None
 
 
 @contextmanager
 def open_views(home: Home) -> Iterator[SqlConnection]:
-    """Open the store of a home for asking.
+    """Open the store of a home for reading.
 
     Raises:
         InputMissing: it cannot be opened.
@@ -250,19 +250,24 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
-def _in_words(error: Exception, text: str) -> FabricError:
-    said = str(error)
-    if "not authorized" in said or "readonly" in said or "prohibited" in said or "cannot modify" in said:
+def _explain(error: Exception, text: str) -> FabricError:
+    message = str(error)
+    if (
+        "not authorized" in message
+        or "readonly" in message
+        or "prohibited" in message
+        or "cannot modify" in message
+    ):
         return NotAllowed("fabric sql only reads", hint="SELECT ...; other commands change jobs")
-    if "one statement at a time" in said:
+    if "one statement at a time" in message:
         return UsageError("fabric sql takes one statement at a time")
-    if missing := _NO_SUCH.match(said):
+    if missing := _NO_SUCH.match(message):
         return UsageError(
             _pointed(f"there is no {missing[1]} {missing[2]!r}", text, missing[2]), hint=_near(missing)
         )
-    if near := _NEAR.match(said):
-        return UsageError(_pointed("this is no SQL", text, near[1]), hint="`fabric sql` lists the views")
-    return UsageError(f"SQLite says: {said}", hint="`fabric sql` lists the views and their columns")
+    if near := _NEAR.match(message):
+        return UsageError(_pointed("SQL syntax error", text, near[1]), hint="`fabric sql` lists the views")
+    return UsageError(f"SQLite says: {message}", hint="`fabric sql` lists the views and their columns")
 
 
 def _near(missing: re.Match[str]) -> str:

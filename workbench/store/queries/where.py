@@ -71,7 +71,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
 _COMPARED = re.compile(r"([^\s<>=!:]+)(<=|>=|!=|==|<|>|=)([^\s<>=]+)")
 _COMPARING = re.compile(r"[<>]|[=!]=")
-"""Who writes these means no word."""
+"""A term with one of these is meant as a comparison, not as a text to search for."""
 
 
 class WhereError(UsageError):
@@ -111,7 +111,10 @@ def parse(text: str) -> JobFilter:
         body = term[inverse:]
         if not body:
             raise WhereError(
-                f"{term!r} turns nothing round", start, start + len(term), hint="write !done or !tag:old"
+                f"{term!r} must be followed by a term",
+                start,
+                start + len(term),
+                hint="write !done or !tag:old",
             )
         before = len(builder.metrics)
         try:
@@ -125,7 +128,7 @@ def parse(text: str) -> JobFilter:
 
 
 def teach(connection: sqlite3.Connection) -> None:
-    """Teach a connection ``REGEXP``, which SQLite has a word for and no meaning."""
+    """Define ``REGEXP`` on a connection: SQLite has the operator but no function for it."""
     connection.create_function("regexp", 2, _matches, deterministic=True)
 
 
@@ -187,17 +190,19 @@ class _Builder:
         if not colon or term[0] in '"/':
             if term[0] not in '"/' and _COMPARING.search(term):
                 raise _Wrong(
-                    f"{term!r} compares nothing that is understood",
-                    'write loss<0.3 or exit=0; a "text" in quotes is looked for as it is',
+                    _bad_comparison(term),
+                    "write loss<0.3 or exit=0; to search for the text, put it in quotes",
                 )
             return self._free(term)
         return self._field(field.lower(), value)
 
     def _field(self, field: str, value: str) -> str:
+        if not field:
+            raise _Wrong("a field name is missing before ':'", "write state:running or tag:a")
         if not value:
             raise _Wrong(f"{field}: has no value", f"write {field}:something")
         if field == "state":
-            return " OR ".join(_state(word) for word in value.split("|"))
+            return " OR ".join(_state(name) for name in value.split("|"))
         if field == "tag":
             tags = "SELECT 1 FROM json_each(jobs.tags) WHERE " + self._like("value", value)
             return f"EXISTS ({tags})"
@@ -206,7 +211,7 @@ class _Builder:
             return f"EXISTS ({labels})"
         if field == "is":
             if value.lower() not in IS:
-                raise _Wrong(f"a job is never {value!r}", f"write is:{' or is:'.join(IS)}")
+                raise _Wrong(f"unknown value {value!r} for is:", f"use {' or '.join(IS)}")
             return IS[value.lower()]
         if field == "has":
             return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(value)})"
@@ -217,8 +222,8 @@ class _Builder:
 
     def _free(self, term: str) -> str:
         condition = " OR ".join(self._like(column, term) for column in _ANYWHERE)
-        if (word := term.lower()) in STATES:
-            return f"{_state(word)} OR {condition}"
+        if (name := term.lower()) in STATES:
+            return f"{_state(name)} OR {condition}"
         return condition
 
     def _like(self, column: str, value: str) -> str:
@@ -230,9 +235,11 @@ class _Builder:
             except re.error as error:
                 raise _Wrong(f"the regular expression /{pattern}/ is wrong: {error}") from None
             return f"{column} REGEXP {self._value(pattern)}"
-        wanted = [value[1:-1]] if len(value) > 1 and value[0] == value[-1] == '"' else value.split("|")
+        alternatives = [value[1:-1]] if len(value) > 1 and value[0] == value[-1] == '"' else value.split("|")
         return (
-            "(" + " OR ".join(f"instr(lower({column}), {self._value(one.lower())})" for one in wanted) + ")"
+            "("
+            + " OR ".join(f"instr(lower({column}), {self._value(one.lower())})" for one in alternatives)
+            + ")"
         )
 
     def _metric(self, name: str) -> str:
@@ -251,22 +258,28 @@ class _Builder:
 
     def _value(self, value: str | float) -> str:
         name = f"v{len(self.values)}"
-        # An argument of a command may hold bytes that are no text; SQLite takes none of them.
+        # A command's argument may hold bytes that are no text, which SQLite refuses.
         self.values[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         return f":{name}"
 
 
-def _state(word: str) -> str:
-    states = STATES.get(word.lower())
+def _bad_comparison(term: str) -> str:
+    if _COMPARING.match(term):
+        return f"a metric or field is missing before {term!r}"
+    return f"{term!r} is not a comparison of a field or metric with a number"
+
+
+def _state(name: str) -> str:
+    states = STATES.get(name.lower())
     if states is None:
-        raise _Wrong(f"there is no state {word!r}", _hint(word, STATES, "states"))
+        raise _Wrong(f"there is no state {name!r}", _hint(name, STATES, "states"))
     return "jobs.state IN (" + ", ".join(f"'{state}'" for state in states) + ")"
 
 
-def _hint(word: str, known: Iterable[str], what: str) -> str:
+def _hint(name: str, known: Iterable[str], what: str) -> str:
     from workbench.manifest.yaml.faults import nearest
 
-    close = nearest(word, known)
+    close = nearest(name, known)
     return f"did you mean {close}?" if close else f"{what} are {', '.join(known)}"
 
 

@@ -59,7 +59,7 @@ def bury(store: Store, document: Mapping[str, Any]) -> None:
     """Make the row of a job what its tombstone says, whether there is one or not; its other rows go."""
     for table in _BY_JOB:
         store.execute(f"DELETE FROM {table} WHERE job_id = ?", (document["id"],))
-    place = document["place"]
+    target = document["place"]
     store.execute(
         "INSERT OR REPLACE INTO jobs (seq, id, name, state, place, backend, owner, submitted_us, changed_us, "
         "learners, gpus, attempt, deleted_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
@@ -68,8 +68,8 @@ def bury(store: Store, document: Mapping[str, Any]) -> None:
             document["id"],
             document["name"],
             document["state"],
-            dump(place),
-            place["backend"],
+            dump(target),
+            target["backend"],
             document["owner"],
             document["submitted_us"],
             document["deleted_us"],

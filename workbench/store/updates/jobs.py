@@ -122,12 +122,12 @@ def step(
             "origin": origin,
             "time": time_us or now_us(),
         }
-        told: dict[str, Any] = {"node": node, "started_us": started_us, "ended_us": ended_us}
+        known: dict[str, Any] = {"node": node, "started_us": started_us, "ended_us": ended_us}
         if then is not None:
             write_changed_spec(store.home, job_id, attempt + 1, None)
             counted = _counted(attempt + 1, then.reason, then.restarts, then.platform_restarts)
-            told["then"] = counted | {"next_try_us": then.due_us}
-        record(store, job_id, event | {key: value for key, value in told.items() if value})
+            known["then"] = counted | {"next_try_us": then.due_us}
+        record(store, job_id, event | {key: value for key, value in known.items() if value})
 
 
 def correct_end(
@@ -175,7 +175,7 @@ def set_reason(store: Store, job_id: str, reason: Reason, next_try_us: int | Non
 
 
 def set_intent(store: Store, job_id: str, intent: Intent, *, who: str = "", origin: str = "") -> None:
-    """Write down what is asked of a job, to be tried until the place confirms it; NONE takes it back."""
+    """Write down what is asked of a job, to be tried until the backend confirms it; NONE takes it back."""
     with store.atomic():
         if _existing(store, job_id).intent is not intent:
             event = {"do": "intent", "intent": intent.value, "who": who or who_am_i(), "origin": origin}
@@ -259,9 +259,11 @@ def annotate(
 def mark_seen(store: Store, job_ids: str | Iterable[str], time_us: int | None = None) -> None:
     """Note until when the backend of these jobs answered, which does not answer now. It is in no history."""
     ids = [job_ids] if isinstance(job_ids, str) else list(job_ids)
-    seen = time_us or now_us()
+    answered_us = time_us or now_us()
     with store.atomic():
-        store.executemany("UPDATE jobs SET seen_us = ? WHERE id = ?", [(seen, job_id) for job_id in ids])
+        store.executemany(
+            "UPDATE jobs SET seen_us = ? WHERE id = ?", [(answered_us, job_id) for job_id in ids]
+        )
 
 
 def mark_in_sight(store: Store, job_ids: Iterable[str]) -> None:

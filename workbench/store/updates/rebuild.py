@@ -51,12 +51,12 @@ def reconcile(store: Store) -> RebuildReport:
     report = RebuildReport()
     _bury_deleted(store, report)
     held = {
-        job_id: (size, gone)
-        for job_id, size, gone in store.rows("SELECT id, events_size, deleted_us FROM jobs")
+        job_id: (size, deleted_us)
+        for job_id, size, deleted_us in store.rows("SELECT id, events_size, deleted_us FROM jobs")
     }
     for job_id in _folders(store.home):
-        size, gone = held.get(job_id, (0, None))
-        if gone is None:
+        size, deleted_us = held.get(job_id, (0, None))
+        if deleted_us is None:
             _recover(store, job_id, size, report)
     return report
 
@@ -119,7 +119,7 @@ TakeRecords = Callable[[Store, str, int, int, Path], bool]
 def rebuild(home: Home, *, ingest: TakeRecords) -> RebuildReport:
     """Make the database again of the job folders and put it in place of the one that is there.
 
-    Nothing of a place is touched, and no learner is stopped or removed because of it. The caller makes sure
+    Nothing on a backend is touched, and no learner is stopped or removed because of it. The caller makes sure
     that no controller runs. What is in no folder is lost: when places last answered, and what the screens
     remember.
 
