@@ -1,4 +1,4 @@
-"""Asks a cluster, before anything is made there, whether it could ever take a job's pods; refuses what it cannot."""
+"""Checks before a launch whether the cluster can ever run a job's pods, and whether a waiting pod still can."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ HINTS: Final[Mapping[str, str]] = {
     "service account": "service_account of the backend names one that is there",
     "PriorityClass": "priority_class of the backend names one that is there",
 }
-"""What to do, by words of a refusal that no other try mends."""
+"""Hints for permanent refusals, by a part of the cluster's message."""
 
 _UNABLE: Final = ("does not support dry run", "dryRun")
-"""What a webhook says that cannot be asked without a pod being made."""
+"""Parts of the message of a webhook that does not support dry runs."""
 
 _SCOPED: Final = ("scopes", "scopeSelector")
 
 
 def check(cluster: Cluster, plan: LaunchPlan, options: PodOptions) -> None:
-    """Refuse what the cluster can never give, as far as the user's rights let it be known.
+    """Refuse a job that the cluster can never run, as far as the user's rights allow checks.
 
     Raises:
-        LaunchRefused: with the cluster's own words, C104.
+        LaunchRefused: with the cluster's message (C104).
     """
     job = next(one for one in plan.objects if one["kind"] == "Job")
     template = job["spec"]["template"]
@@ -52,20 +52,20 @@ def check(cluster: Cluster, plan: LaunchPlan, options: PodOptions) -> None:
 
 
 def refusal_of(message: str) -> str | None:
-    """Return the hint to a refusal that no other try mends, None where another may."""
+    """Return the hint for a permanent refusal, None if a retry may help."""
     if "exceeded quota" in message:
         return None
     return next((hint for known, hint in HINTS.items() if known in message), None)
 
 
 def _check_pod(cluster: Cluster, stem: str, template: Mapping[str, Any]) -> None:
-    """Have all of the cluster's admission look at a pod that is not made."""
+    """Create a pod as a dry run: all admission controllers of the cluster check it."""
     metadata = {**template["metadata"], "name": f"{stem}-0"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     try:
         cluster.create(pod, dry_run=True)
     except (Denied, OverQuota, AlreadyThere):
-        return  # it may not be asked, or has no room now: what follows says so
+        return  # no right to check, or no quota left now: the launch itself reports that
     except Invalid as error:
         if any(word in error.message for word in _UNABLE):
             return
@@ -81,7 +81,7 @@ def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) 
     for quota in quotas:
         spec = quota.get("spec") or {}
         if any(spec.get(scope) for scope in _SCOPED):
-            continue  # whether it counts these pods is the cluster's to say
+            continue  # only the cluster knows whether a scoped quota counts these pods
         for name, needed, most in above(spec.get("hard") or {}, template["spec"], learners):
             raise LaunchRefused(
                 f"The job needs {needed:g} {name}, and the namespace's quota {quota['metadata']['name']} "
@@ -91,7 +91,7 @@ def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) 
 
 
 def above(hard: Mapping[str, Any], pod: Mapping[str, Any], learners: int) -> Iterator[tuple[str, float, str]]:
-    """Name what a quota never has room for: its name, how much all learners need, how much there is."""
+    """Yield the resources of which all learners need more than a quota's total: name, needed amount, quota."""
     needed = {kind: needs(pod, kind) for kind in ("requests", "limits")}
     for name, most in hard.items():
         kind, _, resource = name.partition(".")
@@ -104,7 +104,7 @@ def above(hard: Mapping[str, Any], pod: Mapping[str, Any], learners: int) -> Ite
 
 
 def needs(pod: Mapping[str, Any], kind: str) -> dict[str, float]:
-    """Return what a pod counts for: its containers and side-cars, or an init container that needs more."""
+    """Return a pod's total requests or limits: containers and side-cars, or a larger init container."""
     total: dict[str, float] = {}
     for container in pod["containers"]:
         _add(total, container, kind)
@@ -129,7 +129,7 @@ def _add(total: dict[str, float], container: Mapping[str, Any], kind: str) -> di
 
 
 def _check_named(cluster: Cluster, pod: Mapping[str, Any], options: PodOptions) -> None:
-    """Look for what pods would wait for without end."""
+    """Check that the objects exist for which pods would wait without end."""
     for kind, name, where in _named(pod):
         with contextlib.suppress(Denied):
             if cluster.read(kind, name) is None:
@@ -138,7 +138,7 @@ def _check_named(cluster: Cluster, pod: Mapping[str, Any], options: PodOptions) 
                     hint=f"make it, or name another one in {where} of the backend",
                 )
     if options.queue:
-        with contextlib.suppress(Denied, Absent):  # no such kind in this version: nothing is known
+        with contextlib.suppress(Denied, Absent):  # the cluster has no such kind: not checked
             queues = [str(one["metadata"]["name"]) for one in cluster.list("LocalQueue").items]
             if options.queue not in queues:
                 raise LaunchRefused(
@@ -162,7 +162,7 @@ def _named(pod: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 Pod = Mapping[str, Any]
 
 SCALING: Final = ("TriggeredScaleUp", "Nominated")
-"""What the autoscalers say of a pod that they make a node for."""
+"""The reasons of events with which autoscalers announce a new node for a pod."""
 
 _NODES: Final = re.compile(r"0/(\d+) nodes are available: (.*)")
 _HELPLESS: Final = re.compile(r"(\d+) Preemption is not helpful for scheduling")
@@ -172,13 +172,13 @@ _PASSING: Final = (
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
 )
-"""Taints of nodes that come back, or go."""
+"""Keys of temporary taints: the nodes come back, or are being removed."""
 
 _ASK_SECONDS: Final = 5.0
 
 
 def unschedulable(pod: Pod) -> str:
-    """Return the scheduler's words about a pod that no node could hold even if it were empty; else nothing."""
+    """Return the scheduler's message if no node could run the pod even if it were empty; else an empty text."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return unschedulable_reason(str(condition.get("message") or ""))
@@ -186,7 +186,7 @@ def unschedulable(pod: Pod) -> str:
 
 
 def unschedulable_reason(message: str) -> str:
-    """Return what a scheduler's sentence says of the nodes, where it means that waiting does not help."""
+    """Return the part of a scheduler's message about the nodes if waiting cannot help; else an empty text."""
     found = _NODES.match(" ".join(message.split()))
     helpless = _HELPLESS.search(message)
     if found is None or helpless is None or helpless[1] != found[1]:
@@ -198,14 +198,14 @@ def unschedulable_reason(message: str) -> str:
 
 
 def _stays(part: str) -> bool:
-    """Say whether one reason of the scheduler's is about what nodes are, and not about how they are now."""
+    """Return whether a reason of the scheduler is permanent: about nodes' sizes and labels, not their current use."""
     if taint := _TAINT.search(part):
         return not (taint[1] or "").strip().startswith(_PASSING)
     return "Insufficient" in part or "node affinity/selector" in part
 
 
 class UnschedulablePods:
-    """For how long pods have been waiting that no node could hold. Used from one thread."""
+    """Gives up pods that no node can run after they have waited for some time. Used by one thread."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster = cluster
@@ -215,11 +215,11 @@ class UnschedulablePods:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is one whose time is not over."""
+        """Whether a pod waits that was not given up yet."""
         return bool(self._since)
 
     def reason(self, pod: Pod) -> Reason | None:
-        """Return why a pod is given up; None while it may still be placed."""
+        """Return why a pod is given up, None while it may still be scheduled."""
         uid, text = str(pod["metadata"]["uid"]), unschedulable(pod)
         if not text:
             self._since.pop(uid, None)
@@ -235,12 +235,12 @@ class UnschedulablePods:
         return Reason(f"no node of the cluster can hold it: {text}", "C104", hint)
 
     def keep(self, uids: set[str]) -> None:
-        """Forget all other pods."""
+        """Remove all other pods from the records."""
         self._since = {uid: at for uid, at in self._since.items() if uid in uids}
         self._checked_at = {uid: at for uid, at in self._checked_at.items() if uid in uids}
 
     def _is_provided_for(self, pod: Pod) -> bool:
-        """Say whether a node is being made for it, or nobody may know whether one is."""
+        """Return whether an autoscaler adds a node for the pod; True if the events cannot be read."""
         fields = f"involvedObject.kind=Pod,involvedObject.name={pod['metadata']['name']}"
         try:
             events = self._cluster.list("Event", fields=fields).items
@@ -249,7 +249,7 @@ class UnschedulablePods:
         return any(event.get("reason") in SCALING for event in events)
 
     def _nodes_may_come_back(self) -> bool:
-        """Say whether a node has a taint that passes; who may not list nodes cannot know that none has."""
+        """Return whether a node has a temporary taint; True if nodes cannot be listed."""
         try:
             nodes = self._cluster.list("Node").items
         except FabricError:
@@ -259,5 +259,5 @@ class UnschedulablePods:
 
 
 def _hides_taints(text: str) -> bool:
-    """Say whether a scheduler (1.34 on) does not name the taints that it speaks of."""
+    """Return whether the message does not name the taints; schedulers from 1.34 on leave them out."""
     return any(taint[1] is None for taint in _TAINT.finditer(text))

@@ -1,4 +1,4 @@
-"""A container of a pod as a host: frames through an exec into it."""
+"""A container of a pod as a host: frames over an exec into the container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STDERR_BYTES: Final = 2000
 
 
 class PodHost(FrameHost):
-    """One container; closing it ends the connection alone."""
+    """The agent in a container of a pod; closing it ends only the connection."""
 
     def __init__(self, stream: ClusterStream) -> None:
         self._stream = stream
@@ -50,18 +50,18 @@ class PodHost(FrameHost):
 
 
 def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHost:
-    """Reach a container of a pod.
+    """Connect to the agent in a container of a pod.
 
     Raises:
         BackendUnreachable: it does not answer.
-        Denied: the right to run commands in pods is missing.
+        Denied: the user may not run commands in pods.
     """
     argv = ["sh", f"{config.GIVEN}/pod.sh", "host"]
     return PodHost(cluster.exec(pod, container, argv, stdin=True))
 
 
 class OutputReader(io.RawIOBase):
-    """What the command prints, as a stream; its stderr are kept."""
+    """The stdout of a command in a container as a readable stream; ``stderr`` has the end of its stderr."""
 
     def __init__(self, stream: ClusterStream) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class OutputReader(io.RawIOBase):
         self.stderr = b""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -98,7 +98,7 @@ class OutputReader(io.RawIOBase):
 
 
 class _Writer:
-    """Where the command is spoken to."""
+    """The stdin of a command in a container as a writable stream."""
 
     def __init__(self, stream: ClusterStream) -> None:
         self._stream = stream
@@ -117,15 +117,15 @@ _LOOK_SECONDS: Final = 0.3
 
 @contextmanager
 def host_when_running(cluster: Cluster, find: Callable[[], Iterable[Document]], what: str) -> Iterator[Host]:
-    """Wait until a pod runs and give it as a host; whoever made it removes it.
+    """Wait until a pod runs and connect to it as a host; the caller removes the pod.
 
     Args:
-        cluster: where it is.
-        find: looks for it; nothing as long as it is not there.
-        what: what to call it in a sentence: "The pod x, which reads y,".
+        cluster: the cluster.
+        find: returns the pod, nothing while it does not exist.
+        what: the pod in messages, e.g. "The pod x, which reads y,".
 
     Raises:
-        RunnerError: it does not start in two minutes, or has ended.
+        RunnerError: it does not start within two minutes, or has ended.
     """
     with closing(open_host(cluster, _running(find, what))) as host:
         yield host

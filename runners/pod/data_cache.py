@@ -1,4 +1,4 @@
-"""The copies of stores' data on a cluster's claim: a small pod looks at them, for a cluster shows nobody its claims."""
+"""Gives access to the data cache on a cluster's claim by a small pod: the API cannot list a claim's files."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.pod import config
 
 LIFE_SECONDS: Final = 900
-"""After which the cluster ends the pod, whatever became of who asked for it."""
+"""After this time the cluster ends the pod, even if its creator is gone."""
 
 _LABELS: Final = {"app.kubernetes.io/managed-by": "fabric", "fabric.looks-at": "data"}
 
 
 @contextmanager
 def data_claim(cluster: Cluster, image: str) -> Iterator[Host]:
-    """Give a pod that has the place's ``data_claim`` as a host: the copies lie under ``pod_told.CACHE``.
+    """Start a pod with the backend's ``data_claim`` and connect to it as a host; the copies are under ``config.CACHE``.
 
     Args:
-        cluster: the place.
-        image: what the pod is made of: one that the nodes have, with a Python.
+        cluster: the cluster.
+        image: the pod's image; it needs Python and is best one that the nodes have.
 
     Raises:
-        RunnerError: the pod does not start in two minutes, or the quota has no room for it.
-        LaunchRefused: the cluster does not take it.
+        RunnerError: the pod does not start within two minutes, or the quota is used up.
+        LaunchRefused: the cluster refuses it.
         Denied: a right is missing.
     """
     options = options_of(cluster.options)

@@ -1,4 +1,4 @@
-"""What a command in a pod sees in its environment, on top of what its image and the cluster bring."""
+"""The environment variables of a command in a pod, besides those of its image and the cluster."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from workbench.learner.pod import config
 from workbench.manifest.builder.params import param_text, param_variable
 
 PORT = 29500
-"""MASTER_PORT: a pod's ports are all free."""
+"""MASTER_PORT: all ports of a pod are free."""
 
 
 def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
-    """Return what is the same for all learners, without secrets; ``env:`` cannot override what fabric promises."""
+    """Return the variables that all learners share, without secrets; ``env:`` cannot override the promised ones."""
     spec = request.spec
     variables = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
     if run_as == "restricted":
-        # Its user is in no image's list of users.
+        # Images have no entry in /etc/passwd for its user.
         variables |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
     variables |= spec.env
     if spec.seed is not None:
@@ -37,7 +37,7 @@ def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
 
 
 def _promises(request: LaunchRequest) -> dict[str, str]:
-    """Return what a learner can rely on; LEARNER_ID, RANK and NODE_RANK its pod's first process adds."""
+    """Return the variables that every learner has; the pod's first process adds LEARNER_ID, RANK and NODE_RANK."""
     spec, attempt = request.spec, request.attempt
     stem = attempt_stem(attempt.job_id, attempt.attempt)
     return {
@@ -60,7 +60,7 @@ def _promises(request: LaunchRequest) -> dict[str, str]:
         "WORLD_SIZE": str(attempt.learners),
         "LOCAL_RANK": "0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        # With GPUs the node says which.
+        # With GPUs the node's device plug-in sets them.
         **({} if spec.gpus else NO_GPU),
     }
 

@@ -1,4 +1,4 @@
-"""A command beside a learner in its pod, joined to our own standard streams."""
+"""An interactive command in a learner's pod, on this process's standard streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_SECONDS: Final = 3600.0
 
 
 class PodExec:
-    """One command; it has begun when this is made."""
+    """An interactive command in a pod; making one starts it."""
 
     def __init__(self, cluster: Cluster, ref: LearnerRef, argv: Sequence[str], *, terminal: bool) -> None:
         self._terminal = terminal
@@ -38,7 +38,7 @@ class PodExec:
             raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
 
     def wait(self) -> int:
-        """Carry input and output until the command has ended; return its exit code."""
+        """Pass input and output on until the command has ended; return its exit code."""
         with _raw(self._terminal), self._resized():
             threading.Thread(target=self._carry_in, daemon=True, name="exec input").start()
             while (found := self._stream.read(_READ_SECONDS)) is not None:
@@ -55,18 +55,18 @@ class PodExec:
 
     @contextlib.contextmanager
     def _resized(self) -> Iterator[None]:
-        """Tell the command how large the terminal is, now and whenever that changes."""
+        """Send the size of the terminal now and after each change."""
         if not self._terminal:
             yield
             return
 
         def send_size() -> None:
             with contextlib.suppress(FabricError, OSError):
-                columns, rows = os.get_terminal_size(0)  # not COLUMNS and LINES: they stay as they were
+                columns, rows = os.get_terminal_size(0)  # not from COLUMNS and LINES: those do not change
                 self._stream.resize(rows, columns)
 
         def changed(*_: object) -> None:
-            # The signal may have come while this thread holds the connection's lock.
+            # In a thread: the interrupted code may hold the connection's lock.
             threading.Thread(target=send_size, daemon=True, name="exec resize").start()
 
         before = signal.signal(signal.SIGWINCH, changed)
@@ -81,7 +81,7 @@ def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
     """Return the name of a learner's pod.
 
     Raises:
-        RunnerError: there is none.
+        RunnerError: the learner has no pod.
     """
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, 0)
     for pod in cluster.list("Pod", selector(attempt)).items:
@@ -95,12 +95,12 @@ def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
 
 @contextlib.contextmanager
 def _raw(terminal: bool) -> Iterator[None]:
-    """Pass every key on, where we have a terminal."""
+    """Put the terminal into raw mode, if there is one."""
     if not (terminal and sys.stdin.isatty()):
         yield
         return
     before = termios.tcgetattr(0)
-    tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is meant
+    tty.setraw(0, termios.TCSADRAIN)  # TCSADRAIN keeps what was typed before
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Files of a learner in a pod: from its containers while they run, from here once they have come home."""
+"""Files of a pod's learner: from its containers while they run, afterwards from the downloaded copies."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ MOUNTS: Final = {
     "job": config.STATE_DIR,
     WORKING: config.MODEL,
 }
-"""The job's folders as its pods have them."""
+"""The paths of the job's folders in its pods."""
 
 KEPT: Final = ("results", "checkpoints", "logs")
-"""What has come home when a pod is over."""
+"""The folders that are downloaded when a pod has ended."""
 
 _OF_LEARNER: Final = ("data",)
-"""What its side-car does not see."""
+"""The folders that the side-car does not mount."""
 
 _ELSEWHERE: Final = "elsewhere"
 END_SECONDS: Final = 20.0
-"""How long a pod may be between its container's end and saying so."""
+"""How long a pod's status may lag behind the end of its container."""
 
 _LOOK_SECONDS: Final = 0.3
 
 
 class PodFileAccess(Protocol):
-    """How files of one place are had."""
+    """Access to files by :class:`JobPath`, with or without Python in the container."""
 
     def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
-        """List what is there."""
+        """List a path and everything below it."""
 
     def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
-        """Have it sent as a tar."""
+        """Send a path as one tar stream."""
 
     def put(self, job_path: JobPath, stream: BinaryIO, mode: int) -> object:
         """Write a file."""
 
 
 class PodFiles:
-    """The files of one learner."""
+    """The files of a learner in a pod."""
 
     def __init__(self, cluster: Cluster, ref: LearnerRef) -> None:
         self._cluster = cluster
         self._ref = ref
 
     def list_files(self, path: str) -> Sequence[FileEntry]:
-        """List what is at a path and below it."""
+        """List a path and everything below it."""
         with self._reached(path) as (files, job_path):
             return files.list_files(job_path)
 
     def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at a path sent as one tar stream."""
+        """Send a path as one tar stream to ``receive``."""
         with self._reached(path) as (files, job_path):
             files.fetch(job_path, receive)
 
@@ -105,7 +105,7 @@ class PodFiles:
     def _inside(
         self, container: str, folders: Mapping[str, str], stack: contextlib.ExitStack
     ) -> PodFileAccess | None:
-        """Reach a container; None where it does not run (any more)."""
+        """Connect to a container; None if it does not run."""
         runs = is_learner_running if container == LEARNER else is_side_car_running
         until = time.monotonic() + END_SECONDS
         while (pod := self._pod()) is not None and runs(pod):
@@ -113,7 +113,7 @@ class PodFiles:
             try:
                 host = open_host(self._cluster, name, container=container)
                 stack.callback(host.close)
-                host.call("existing", paths=[])  # one that is just ending does not answer any more
+                host.call("existing", paths=[])  # fails if the container is ending
                 return JobFiles(host, _plain(folders))
             except (BackendUnreachable, Absent, Invalid) as error:
                 if NO_PYTHON in error.message:
@@ -140,18 +140,18 @@ def _plain(folders: Mapping[str, str]) -> dict[str, JobRoot]:
 
 
 class _ShellFiles:
-    """The same names where there is no Python."""
+    """Access to files in a container without Python."""
 
     def __init__(self, files: ShellFiles, folders: Mapping[str, str]) -> None:
         self._files = files
         self._folders = folders
 
     def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
-        """List what is there."""
+        """List a path and everything below it."""
         return self._files.list_files(self._path(job_path))
 
     def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
-        """Have it sent as a tar."""
+        """Send a path as one tar stream."""
         self._files.fetch(self._path(job_path), receive)
 
     def put(self, job_path: JobPath, stream: BinaryIO, mode: int) -> None:

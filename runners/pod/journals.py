@@ -1,4 +1,4 @@
-"""Reads the journals of a cluster's learners: from their side-cars while those run, else from what they printed."""
+"""Reads the journals of learners in pods: from side-cars while they run, afterwards from the containers' logs."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from workbench.paths import Home, default_home
 Pod = Mapping[str, Any]
 
 SILENT_SECONDS: Final = 20.0
-"""How long a learner that has data stores counts as bringing them in before its agent has said so: it may be asked
-nothing where the right to run commands in pods is missing."""
+"""How long a running learner with data stores counts as starting while its agent's state is not known. Without the
+right to run commands in pods the state is never known."""
 
 _OURS: Final = frozenset({LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STORING})
 
 
 class AgentPhases:
-    """What agents said, of the learners that one runner observes."""
+    """Refines statuses by what agents report: the cluster does not know downloads, setup and uploads."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._silent: dict[str, float] = {}
-        """When a pod's learner was first seen to run whose agent has said nothing yet."""
+        """When a pod was first observed running without a state from its agent, by uid."""
 
     @property
     def waiting(self) -> bool:
-        """Whether some agent is still to be heard."""
+        """Whether the state of an agent is awaited."""
         now = time.monotonic()
         return any(now < at + SILENT_SECONDS for at in self._silent.values())
 
     def refined(self, status: LearnerStatus, pod: Pod) -> LearnerStatus:
-        """Return how a learner is, with what the cluster does not know of it."""
+        """Return a status with the phase that the agent reports, if the cluster does not know it."""
         uid = str(pod["metadata"]["uid"])
         if status.phase is not LearnerPhase.RUNNING or not reports_phases(pod):
             self._silent.pop(uid, None)
@@ -73,13 +73,13 @@ class AgentPhases:
 
 
 def reports_phases(pod: Pod) -> bool:
-    """Say whether a learner's agent knows more of what it does than the cluster."""
+    """Return whether a learner's agent reports phases that the cluster does not know: jobs with data stores."""
     annotations = pod["metadata"].get("annotations") or {}
     return ANNOTATION in annotations
 
 
 def _mirrored(ref: LearnerRef) -> Mapping[str, Any] | None:
-    """Return what an agent said to a controller before this one."""
+    """Return the state that an earlier controller has mirrored."""
     file = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner).state
     try:
         state = json.loads(file.read_bytes())
@@ -89,15 +89,15 @@ def _mirrored(ref: LearnerRef) -> Mapping[str, Any] | None:
 
 
 STREAMS: Final = 64
-"""How many pods are read at once; with more learners they take turns."""
+"""How many pods are read at once; more pods are read in turns."""
 
 LONG_SECONDS: Final = 60.0
 TURN_SECONDS: Final = 2.0
 END_SECONDS: Final = 20.0
-"""How long a pod may be between its learner's end and its own before its journal is given up."""
+"""How long the side-car of an ended learner may not answer before its journal is given up."""
 
 PAUSE_LONGEST_SECONDS: Final = 5.0
-"""How long a pod that does not answer is left alone at most."""
+"""The longest pause before a pod that did not answer is asked again."""
 
 _GATHER_SECONDS: Final = 0.002
 _LOOK_SECONDS: Final = 0.1
@@ -107,7 +107,7 @@ Parts = Mapping[str, Chunk]
 
 
 class Journals:
-    """The journals that one runner reads. One thread follows; :meth:`interrupt` may come from any."""
+    """The journals that one runner reads. One thread follows; :meth:`interrupt` may be called by any."""
 
     def __init__(self, cluster: Cluster, cache: ClusterCache, subscriber: str) -> None:
         self._cluster = cluster
@@ -118,18 +118,18 @@ class Journals:
         self._remains: dict[str, JournalRemains] = {}
         self._pending: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
         self._pauses: dict[LearnerRef, tuple[float, float]] = {}
-        """Of those that did not answer: when to ask again, and how long the pause was."""
+        """For pods that did not answer: when to ask again, and the length of the pause."""
         self._pool: ThreadPoolExecutor | None = None
         self._interrupted = threading.Event()
         self._turn = 0
         self._early: EarlyBytes | None = None
         self._logs: dict[str, ClusterLog] = {}
-        """By pod: where nothing in it can be asked."""
+        """The cluster's logs by pod, for images without Python."""
 
     def follow(
         self, known: Mapping[LearnerRef, Known], timeout_seconds: float, early: EarlyBytes | None = None
     ) -> dict[LearnerRef, Parts]:
-        """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
+        """Wait until there is new content and return it; with a timeout of 0 return everything that there is now."""
         self._early = early
         self._cache.ready()
         if timeout_seconds <= 0:
@@ -146,7 +146,7 @@ class Journals:
                 return news
 
     def read(self, ref: LearnerRef, offsets: Known, limit_bytes: int) -> dict[str, Chunk]:
-        """Read some of one learner's files, by the names ``output``, ``index`` and ``records``."""
+        """Read files of a learner from these offsets on: ``output``, ``index`` and ``records``."""
         folder = folder_of(ref)
         paths = {name: f"{folder}/{FILES[name]}" for name in offsets}
         path_offsets = {path: offsets[name] for name, path in paths.items()}
@@ -168,11 +168,11 @@ class Journals:
                     continue
                 if time.monotonic() > until:
                     raise
-                self._cache.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+                self._cache.wait(_LOOK_SECONDS)  # its side-car is ending or starting
         return {}
 
     def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
-        """Return the connection to a learner's side-car, made if need be."""
+        """Return the connection to a learner's side-car; connect if there is none."""
         with self._lock:
             host = self._hosts.get(ref)
             if host is not None and not host.lost:
@@ -186,11 +186,11 @@ class Journals:
         return host
 
     def interrupt(self) -> None:
-        """Make a call that waits, or the next one, return early."""
+        """Make a blocked call, or the next one, return early."""
         self._interrupted.set()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all connections and logs."""
         self.interrupt()
         with self._lock:
             hosts, self._hosts = list(self._hosts.values()), {}
@@ -201,7 +201,7 @@ class Journals:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # Pods that are over
+    # Ended pods
 
     def _read_ended(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
         news: dict[LearnerRef, Parts] = {}
@@ -228,10 +228,10 @@ class Journals:
                 prepare_transcript(self._cluster, ref)
         return self._remains[uid]
 
-    # All that there is now
+    # Everything that there is now
 
     def _read_all(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
-        """Ask for all that is there of each, also where a pod is just ending."""
+        """Read everything that each learner has now, also if its pod is just ending."""
         self._pending.clear()
         futures = {ref: self._threads().submit(self._read_now, ref, dict(known[ref])) for ref in known}
         found = {ref: future.result() for ref, future in futures.items()}
@@ -257,10 +257,10 @@ class Journals:
                     raise
                 self._cache.wait(_LOOK_SECONDS)
 
-    # Pods that run
+    # Running pods
 
     def _read_running(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
-        """Ask side-cars for news, each in a thread of its own, and take what comes first."""
+        """Request new content from side-cars, each in its own thread, and return what arrives first."""
         now = time.monotonic()
         served = [
             ref
@@ -285,7 +285,7 @@ class Journals:
         return self._collect(known)
 
     def _wait(self, futures: list[Future[Parts]], until: float) -> bool:
-        """Wait until one of these has an answer; False when something else is to be looked at first."""
+        """Wait until one of these is done; False after the timeout, an interrupt, or a change in the cluster."""
         turn = self._cache.turn
         while not any(future.done() for future in futures):
             left = until - time.monotonic()
@@ -306,7 +306,7 @@ class Journals:
             del self._pending[ref]
             try:
                 parts = future.result()
-            except FabricError:  # its pod ends, and what it printed is read then; or its node does not answer
+            except FabricError:  # its pod is ending and its log is read then, or its node does not answer
                 last = self._pauses.get(ref, (0.0, _LOOK_SECONDS / 2))[1]
                 pause = min(2 * last, PAUSE_LONGEST_SECONDS)
                 self._pauses[ref] = (time.monotonic() + pause, pause)
@@ -332,8 +332,8 @@ class Journals:
             return news.get(folder, {})
         except (BackendUnreachable, Absent, Invalid, Denied) as error:
             if NO_PYTHON not in error.message:
-                raise  # its side-car ends, is not there yet, or may not be asked: its log has all when it has ended
-            # The cluster's own log gives the output all the same.
+                raise  # the side-car is ending, starting, or cannot be reached: its log has the journal later
+            # No Python in the image: the output is read from the cluster's log.
             prepare_transcript(self._cluster, ref)
             self._logs[pod["metadata"]["uid"]] = ClusterLog(
                 self._cluster, pod["metadata"]["name"], self._cache.wake
@@ -341,7 +341,7 @@ class Journals:
             return {}
 
     def _put_state(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
-        """Pass on what a learner's agent says of how it is, where the cluster does not know that."""
+        """Store the state that a learner's agent reports, if the cluster does not know it."""
         if "state" in parts and reports_phases(pod):
             with contextlib.suppress(ValueError):
                 self._cache.put_agent_state(ref, json.loads(parts["state"].data))
@@ -360,7 +360,7 @@ class Journals:
             if log.ended:
                 raise BackendUnreachable(
                     "The cluster's log has ended."
-                )  # asked again later, or its pod is over
+                )  # requested again later, or the pod has ended
             self._cache.wait(left, turn=turn)
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -373,10 +373,10 @@ class Journals:
 
 
 def _is_same(one: Known, other: Known) -> bool:
-    """Say whether an answer to the one holds for the other: logs grow while it is still on its way."""
+    """Return whether a reply to a request with some offsets is valid for others: logs may have been read further."""
     return {**one, **dict.fromkeys(EARLY, 0)} == {**other, **dict.fromkeys(EARLY, 0)}
 
 
 def folder_of(ref: LearnerRef) -> str:
-    """Return where a learner's journal lies in its pod."""
+    """Return the folder of a learner's journal in its pod."""
     return f"{config.ATTEMPT}/learner-{ref.learner}"

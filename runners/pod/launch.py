@@ -1,7 +1,7 @@
-"""Launches a pod job: the Job suspended, all it needs, then its pods; cut off anywhere, the next launch goes on.
+"""Launches a pod job: creates the suspended Job and its objects, then starts the pods. A cut-off launch is continued.
 
-Several learners are gathered: their pods wait for each other in the cluster, and where they do not come together
-in time all is taken back, so that the job waits in line without a GPU.
+Pods of several learners wait for each other. If not all of them run in time, the attempt is removed, so that the
+job holds no GPU while it waits.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from workbench.learner.pod import config
 from workbench.paths import Home, default_home
 
 _turns: Final[dict[tuple[str, str], threading.Lock]] = {}
-"""By home and namespace: held while a job of several learners looks for nodes."""
+"""Locks by home and namespace, held while the pods of a job with several learners are scheduled."""
 
 BEAT_SECONDS: Final = 2.0
-"""How often a launch that waits says so: it may have been called off."""
+"""The interval of progress reports while a launch waits; the callback may raise to cancel it."""
 
 SENDS: Final = 4
-"""To so many pods at once something is sent."""
+"""How many pods files are sent to at once."""
 
 _REFUSED: Final = {
     "code": (
@@ -56,11 +56,11 @@ _REFUSED: Final = {
         "a data store of type volume needs nothing sent",
     ),
 }
-"""What is sent once pods run, why, and what to do without."""
+"""For files that are sent to running pods: why, and the hint for users who may not run commands in pods."""
 
 
 class PodLaunch:
-    """One launch."""
+    """The launch of one attempt."""
 
     def __init__(
         self, plan: LaunchPlan, cluster: Cluster, cache: ClusterCache, progress: LaunchProgress
@@ -74,7 +74,7 @@ class PodLaunch:
         self._stem = stem_of(plan.request.attempt)
 
     def launch(self) -> None:
-        """Launch what has not begun."""
+        """Create what does not exist, start the pods, and wait for them if there are several."""
         with contextlib.ExitStack() as turn:
             self._launch(turn)
 
@@ -95,15 +95,15 @@ class PodLaunch:
             if not self._options.queue:
                 self._unsuspend(job)
         if self._options.queue and job["spec"].get("suspend"):
-            return  # its queue lets it begin
+            return  # its queue unsuspends it
         if self._request.attempt.learners > 1 or sends:
             self._await_learners(sends, turn)
 
     def _acquire_turn(self, turn: contextlib.ExitStack) -> None:
-        """Let jobs of several learners look for nodes one after another: at once they take them from each other.
+        """Let jobs with several learners be scheduled one after another: at once they block each other.
 
         Raises:
-            SlotsBusy: another one of this home looks for its nodes.
+            SlotsBusy: another job of this home is being scheduled.
         """
         lock = _turns.setdefault((self._request.attempt.home, self._cluster.namespace), threading.Lock())
         if not lock.acquire(blocking=False):
@@ -111,7 +111,7 @@ class PodLaunch:
         turn.callback(lock.release)
 
     def _refuse(self) -> None:
-        """Refuse what cannot work however often it is tried."""
+        """Refuse the job if a retry cannot help."""
         if reasons := refusals(self._request, self._options):
             raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
@@ -136,7 +136,7 @@ class PodLaunch:
     # The objects
 
     def _create(self, job: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Create what is not there yet, the Job first: all others are its own and go with it."""
+        """Create the missing objects, the Job first: it owns the others, which are deleted with it."""
         for planned in self._plan.objects:
             kind = planned["kind"]
             if kind == "Job" and job is not None:
@@ -162,7 +162,7 @@ class PodLaunch:
                 raise TryAgain(f"The {kind} {name} is there and not there: it is being removed.") from None
             self._check(found)
             if _owner_of(found) != _owner_of(document):
-                # It goes with a Job that was deleted from outside.
+                # It belongs to a Job that was deleted by others, and will be deleted, too.
                 raise TryAgain(
                     f"The {kind} {name} is of an earlier Job and is still being removed."
                 ) from None
@@ -187,7 +187,7 @@ class PodLaunch:
             raise TryAgain(f"The {found['kind']} {name} is still being removed.")
 
     def _filled(self, planned: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an object as it was planned, with all that was left open."""
+        """Return a planned object with its placeholders replaced."""
         document: dict[str, Any] = json.loads(json.dumps(planned))
         content = document.pop("stringData", None)
         if content is not None:
@@ -230,16 +230,16 @@ class PodLaunch:
         except Absent as error:
             raise TryAgain(f"The Job {self._stem} was removed while it was being launched.") from error
 
-    # What is done once pods are there
+    # After the pods were created
 
     def _pod_config(self) -> dict[str, Any]:
-        """Return what the containers are told."""
+        """Return ``pod.json``, the configuration of the pods' containers."""
         contents = (one.get("stringData", {}) for one in self._plan.objects)
         found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
         return found
 
     def _await_learners(self, sends: Set[str], turn: contextlib.ExitStack) -> None:
-        """Send to pods what they wait for, and wait until all learners have found each other."""
+        """Send files to waiting pods, and wait until all learners run."""
         attempt = self._request.attempt
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
@@ -252,9 +252,9 @@ class PodLaunch:
                 self._progress("is being started", stage="starting")
             placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
             if placed or time.monotonic() > turn_until:
-                turn.close()  # the next one may look
+                turn.close()  # the next job may be scheduled
             if placed:
-                # From here on they end by themselves if they do not meet: images may take long.
+                # From now on the pods themselves end if they do not meet; pulling images may take long.
                 until = time.monotonic() + 2 * self._options.gang_seconds
             late = attempt.learners > 1 and time.monotonic() > until and not unschedulable.waiting
             if failed_gang(pods.values()) or late:
@@ -276,7 +276,7 @@ class PodLaunch:
     def _refuse_unschedulable(
         self, unschedulable: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]
     ) -> None:
-        """Refuse what no node could hold, once a cluster that adds nodes has had its time."""
+        """Refuse a job whose pods no node can run; an autoscaler has had time to add one."""
         unschedulable.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
         for pod in pods.values():
             if reason := unschedulable.reason(pod):
@@ -285,7 +285,7 @@ class PodLaunch:
                 raise LaunchRefused(text, hint=reason.hint, code=reason.code)
 
     def _send_all(self, pods: Sequence[Mapping[str, Any]], sends: Set[str], sent: set[str]) -> None:
-        """Send to pods, some at once, what has not been sent to them: they hold their GPUs while they wait."""
+        """Send files to several pods at once: they hold their GPUs while they wait."""
         waiting = [pod for pod in pods if pod["metadata"]["uid"] not in sent]
         if not waiting:
             return
@@ -312,13 +312,13 @@ class PodLaunch:
 
 
 def _pack_rclone() -> None:
-    """Pack rclone before pods are there, which hold their GPUs while they wait for it."""
-    with contextlib.suppress(LaunchRefused):  # an image may have its own
+    """Compress rclone before the pods run: they would hold their GPUs meanwhile."""
+    with contextlib.suppress(LaunchRefused):  # the image may contain rclone
         packed_rclone(platform.machine())
 
 
 def begun_pod(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod's learner may have begun, or it is over."""
+    """Return whether a pod's learner has begun or ended."""
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return True
@@ -327,12 +327,12 @@ def begun_pod(pod: Mapping[str, Any]) -> bool:
 
 
 def is_placed(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod has a node."""
+    """Return whether a pod is scheduled."""
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def agent_archive() -> Path:
-    """Return the agent's archive, built if need be."""
+    """Return the agent's archive; build it if it does not exist."""
     from workbench.learner.boot.archive import build
 
     with translated():
@@ -340,7 +340,7 @@ def agent_archive() -> Path:
 
 
 def pod_program() -> bytes:
-    """Return what every container of a pod begins with."""
+    """Return ``pod.sh``, the entry point of every container of a pod."""
     import workbench.learner
 
     return (Path(workbench.learner.__file__).parent / "pod" / "pod.sh").read_bytes()

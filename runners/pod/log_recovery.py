@@ -1,4 +1,4 @@
-"""What is left of a journal when its pod is over: what the side-car printed, and what the cluster's log still has."""
+"""Recovers the journal of an ended pod from the logs of its side-car and of its learner."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ORDER: Final = ("output", "index", "setup", "setup_index", "records")
 
 @dataclass(slots=True)
 class JournalRemains:
-    """One learner's, whose pod is over. Bytes that nobody has any more are filled in, and counted."""
+    """The journal of a learner whose pod has ended. Lost bytes are replaced by filler and counted."""
 
     parts: dict[str, list[Part]] = field(default_factory=dict)
     state: bytes = b""
     missing_bytes: int = 0
     plain: bool = False
-    """Whether it is the output alone, as the cluster's log has it."""
+    """Whether only the output is known, from the learner's log."""
 
     def after(self, known: Mapping[str, int]) -> dict[str, Chunk]:
-        """Return what comes next for a reader: a share of each file, the state with the last of all."""
+        """Return the next chunk of each file from these offsets on; the state only with the last chunk."""
         found: dict[str, Chunk] = {}
         whole = True
         for name in _ORDER:
@@ -46,7 +46,7 @@ class JournalRemains:
         return found
 
     def read(self, offsets: Mapping[str, int]) -> dict[str, Chunk]:
-        """Return some of the files that are named, from these offsets on."""
+        """Return chunks of the named files from these offsets on."""
         found = {}
         for name, offset in offsets.items():
             data, end = self._next(name, offset)
@@ -70,7 +70,7 @@ class JournalRemains:
 
 
 def read_remains(cluster: Cluster, pod: Mapping[str, Any]) -> JournalRemains:
-    """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
+    """Read the journal from the logs of an ended pod; empty if the logs are gone."""
     name = pod["metadata"]["name"]
     parts = parse(_lines(cluster, name, SIDE_CAR))
     remains = JournalRemains()
@@ -80,7 +80,7 @@ def read_remains(cluster: Cluster, pod: Mapping[str, Any]) -> JournalRemains:
         _fill_from_log(cluster, name, remains)
         return remains
     printed = b"".join(_log(cluster, pod["metadata"]["name"], LEARNER))
-    # Its side-car was killed, or has no Python: the cluster's log is all there is.
+    # The side-car was killed or has no Python: only the learner's log is left.
     remains.plain = True
     remains.state = state_of(pod)
     if printed:
@@ -89,7 +89,7 @@ def read_remains(cluster: Cluster, pod: Mapping[str, Any]) -> JournalRemains:
 
 
 def _fill_from_log(cluster: Cluster, pod: str, remains: JournalRemains) -> None:
-    """Take from the learner's own log what the side-car could not print."""
+    """Prepend output from the learner's log that the side-car did not print."""
     output = remains.parts.get("output") or []
     if not output or output[0][0] == 0:
         return
@@ -101,10 +101,10 @@ def _fill_from_log(cluster: Cluster, pod: str, remains: JournalRemains) -> None:
 
 
 def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
-    """Return what a log has before some bytes that are ``rest_bytes`` from the end of all that was printed.
+    """Return the part of a log before ``anchor``, which is ``rest_bytes`` before the end of the whole output.
 
-    The log may have fewer after them: most keep no carriage return at a line's end, and none what its writer held
-    when that was killed. So they are looked for, and where they are not found nothing is known of what is before.
+    The log may have fewer bytes after it: most runtimes drop carriage returns at line ends, and bytes that were
+    buffered when the container was killed. So the anchor is searched; if it is not found, nothing is returned.
     """
     expected = max(0, len(printed) - rest_bytes)
     found = (printed.find(sought, expected) for sought in (anchor, anchor.replace(b"\r\n", b"\n")))
@@ -112,7 +112,7 @@ def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
 
 
 def _filler(name: str, gap: int, later: int) -> bytes:
-    """Return bytes in the place of those that are missing: of the output a sentence says so."""
+    """Return filler for missing bytes; in the output it is a line that tells the reader."""
     count = min(gap, SHARE_BYTES)
     if name == "output":
         text = f"[fabric: {gap} bytes of output are missing here: the cluster's log had rotated]".encode()
@@ -120,7 +120,7 @@ def _filler(name: str, gap: int, later: int) -> bytes:
             return b"." * (count - 1) + b"\n"
         return text + b" " * (count - len(text) - 1) + b"\n"
     if name.endswith("index"):
-        # Entries that say nothing new: readers take the next one.
+        # Entries of zeros: readers skip them.
         return b"\0" * count
     note = json.dumps(
         {"kind": "note", "level": "warning", "text": f"{gap} bytes of records are missing"}

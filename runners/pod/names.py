@@ -1,4 +1,4 @@
-"""What a pod job's objects are called and labelled with, and whose they are by their labels. Pure."""
+"""Names and labels of a pod job's objects, and the attempt or learner that an object belongs to. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ JOB: Final = "fabric.job"
 ATTEMPT: Final = "fabric.attempt"
 OWNER: Final = "fabric.owner"
 VERDICT: Final = "fabric.verdict"
-"""Annotation of a Job: why it was ended before its learners could begin, as JSON."""
+"""Annotation of a Job that was ended before its learners could begin: the reason as JSON."""
 
 AWAITS: Final = "fabric.awaits"
-"""Annotation of a pod whose init container waits for what is sent once it runs."""
+"""Annotation of a pod whose init container waits for files that the launch sends."""
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 GPU_TYPE: Final = "nvidia.com/gpu.product"
-"""Where a node says which GPUs it has, unless configured otherwise."""
+"""The label of nodes with their GPU type, unless ``gpu_types`` is configured."""
 
 PREPARE: Final = "prepare"
 SIDE_CAR: Final = "journal"
@@ -30,7 +30,7 @@ LEARNER: Final = "learner"
 
 
 def labels(attempt: AttemptRef) -> dict[str, str]:
-    """Return what every object of an attempt says of itself."""
+    """Return the labels of every object of an attempt."""
     return {
         "app.kubernetes.io/managed-by": "fabric",
         HOME: attempt.home,
@@ -40,32 +40,32 @@ def labels(attempt: AttemptRef) -> dict[str, str]:
 
 
 def stem_of(attempt: AttemptRef) -> str:
-    """Name an attempt's Job and Service."""
+    """Return the name of an attempt's Job and Service."""
     return attempt_stem(attempt.job_id, attempt.attempt)
 
 
 def given_name(attempt: AttemptRef) -> str:
-    """Name the Secret that code and agent travel in."""
+    """Return the name of the Secret with code and agent."""
     return f"{stem_of(attempt)}-given"
 
 
 def secrets_name(attempt: AttemptRef) -> str:
-    """Name the Secret of the job's own secrets."""
+    """Return the name of the Secret with the job's own secrets."""
     return f"{stem_of(attempt)}-secrets"
 
 
 def claim_name(job_id: str) -> str:
-    """Name the claim that a job's results lie on, attempt after attempt."""
+    """Return the name of the claim with a job's results; all attempts share it."""
     return f"learner-{short_id(job_id)}-results"
 
 
 def selector(attempt: AttemptRef) -> str:
-    """Return the label selector of all that is an attempt's."""
+    """Return the label selector of an attempt's objects."""
     return f"{HOME}={attempt.home},{JOB}={attempt.job_id},{ATTEMPT}={attempt.attempt}"
 
 
 def attempt_of(document: Mapping[str, Any]) -> tuple[str, str, int] | None:
-    """Name the attempt that an object says it is of (home, job, number), None when it says nothing of it."""
+    """Return home, job and attempt number of an object by its labels, None without them."""
     object_labels = document.get("metadata", {}).get("labels") or {}
     number = str(object_labels.get(ATTEMPT, ""))
     if not object_labels.get(HOME) or not object_labels.get(JOB) or not number.isdigit():
@@ -74,7 +74,7 @@ def attempt_of(document: Mapping[str, Any]) -> tuple[str, str, int] | None:
 
 
 def ref_of(pod: Mapping[str, Any]) -> LearnerRef | None:
-    """Name the learner that a pod is of."""
+    """Return the learner of a pod by its labels, None without them."""
     attempt = attempt_of(pod)
     index = str((pod["metadata"].get("labels") or {}).get(INDEX, ""))
     if attempt is None or not index.isdigit():
@@ -83,16 +83,16 @@ def ref_of(pod: Mapping[str, Any]) -> LearnerRef | None:
 
 
 def is_same(document: Mapping[str, Any], attempt: AttemptRef) -> bool:
-    """Say whether an object is of this attempt, of this home."""
+    """Return whether an object belongs to this attempt of this home."""
     return attempt_of(document) == (attempt.home, attempt.job_id, attempt.attempt)
 
 
 def as_owner(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an object says that goes with a Job."""
+    """Return the ``ownerReferences`` entry of an object that is deleted with a Job."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "name": job["metadata"]["name"],
         "uid": job["metadata"]["uid"],
-        # No blockOwnerDeletion: OpenShift lets only who may change jobs/finalizers say so.
+        # No blockOwnerDeletion: on OpenShift that needs the right to update jobs/finalizers.
     }

@@ -1,4 +1,4 @@
-"""Observes a cluster's learners: from one watch, with the cluster's own words where something waits."""
+"""Observes the learners in a cluster by the shared watch; waiting pods get the cluster's message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AGAIN_SECONDS: Final = 2.0
 
 
 class AgentEndings:
-    """Asks side-cars in threads of its own, and remembers what they said."""
+    """Asks the side-cars of pods that are being deleted how their learners ended, and caches the answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -45,15 +45,15 @@ class AgentEndings:
 
     @property
     def pending(self) -> bool:
-        """Whether a pod that is being deleted has not said yet that its learner ended."""
+        """Whether the answer of a side-car is awaited."""
         now = time.monotonic()
         with self._lock:
-            # A pod that is gone is not looked at any more.
+            # Entries of pods that no longer exist expire.
             self._asked_at = {uid: at for uid, at in self._asked_at.items() if at > now - AGAIN_SECONDS}
             return bool(self._asked_at)
 
     def completed(self, ref: LearnerRef, pod: Pod) -> Pod:
-        """Return a pod with what its side-car says of its learner's end, where its status does not have it yet."""
+        """Return a pod with its learner's end from the side-car, if the pod's status does not have it yet."""
         uid = str(pod["metadata"]["uid"])
         if not is_ending(pod):
             with self._lock:
@@ -78,7 +78,7 @@ class AgentEndings:
             finally:
                 host.close()
         except (FabricError, OSError):
-            return  # asked again, or seen when the pod is over
+            return  # asked again, or the pod's final status has it
         if state.get("phase") == "exited":
             with self._lock:
                 self._endings[uid] = termination_document(state, stop)
@@ -86,7 +86,7 @@ class AgentEndings:
 
 
 def is_ending(pod: Pod) -> bool:
-    """Say whether a pod is being deleted while its side-car can be asked and its learner counts as running."""
+    """Return whether a pod is being deleted, its side-car runs, and its learner counts as running."""
     if not pod["metadata"].get("deletionTimestamp") or not is_side_car_running(pod):
         return False
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -103,18 +103,18 @@ def _with_end(pod: Pod, ending: Mapping[str, Any]) -> Pod:
 
 
 EXPLAIN_SECONDS: Final = 1.0
-"""After this a wait without words is asked about."""
+"""After this time the events of a pod that waits without a reason are read."""
 
 EXPLAIN_AGAIN_SECONDS: Final = 5.0
 IMAGE_SECONDS: Final = 120.0
-"""How long nodes may try to pull an image before the job has failed."""
+"""How long an image may fail to be pulled before the job fails."""
 
 _SUM_UP_SECONDS: Final = 0.02
-"""News comes in company: an answer waits so long for the rest of it."""
+"""How long an answer waits for further changes: they come in groups."""
 
 
 class PodObservations:
-    """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
+    """The observations of one runner. Used by one thread; :meth:`interrupt` may be called by any."""
 
     def __init__(self, cluster: Cluster, cache: ClusterCache) -> None:
         self._cluster = cluster
@@ -131,7 +131,7 @@ class PodObservations:
         self._interrupted = False
 
     def observe(self, attempts: Sequence[AttemptRef], timeout_seconds: float) -> Observation:
-        """Say how these attempts' learners are, when something has changed."""
+        """Return the statuses of these attempts' learners when one has changed."""
         turn = self._cache.ready()
         asked_for = frozenset(attempts)
         if self._attempts != asked_for:
@@ -164,7 +164,7 @@ class PodObservations:
                 turn = self._cache.wait(0.0)
 
     def interrupt(self) -> None:
-        """Make a call that waits, or the next one, return early."""
+        """Make a blocked call, or the next one, return early."""
         self._interrupted = True
         self._cache.wake()
 
@@ -178,7 +178,7 @@ class PodObservations:
         return changed
 
     def _statuses_of(self, attempt: AttemptRef) -> list[LearnerStatus]:
-        """Say how the learners of an attempt are as the watch has them."""
+        """Return the statuses of an attempt's learners from the cache of the watch."""
         job, pods = self._cache.job_of(attempt), self._cache.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
@@ -211,7 +211,7 @@ class PodObservations:
         return found
 
     def _explained(self, attempt: AttemptRef, pod: Mapping[str, Any] | None) -> str:
-        """Return what the cluster's events say of a wait that has lasted a while."""
+        """Return the message of the cluster's events about a pod or Job that has waited for some time."""
         now = time.monotonic()
         since = self._since.setdefault(attempt, now)
         if now - since < EXPLAIN_SECONDS or not self._explains:
@@ -236,7 +236,7 @@ class PodObservations:
         return text
 
     def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:
-        """Say that an image did not come though it was tried again for long."""
+        """Return the reason if pulling a pod's image has failed for IMAGE_SECONDS, else None."""
         uid, reason = pod["metadata"]["uid"], waits_for_image(pod)
         if reason is None:
             self._pulling.pop(uid, None)
@@ -245,15 +245,15 @@ class PodObservations:
         return reason if time.monotonic() - since > IMAGE_SECONDS else None
 
     def _give_up(self, attempt: AttemptRef, reason: Reason) -> None:
-        """End pods that will never run, so that they hold nothing; the Job keeps the reason."""
+        """Suspend a Job whose pods can never run, so that they hold no resources; an annotation keeps the reason."""
         verdict = {"text": reason.text, "code": reason.code, "hint": reason.hint, "final": True}
         patch = {"metadata": {"annotations": {VERDICT: json.dumps(verdict)}}, "spec": {"suspend": True}}
-        with contextlib.suppress(FabricError):  # decided again with the next news
+        with contextlib.suppress(FabricError):  # repeated with the next change
             self._cluster.patch("Job", stem_of(attempt), patch)
 
 
 def _event_text(events: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last thing that events say."""
+    """Return the message of the latest event."""
     last = max(events, key=_time_of, default=None)
     if last is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a cluster's configuration says of pods: the backend's options, as values with their defaults."""
+"""The backend's settings for pods as a value, with their defaults."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from runners.pod.names import GPU_TYPE
 
 UID: Final = 1000
 REST_BYTES: Final = 6 << 20
-"""How much of a journal's rest is printed, as it is printed: the cluster keeps 10 MiB of a log at least."""
+"""How much of an unread journal the side-car prints at its end, encoded; clusters keep at least 10 MiB of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """How pods are made at a place. Sizes in bytes, times in seconds."""
+    """How pods are created on a backend. Sizes in bytes, times in seconds."""
 
     run_as: Literal["restricted", "image"] = "restricted"
     uid: int | None = UID
-    """The user of restricted pods; None takes what the namespace assigns."""
+    """The user id of restricted pods; None if the namespace assigns it."""
     gpu_resource: str = "nvidia.com/gpu"
     gpu_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The labels of the nodes that have a ``gpu_type``."""
+    """The labels of the nodes with a ``gpu_type``, by its lower-case name."""
     tolerations: Sequence[Mapping[str, Any]] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class PodOptions:
     host_paths: bool = False
     """Whether data stores may be folders of the nodes."""
     volumes: Sequence[Mapping[str, Any]] = ()
-    """Each ``source`` (as a pod has it), ``path``, ``read_only``, ``sub_path``."""
+    """Each with ``source`` (as in a pod's spec), ``path``, ``read_only`` and ``sub_path``."""
     storage_class: str = ""
     claim: str = ""
     data_claim: str = ""
@@ -43,13 +43,13 @@ class PodOptions:
     journal_hold_seconds: float = 120.0
     results_hold_seconds: float = 600.0
     unfit_seconds: float = 120.0
-    """How long a pod may wait that no node could hold even if it were empty."""
+    """How long a pod may wait that no node could run even if it were empty."""
     code_seconds: float = 600.0
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
 
 
 def options_of(settings: Mapping[str, Any]) -> PodOptions:
-    """Read a backend's options, which it has checked; what is not about pods is passed over."""
+    """Build the options from a backend's checked settings; those not about pods are ignored."""
     defaults = PodOptions()
 
     def get(name: str) -> Any:
@@ -86,7 +86,7 @@ def options_of(settings: Mapping[str, Any]) -> PodOptions:
 
 
 def gpu_labels(options: PodOptions, gpu_type: str) -> dict[str, str]:
-    """Return the labels of the nodes that have a type of GPU; NVIDIA's own label where none are configured."""
+    """Return the labels of the nodes with a GPU type: the configured ones, else NVIDIA's label."""
     if not gpu_type:
         return {}
     return dict(options.gpu_types.get(gpu_type.lower()) or {GPU_TYPE: gpu_type})

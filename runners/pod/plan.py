@@ -1,4 +1,4 @@
-"""Plans a pod job: the exact list of objects that the cluster will be given, secret values and archives left out."""
+"""Plans a pod job: the list of objects to create, without the values of secrets and the content of archives."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from workbench.learner.pod import config
 from workbench.manifest.builder.unsupported import not_built
 
 SECRET_BYTES: Final = 900_000
-"""What travels in one Secret, packed: the cluster takes a little more."""
+"""The size limit for the content of one Secret; the API's own limit is slightly higher."""
 
 AGENT_BYTES: Final = 330_000
-"""What of it is kept for the agent."""
+"""The part of it that is reserved for the agent."""
 
 
 def code_transport(request: LaunchRequest) -> str:
-    """Say how a job's code gets there: ``given`` with the job, ``streamed`` afterwards; empty for none."""
+    """Return how a job's code gets into pods: ``given`` (in a Secret), ``streamed`` (once they wait), empty without code."""
     if not request.code_file:
         return ""
     try:
         size = Path(request.code_file).stat().st_size
     except OSError:
-        size = 0  # the launch says so
+        size = 0  # the launch reports the missing file
     return "given" if size <= SECRET_BYTES - AGENT_BYTES else "streamed"
 
 
 def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
-    """Return what the pods' containers are told; one document for all learners."""
+    """Return ``pod.json``, the configuration of the pods' containers; the same for all learners."""
     launch = launch_document(request, options, results).to_json()
     return {
         "format": 1,
@@ -63,7 +63,7 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVol
 
 
 def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
-    """Return what an environment is made of, and what steers pip: what the submit's environment and ``env:`` say."""
+    """Return the lines of requirements and the variables of pip from the submit's environment and ``env:``."""
     spec = request.spec
     if spec.python != "requirements":
         return None
@@ -73,13 +73,13 @@ def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
         for name, value in variables.items()
         if str(name).startswith(INSTALLERS) or str(name).lower().endswith("_proxy")
     }
-    passed.pop("PIP_CONFIG_FILE", None)  # a file of the machine that the job was given on
+    passed.pop("PIP_CONFIG_FILE", None)  # a file of the submitting machine
     lines = [line.strip() for line in spec.requirements if line.strip()]
     return {"lines": lines, "environment": passed}
 
 
 def streamed_parts(pod_config: Mapping[str, Any]) -> frozenset[str]:
-    """Name what pods are sent once their init containers run: ``code``, ``made`` before, ``rclone``."""
+    """Return what is sent to running init containers: ``code``, ``made`` (results of earlier attempts), ``rclone``."""
     sent = {
         "code": pod_config["code"] == "streamed",
         "made": pod_config["restores"],
@@ -89,7 +89,7 @@ def streamed_parts(pod_config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def launch_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> LearnerLaunch:
-    """Return the learners' launch document; number, environment and slots are added in the pod."""
+    """Return the launch document of all learners; the pod adds number, environment and slots."""
     spec = request.spec
     return LearnerLaunch(
         request=request,
@@ -113,10 +113,10 @@ PROGRAM: Final = "<pod.sh>"
 
 
 def make_plan(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> LaunchPlan:
-    """Say exactly what would be sent.
+    """Return the launch of a pod job as a value.
 
     Raises:
-        LaunchRefused: no image is named.
+        LaunchRefused: the job has no image.
     """
     spec, attempt = request.spec, request.attempt
     if not spec.image:
@@ -153,7 +153,7 @@ def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         yield {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            # Of the job, not of an attempt: the next one goes on with what is there.
+            # Of the job, not of an attempt: the next attempt continues with its content.
             "metadata": {
                 "name": claim_name(attempt.job_id),
                 "labels": {key: value for key, value in named.items() if key != "fabric.attempt"},
@@ -187,7 +187,7 @@ def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         "metadata": {"name": stem_of(attempt), "labels": named},
         "spec": {
             "clusterIP": "None",
-            # Learners find each other before they are ready, and while they wait for each other.
+            # Learners must resolve each other's names while they wait for each other.
             "publishNotReadyAddresses": True,
             "selector": {key: named[key] for key in ("fabric.home", "fabric.job", "fabric.attempt")},
         },
@@ -206,13 +206,13 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 
 
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
-    """Say what cannot be done in a pod yet."""
+    """Return why the job cannot run in pods; empty if it can."""
     found = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
     return found
 
 
 def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
-    """Say what will not work, or not as the manifest means it."""
+    """Yield warnings: what will not work, or differently from the manifest."""
     yield from refusals(request, options)
     platform = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
     if hidden := sorted(set(request.spec.env) & set(platform)):

@@ -1,4 +1,4 @@
-"""Where a job's results lie in a cluster, chosen before its launch, and how they come home."""
+"""Chooses the volume for a job's results before its launch, and downloads them afterwards."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _END_SECONDS: Final = 30.0
 
 
 def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> ResultVolume:
-    """Say where a job's results will lie: the place's claim, a claim of the job's own, else its pod.
+    """Choose the volume for a job's results: the backend's claim, a claim of the job, or the pod's own volume.
 
     Raises:
-        LaunchRefused: the place's claim is not there.
+        LaunchRefused: a claim does not exist.
     """
     attempt = request.attempt
     stored = stored_results(request) is not None
@@ -78,7 +78,7 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
 
 
 def _is_missing(cluster: Cluster, claim: str) -> bool:
-    with contextlib.suppress(Denied):  # who may not look is told by the pod's wait
+    with contextlib.suppress(Denied):  # without the right to read claims, the waiting pod reports it
         return cluster.read("PersistentVolumeClaim", claim) is None
     return False
 
@@ -86,10 +86,10 @@ def _is_missing(cluster: Cluster, claim: str) -> bool:
 def download_attempt(
     cluster: Cluster, cache: ClusterCache, journals: Journals, attempt: AttemptRef, job: JobFolder
 ) -> None:
-    """Copy results, checkpoints and logs into a job's folder here.
+    """Download results, checkpoints and logs into a job's folder here.
 
-    From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost, what is in a
-    data store stays there.
+    They are read from pods that still run, or from a claim by a small pod. Results in an ended pod's own volume are
+    lost; results in a data store stay there.
     """
     pods = cache.pods_of(attempt)
     attempt_folder = job.attempt(attempt.attempt)
@@ -109,13 +109,13 @@ def download_attempt(
 
 
 def _stays(pod: Mapping[str, Any]) -> bool:
-    """Say whether results are where their data store has them, and nobody wants them here."""
+    """Return whether results are written directly into a data store and need not be downloaded."""
     annotations = pod["metadata"].get("annotations") or {}
     return annotations.get(RESULTS_ANNOTATION) == "bound" and FETCH_ANNOTATION not in annotations
 
 
 def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
-    """Say whether all that a learner made was sent to its data store."""
+    """Return whether all results of a learner were uploaded to its data store."""
     if (pod["metadata"].get("annotations") or {}).get(RESULTS_ANNOTATION) != "store":
         return False
     summary = host.call("read_object", path=f"{folder_of(ref)}/storing.json") or {}
@@ -132,7 +132,7 @@ def _download(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> N
 def _running_side_car(
     ref: LearnerRef, pod: Mapping[str, Any], cache: ClusterCache, journals: Journals
 ) -> Host | None:
-    """Return the side-car of a pod that still runs; None where it is over."""
+    """Return the connection to a pod's side-car; None if it has ended or cannot be reached."""
     until = time.monotonic() + _END_SECONDS
     found: Mapping[str, Any] | None = pod
     while found is not None and is_side_car_running(found) and not has_side_car_ended(found):
@@ -159,7 +159,7 @@ def _may_claim(cluster: Cluster, options: PodOptions) -> bool:
 
 
 def _has_default_class(cluster: Cluster) -> bool:
-    with contextlib.suppress(FabricError):  # who may not list them cannot know
+    with contextlib.suppress(FabricError):  # without the right to list them, none is assumed
         for one in cluster.list("StorageClass").items:
             if (one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
                 return True
@@ -174,7 +174,7 @@ def _claim_of(pod: Document) -> str:
 
 
 def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
-    """Write down which image it was, by its digest, and what was installed in it."""
+    """Record the image with its digest, and the packages that were installed."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     image: Mapping[str, Any] = next((one for one in statuses if one["name"] == LEARNER), {})
     document = {
@@ -188,7 +188,7 @@ def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
 
 
 def _packages(cluster: Cluster, pod: Document) -> list[str]:
-    """Return what requirements were installed as, which the init container has printed."""
+    """Return the installed packages of ``requirements:``, from the init container's log."""
     if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
         return []
     with contextlib.suppress(FabricError):
@@ -199,7 +199,7 @@ def _packages(cluster: Cluster, pod: Document) -> list[str]:
 
 @contextlib.contextmanager
 def _reader(cluster: Cluster, attempt: AttemptRef, pod: Document) -> Any:
-    """Start a small pod that has the claim, give it as a host, and delete it."""
+    """Start a small pod with the claim, connect to it as a host, and delete it afterwards."""
     name = f"{stem_of(attempt)}-reader"
     document = _reader_document(name, attempt, pod)
     with contextlib.suppress(AlreadyThere):

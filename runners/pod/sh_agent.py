@@ -1,4 +1,4 @@
-"""What images without Python need: the ``sh`` agent and what it is told, and journals made from the cluster's log."""
+"""Support for images without Python: the agent in shell, and journals from the cluster's log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.learner.pod import config
 from workbench.paths import Home, default_home
 
 PLACEHOLDER: Final = 987654321
-"""Stands for a learner's number in what is the same for all."""
+"""The placeholder for a learner's number in files that all learners share."""
 
 AGENT_SCRIPT: Final = "<agent.sh>"
 PLAIN: Final = "<pod_plain.sh>"
@@ -33,7 +33,7 @@ _PAUSE_LONGEST_SECONDS: Final = 3.0
 
 
 def sh_agent_texts(pod_config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what goes into the Secret for images without Python."""
+    """Return the files of the Secret for images without Python, as text by name."""
     from workbench.learner.boot.sh_launch import render
 
     launch = {**pod_config["launch"], "learner": PLACEHOLDER}
@@ -64,7 +64,7 @@ def sh_agent_texts(pod_config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def scripts() -> dict[str, bytes]:
-    """Return what stands in a plan by name only."""
+    """Return the scripts that plans contain only as placeholders."""
     import workbench.learner
     from workbench.learner.boot.sh_launch import agent_script
 
@@ -74,7 +74,7 @@ def scripts() -> dict[str, bytes]:
 
 
 class ClusterLog:
-    """A learner's output as the cluster's log gives it while it runs, from its beginning: it knows no offsets."""
+    """Follows a running learner's log in the cluster; it is read from its beginning, since the API has no offsets."""
 
     def __init__(self, cluster: Cluster, pod: str, changed: Any) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class ClusterLog:
         threading.Thread(target=self._read, name=f"log {pod}", daemon=True).start()
 
     def take(self, offset: int) -> Chunk | None:
-        """Return what comes at an offset, None while there is nothing."""
+        """Return the bytes at an offset, None if there are none yet."""
         with self._room:
             self._requested = offset
             if offset > self._start:
@@ -102,14 +102,14 @@ class ClusterLog:
             return Chunk(bytes(self._data[:SHARE_BYTES]), offset, offset + len(self._data))
 
     def close(self) -> None:
-        """Read no more: the pod is over, and its log is read as a whole."""
+        """Stop reading; the log of an ended pod is read as a whole."""
         self._closed.set()
         with contextlib.suppress(FabricError, OSError):
             if self._log is not None:
                 self._log.close()
 
     def _read(self) -> None:
-        """Read the log; one that ends early, or has not begun, is opened again as long as its beginning is the same."""
+        """Read the log; one that breaks off or does not exist yet is opened again while its beginning is the same."""
         at, checksum = 0, 0
         pause = _PAUSE_SECONDS
         while not self._closed.wait(pause if pause > _PAUSE_SECONDS or at else 0.0):
@@ -122,7 +122,7 @@ class ClusterLog:
                     if position < at:
                         again, position = zlib.crc32(known, again), position + len(known)
                         if position == at and again != checksum:
-                            self._closed.set()  # it has rotated: what is missing is read at the end
+                            self._closed.set()  # the log was rotated: the rest is read when the pod has ended
                             break
                     if fresh and not self._closed.is_set():
                         self._take_in(at, fresh)
@@ -149,7 +149,7 @@ class ClusterLog:
 
 
 def state_of(pod: Mapping[str, Any]) -> bytes:
-    """Return the state that a pod's learner left with its end; empty where it left none."""
+    """Return the state in the termination message of a pod's learner; empty without one."""
     for one in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (one.get("state") or {}).get("terminated") or {}
         if one["name"] == LEARNER and '"phase"' in str(ended.get("message")):
@@ -158,7 +158,7 @@ def state_of(pod: Mapping[str, Any]) -> bytes:
 
 
 def prepare_transcript(cluster: Cluster, ref: LearnerRef) -> None:
-    """Have the controller make this learner's journal from its output, as it does for the ``sh`` agent elsewhere."""
+    """Write the launch document here: the controller then makes the journal from the output, as for ``sh`` agents."""
     folder = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner)
     if folder.launch_sh.exists() or not folder.path.parent.parent.is_dir():
         return

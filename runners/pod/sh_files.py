@@ -1,4 +1,4 @@
-"""Files of a container whose image has no Python: listed, fetched and written by its sh, by tar where it has one."""
+"""Files of a container without Python: listed, fetched and written by its shell, with tar if it has one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class ShellFiles:
-    """The files of one container, which runs."""
+    """The files of a running container."""
 
     def __init__(self, cluster: Cluster, pod: str, container: str) -> None:
         self._cluster = cluster
@@ -44,16 +44,16 @@ class ShellFiles:
         self._container = container
 
     def list_files(self, path: str) -> Sequence[FileEntry]:
-        """List what is at an absolute path and below it."""
+        """List an absolute path and everything below it."""
         with self._output_of(_LIST, path) as stream:
             lines = stream.read().decode("utf-8", "surrogateescape").splitlines()
         return tuple(_entries(lines, path))
 
     def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
-        """Have what is at an absolute path sent as one tar stream.
+        """Send an absolute path as one tar stream to ``receive``.
 
         Raises:
-            InputMissing: there is nothing.
+            InputMissing: the path does not exist.
         """
         entries = self.list_files(path)
         if not entries:
@@ -70,7 +70,7 @@ class ShellFiles:
             receive(cast(BinaryIO, spooled))
 
     def put(self, path: str, stream: BinaryIO, mode: int) -> None:
-        """Write one file at an absolute path, whole or not at all, its content checked where the image can.
+        """Write one file atomically; its checksum is verified if the image has sha256sum.
 
         Raises:
             NotAllowed: it cannot be written.
@@ -95,12 +95,12 @@ class ShellFiles:
                 raise NotAllowed(f"{path} cannot be written: {stderr or 'it did not arrive whole'}")
 
     def has(self, program: str) -> bool:
-        """Say whether the image has a program."""
+        """Return whether the image has a program."""
         script = f"command -v {program} >/dev/null 2>&1"
         return self._cluster.exec(self._pod, self._container, ["sh", "-c", script]).wait() == 0
 
     def _pack(self, path: str, entries: Sequence[FileEntry], target: BinaryIO) -> None:
-        """Make the tar here, file by file."""
+        """Write the tar here, fetching file by file."""
         with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for entry in entries:
                 member = tarfile.TarInfo(entry.path or posixpath.basename(path))
@@ -119,10 +119,10 @@ class ShellFiles:
 
     @contextmanager
     def _output_of(self, script: str, *words: str) -> Iterator[BinaryIO]:
-        """Run a script and give what it prints.
+        """Run a script and yield its output as a stream.
 
         Raises:
-            BackendError: it went wrong, in its own words.
+            BackendError: it failed; the message has its stderr.
         """
         stream = self._cluster.exec(self._pod, self._container, ["sh", "-c", script, "sh", *words])
         reader = OutputReader(stream)

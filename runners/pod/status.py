@@ -1,4 +1,4 @@
-"""How a learner is, from what the cluster says of its pod: phase, exit, reason with FfDL's code and a hint. Pure."""
+"""Derives a learner's status from its pod and Job: phase, exit, reason with FfDL's code and a hint. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_IMAGE: Final = (
     "couldn't parse image",
     "invalid reference format",
 )
-"""What no other try mends."""
+"""Parts of messages of permanent failures to pull an image."""
 
 _QUIET: Final = ("", "ContainerCreating", "PodInitializing")
 _KILLED: Final = (137, 143)
@@ -57,7 +57,7 @@ _DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def status_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
-    """Say how a learner is whose pod is there."""
+    """Return the status of a learner from its pod."""
     status = pod.get("status") or {}
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     learner = _container(status.get("containerStatuses"), LEARNER)
@@ -66,7 +66,7 @@ def status_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
         return _ended(ref, pod, ended, node)
     if status.get("phase") in ("Failed", "Succeeded"):
         why = _why_failed(pod)
-        refused = why.code.startswith(("C1", "C205"))  # what the job asks for is at fault
+        refused = why.code.startswith(("C1", "C205"))  # the job's own fault
         phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
         return LearnerStatus(ref, phase, reason=why, node=node, final=refused)
     if running := state.get("running"):
@@ -80,15 +80,15 @@ def status_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
 
 
 def status_without_pod(ref: LearnerRef, job: Pod, why: str) -> LearnerStatus | None:
-    """Say how a learner is of whose Job there is no pod for it; None where nothing of it has begun.
+    """Return the status of a learner without a pod from its Job; None if its launch was cut off.
 
     Args:
-        ref: which learner.
+        ref: the learner.
         job: its Job.
-        why: why the cluster makes none, if it has said so.
+        why: why the cluster creates no pod, if that is known.
     """
     if verdict := verdict_of(job):
-        # What the job asks for is at fault, or the place.
+        # C1...: the job's own fault; otherwise the cluster's.
         phase = LearnerPhase.EXITED if verdict[0].code.startswith("C1") else LearnerPhase.LOST
         return LearnerStatus(ref, phase, reason=verdict[0], final=verdict[1])
     status, index = job.get("status") or {}, ref.learner - 1
@@ -110,12 +110,12 @@ def status_without_pod(ref: LearnerRef, job: Pod, why: str) -> LearnerStatus | N
 
 
 def begun(job: Pod) -> bool:
-    """Say whether a Job's pods were let go, or it is over: not to be done again."""
+    """Return whether a Job was started or has ended: it is not launched again."""
     return not job["spec"].get("suspend") or bool(verdict_of(job)) or is_finished(job)
 
 
 def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
-    """Return why a Job was ended before its learners could begin, and whether trying again cannot mend it."""
+    """Return why a Job was ended before its learners could begin, and whether a retry cannot help; else None."""
     text = (job["metadata"].get("annotations") or {}).get(VERDICT)
     if not text:
         return None
@@ -126,7 +126,7 @@ def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
 
 
 def unrecoverable(pod: Pod) -> Reason | None:
-    """Say why a pod that waits will never run; None while it may."""
+    """Return why a waiting pod can never run, None if it can."""
     for container in _containers(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
@@ -150,7 +150,7 @@ def unrecoverable(pod: Pod) -> Reason | None:
 
 
 def waits_for_image(pod: Pod) -> Reason | None:
-    """Say why a pod's image has not come, None where that is not what it waits for."""
+    """Return why pulling a pod's image fails, None if the pod does not wait for its image."""
     for container in _containers(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in IMAGE_REASONS:
@@ -161,7 +161,7 @@ def waits_for_image(pod: Pod) -> Reason | None:
 
 
 def waits(pod: Pod) -> str:
-    """Say in words why a pod does not run yet; empty while there is nothing to say."""
+    """Return for people why a pod does not run yet; empty if nothing is known."""
     status = pod.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -178,7 +178,7 @@ def waits(pod: Pod) -> str:
 
 
 def is_preparing(pod: Pod) -> bool:
-    """Say whether a pod's init container runs."""
+    """Return whether a pod's init container runs."""
     prepare = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
     return "running" in (prepare.get("state") or {})
 
@@ -188,39 +188,39 @@ def _awaits(pod: Pod) -> bool:
 
 
 def failed_gang(pods: Iterable[Pod]) -> bool:
-    """Say whether a pod ended since the others did not come in time."""
+    """Return whether a pod ended because the other learners' pods did not start in time."""
     return any(_prepare_ended(pod).get("exitCode") == EXIT_GANG for pod in pods)
 
 
 def is_over(pod: Pod) -> bool:
-    """Say whether a pod's learner has ended."""
+    """Return whether a pod's learner has ended."""
     status = pod.get("status") or {}
     states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
     return status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
 
 
 def is_side_car_running(pod: Pod) -> bool:
-    """Say whether a pod's side-car can be asked."""
+    """Return whether a pod's side-car runs."""
     status = pod.get("status") or {}
     state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
     return "running" in state
 
 
 def is_learner_running(pod: Pod) -> bool:
-    """Say whether a pod's learner runs."""
+    """Return whether a pod's learner runs."""
     state = _container((pod.get("status") or {}).get("containerStatuses"), LEARNER).get("state") or {}
     return "running" in state
 
 
 def has_side_car_ended(pod: Pod) -> bool:
-    """Say whether a pod's side-car ran and is over: what it printed is all there is."""
+    """Return whether a pod's side-car has ended: only its log is left."""
     status = pod.get("status") or {}
     state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
     return "terminated" in state or status.get("phase") in ("Failed", "Succeeded")
 
 
 def indexes(text: Any) -> set[int]:
-    """Read a Job's list of indexes: ``1,3-5``."""
+    """Parse a Job's list of indexes: ``1,3-5``."""
     found: set[int] = set()
     for part in str(text or "").split(","):
         first, _, last = part.partition("-")
@@ -230,14 +230,14 @@ def indexes(text: Any) -> set[int]:
 
 
 def time_us(text: Any) -> int | None:
-    """Read one of the cluster's times."""
+    """Convert a time of the API to microseconds since 1970."""
     if not text:
         return None
     return int(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1e6)
 
 
 def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> LearnerStatus:
-    """Say how a learner ended: as its agent left it with the container, else as the cluster saw it."""
+    """Return the status of an ended learner: from the agent's termination message, else from the container's status."""
     ending = _json(ended.get("message"))
     code = int(ended.get("exitCode") or 0)
     started, over = time_us(ended.get("startedAt")), time_us(ended.get("finishedAt"))
@@ -253,7 +253,7 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Le
             node=node,
         )
     if ending.get("ended_by") == "cluster" or BY_CLUSTER in str((ending.get("reason") or {}).get("text")):
-        # Nobody of us has asked for it: what follows is a fault of the place, and another attempt.
+        # fabric did not request this stop: it counts as the cluster's fault and starts another attempt.
         reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
         return LearnerStatus(
             ref, LearnerPhase.LOST, reason=reason, started_us=ending.get("started_us"), node=node
@@ -285,7 +285,7 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Le
 
 
 def _why_failed(pod: Pod) -> Reason:
-    """Say why a pod ended whose learner was never started, or left nothing."""
+    """Return why a pod failed whose learner was never started or left no state."""
     status = pod.get("status") or {}
     ended = _prepare_ended(pod)
     if ended and (ended.get("exitCode") or 0) != 0:
@@ -359,7 +359,7 @@ def _is_deleted(document: Pod) -> bool:
 
 
 def is_finished(job: Pod) -> bool:
-    """Say whether a Job has ended."""
+    """Return whether a Job has ended."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
 

@@ -1,4 +1,4 @@
-"""Stops the learners of a cluster: through their agents where those run, by deleting pods that have not begun."""
+"""Stops learners in pods: by their agents, or by deleting pods without a running agent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workbench.errors import BackendUnreachable, TryAgain
 from workbench.learner.pod.config import NO_PYTHON
 
 PATIENCE: Final = 2
-"""So often a kill is asked for through a learner's agent before its pod is deleted."""
+"""How many times a kill is requested from a learner's agent before its pod is deleted."""
 
 
 class StopRequests:
-    """What one runner has asked for."""
+    """Sends the stop requests of one runner."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class StopRequests:
     def stop(
         self, attempt: AttemptRef, request: StopRequest, cache: ClusterCache, journals: Journals
     ) -> None:
-        """Ask once; to be repeated until the learners are seen to be over."""
+        """Send the request to all learners once; it is repeated until they have ended."""
         job = self._cluster.read("Job", stem_of(attempt))
         if job is None or not is_same(job, attempt):
             return
@@ -61,7 +61,7 @@ class StopRequests:
     def _request_stop(
         self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals
     ) -> bool:
-        """Ask a learner's agent; False where there is none to be asked, or it does not obey."""
+        """Request the stop from a learner's agent; False if there is no agent or it does not react."""
         if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
@@ -92,7 +92,7 @@ class StopRequests:
             return self._kill_requests[uid] <= PATIENCE
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
-        """Ask the agent of an image without Python, which reads the same file."""
+        """Request the stop from an agent in shell, which reads the same file."""
         document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
         script = 'printf "%s\\n" "$1" >"$0.new" && mv "$0.new" "$0"'
         path = f"{folder_of(ref)}/stop.json"
@@ -104,10 +104,10 @@ class StopRequests:
 
 
 GONE_SECONDS: Final = 60.0
-"""How long the cluster may take before it is asked again later."""
+"""How long a removal waits for the cluster before it raises TryAgain."""
 
 FORCE_SECONDS: Final = 40.0
-"""After this a pod is taken from the list though its node has not said that it ended: the node may be gone."""
+"""After this time a pod is deleted by force, without its node's confirmation: the node may be gone."""
 
 _LOOK_SECONDS: Final = 0.2
 _LOOK_LONGEST_SECONDS: Final = 2.0
@@ -115,10 +115,10 @@ _KINDS: Final = ("Pod", "Service", "Secret")
 
 
 def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
-    """Remove an attempt's Job and all that is its; idempotent.
+    """Delete an attempt's Job and its objects, and wait until they are removed. Idempotent.
 
     Raises:
-        TryAgain: the cluster has not ended it yet.
+        TryAgain: the cluster has not removed all of them within GONE_SECONDS.
     """
     stem, which = stem_of(attempt), selector(attempt)
     begun = time.monotonic()
@@ -127,7 +127,7 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
     while True:
         job = cluster.read("Job", stem)
         if job is not None and not is_same(job, attempt):
-            job = None  # another home's
+            job = None  # it belongs to another home
         if job is not None and not job["metadata"].get("deletionTimestamp"):
             with contextlib.suppress(Absent, Conflict):
                 cluster.delete("Job", stem, propagation="Foreground", uid=job["metadata"]["uid"])
@@ -150,11 +150,11 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
 
 
 def remove_job(cluster: Cluster, home: str, job_id: str) -> None:
-    """Remove what the attempts of a job share: its claim, and pods that read from it."""
+    """Delete what the attempts of a job share: its claim, and pods that read it."""
     which = f"{HOME}={home},{JOB}={job_id}"
     for kind in ("Job", "Pod", "PersistentVolumeClaim", "Secret", "Service"):
         if kind == "PersistentVolumeClaim" and not cluster.may("list", "persistentvolumeclaims"):
-            continue  # who may not list them has made none
+            continue  # without the right to list claims, none was created
         for one in cluster.list(kind, which).items:
             with contextlib.suppress(Absent, Conflict):
                 cluster.delete(kind, one["metadata"]["name"], uid=one["metadata"]["uid"])

@@ -1,6 +1,6 @@
-"""What data stores are to a pod: folders of its volumes, rclone that is sent to it, claims for volumes, and refusals.
+"""Data stores in pods: the launch document's part, environment variables, secrets, and what is refused.
 
-The learner's agent brings the data in and stores what is left at the end; the side-car stores what is new meanwhile.
+The learner's agent downloads the data and uploads results at the end; the side-car uploads new results meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from workbench.learner.stores.config import REMOTES
 from workbench.paths import Home
 
 ANNOTATION: Final = "fabric.stores"
-"""Of a pod whose learner brings data in or stores results: its agent says more of it than the cluster does."""
+"""Annotation of a pod with data stores: its agent reports phases that the cluster does not know."""
 
 RESULTS_ANNOTATION: Final = "fabric.results"
-"""Of a pod: where its results lie, by the kind of it."""
+"""Annotation of a pod: the kind of the volume with its results."""
 
 FETCH_ANNOTATION: Final = "fabric.fetch"
-"""Of a pod whose results come home though they are in a data store."""
+"""Annotation of a pod whose results are downloaded although they are in a data store."""
 
 POD_FACTS: Final = HostFacts(
     home=Home(Path(config.JOURNAL)),
@@ -49,25 +49,25 @@ POD_FACTS: Final = HostFacts(
     bash="",
     uv="",
 )
-"""A pod as a place: its paths are the same for all."""
+"""The facts of a pod as a host; the paths are the same in all pods."""
 
 
 def pod_stores(
     request: LaunchRequest, *, shares_data: bool = False, shares_results: bool = False
 ) -> dict[str, Any] | None:
-    """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve.
+    """Return the part of the launch document about data stores, without credentials; None if no data is moved.
 
     Args:
-        request: what is asked for.
-        shares_data: whether copies of data lie on a claim, for other jobs too.
-        shares_results: whether all learners see the same folder of results, and store what is in it.
+        request: the attempt.
+        shares_data: whether copies of data are on a claim that jobs share.
+        shares_results: whether all learners share one folder of results.
     """
     document = stores_document(request, POD_FACTS)
     store = results_store(request)
     if document is None:
         return None
     if store is not None and not store.is_copied:
-        # They are written where they are to be.
+        # Results are written into the store directly.
         document = {**document, "results": None}
         if not document["fetch"] and not document["from"]:
             return None
@@ -82,7 +82,7 @@ def pod_stores(
         "fetch": fetch,
         "checkpoint_dir": config.CHECKPOINTS,
         "patience_seconds": float(os.environ.get(PATIENCE) or 0) or None,
-        # What the command may use of memory is its own while it runs.
+        # By the side-car: uploads must not use the memory of the command.
         "uploads_elsewhere": True,
         "compares": shares_results and request.attempt.learners > 1,
     }
@@ -92,7 +92,7 @@ def pod_stores(
 
 
 def store_variables(request: LaunchRequest) -> dict[str, str]:
-    """Return what stores change of the variables that a command in a pod sees."""
+    """Return the environment variables that stores set for a command in a pod."""
     variables: dict[str, str] = {}
     for data in data_of(request):
         variables |= dict.fromkeys(data.variables, inside(data))
@@ -100,13 +100,13 @@ def store_variables(request: LaunchRequest) -> dict[str, str]:
 
 
 def stored_results(request: LaunchRequest) -> JobDataStore | None:
-    """Return the store that results are sent to; None where they stay in the cluster."""
+    """Return the store to which results are uploaded; None if they stay in the cluster."""
     store = results_store(request)
     return store if store is not None and store.is_copied else None
 
 
 def secret_values(request: LaunchRequest) -> dict[str, str]:
-    """Return what goes into the job's Secret: its secrets, and what rclone is told of stores.
+    """Return the content of the job's Secret: its secrets and rclone's configuration.
 
     Raises:
         LaunchRefused: a credential has no value.
@@ -117,13 +117,13 @@ def secret_values(request: LaunchRequest) -> dict[str, str]:
 
 
 def secret_names(request: LaunchRequest) -> list[str]:
-    """Name what that Secret holds; nothing where there is none."""
+    """Return the names in the job's Secret; empty if it needs none."""
     stores = [REMOTES] if pod_stores(request) else []
     return sorted({*request.spec.secrets, *request.secrets, *stores})
 
 
 def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
-    """Say what of a job's stores cannot be in a pod."""
+    """Yield why a job's stores cannot be used in pods."""
     yield from of_stores(request, runner="pod", agent_kind="python")
     yield from bound_refusals(request, options)
     origin = request.recorded.get("from") or {}
@@ -135,7 +135,7 @@ def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
 
 
 def store_notes(request: LaunchRequest, stores: Mapping[str, Any] | None) -> Iterator[str]:
-    """Say where data comes from and results go."""
+    """Yield remarks about where data comes from and results go."""
     if stores is None:
         return
     for data in data_of(request):

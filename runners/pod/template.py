@@ -1,4 +1,4 @@
-"""The pod of a learner, as a Job's template has it: three containers of one image, one user, one journal. Pure."""
+"""Builds the Job and its pod template: init container, side-car and learner from one image, with one journal. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.learner.pod import config
 
 
 def patched(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document with a patch laid over it; null removes a key."""
+    """Merge a patch into a document; null removes a key, lists of named items are merged by name."""
     result = dict(document)
     for key, value in patch.items():
         if value is None:
@@ -64,45 +64,45 @@ SIDE_CAR_MEMORY: Final = "128Mi"
 PREPARE_BYTES: Final = 512 << 20
 STORING_MILLIS: Final = 500
 STORING_MEMORY: Final = "512Mi"
-"""What it gets where it moves data."""
+"""The memory of the side-car if it uploads results."""
 
 DATA_FOLDER: Final = "fabric-data"
-"""Where copies of stores' data lie on a claim."""
+"""The folder with copies of stores' data on a claim."""
 
 END_SECONDS: Final = 30
-"""How much longer than its learner's grace and the journal's hold a pod may take to end."""
+"""How much longer than grace period and hold time a pod may take to end."""
 
 _PULL: Final = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultVolume:
-    """Where a job's results lie."""
+    """The volume with a job's results."""
 
     kind: str
-    """``claim`` (the place's), ``owned`` (a claim of the job's own), ``hold`` (the pod's own volume), ``store``
-    (the same, from where they go to a data store), ``bound`` (a data store that is a volume)."""
+    """``claim`` (the backend's), ``owned`` (a claim of the job), ``hold`` (the pod's own volume), ``store`` (the
+    same, uploaded to a data store), ``bound`` (a data store that is a volume)."""
     claim: str = ""
     folder: str = ""
     """The path within the claim."""
     shared: bool = False
-    """Whether several learners may write at once, and so share ``/job``."""
+    """Whether several pods can mount it at once: learners then share ``/job``."""
     source: Mapping[str, Any] = field(default_factory=dict)
-    """The volume as a pod has it, where it is a data store of the job."""
+    """The volume's source in the pod's spec, if it is a data store of the job."""
     own: tuple[str, str] | None = None
-    """The folders of results and checkpoints in it, where they are not our choice."""
+    """The folders of results and checkpoints in it, if the data store decides them."""
     description: str = ""
-    """Where that is, where it is not said by the claim alone."""
+    """Where the results are, for people; empty if the claim's name is enough."""
 
     @property
     def folders(self) -> tuple[str, str]:
-        """The folders of results and of checkpoints in the volume."""
+        """The folders of results and checkpoints in the volume."""
         base = f"{self.folder}/" if self.folder else ""
         return self.own or (f"{base}results", f"{base}checkpoints")
 
 
 def template(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
-    """Return the pod template, the user's patch laid over it."""
+    """Return the pod template with the user's ``pod_patch`` merged in."""
     spec = request.spec
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -146,7 +146,7 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
 
 
 def job(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
-    """Return the Job, which is created suspended so that all it needs is there before its pods are."""
+    """Return the Job; it is created suspended, so that its objects exist before its pods."""
     attempt = request.attempt
     own = {**options.labels, **labels(attempt)} | ({QUEUE: options.queue} if options.queue else {})
     return {
@@ -161,7 +161,7 @@ def job(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> d
             "completionMode": "Indexed",
             "completions": attempt.learners,
             "parallelism": attempt.learners,
-            # A learner that failed is not started again, and its failure ends no other's pod and journal.
+            # The cluster neither restarts a failed learner nor ends the pods of the others.
             "backoffLimitPerIndex": 0,
             "podReplacementPolicy": "Failed",
             "suspend": True,
@@ -191,9 +191,9 @@ def _side_car_resources(request: LaunchRequest) -> dict[str, str]:
 
 
 def _prepare_resources(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
-    """Return what the init container gets.
+    """Return the resources of the init container.
 
-    To build an environment or to unpack rclone it has what the learner has later, which costs the pod nothing more.
+    To build an environment or unpack rclone it gets as much as the learner later; the pod's total stays the same.
     """
     resources, spec = _side_car_resources(request), request.spec
     millis = int(resources["cpu"].removesuffix("m"))
@@ -225,7 +225,7 @@ def _learner(request: LaunchRequest, options: PodOptions, results: ResultVolume)
 
 
 def _plain(value: str) -> str:
-    """Return a value that the cluster takes as it is: ``$(NAME)`` means something to it."""
+    """Escape ``$(NAME)`` in a value: the cluster would expand it."""
     return value.replace("$(", "$$(")
 
 
@@ -235,7 +235,7 @@ def equal(resources: dict[str, str]) -> dict[str, Any]:
 
 
 def pod_security(options: PodOptions) -> dict[str, Any]:
-    """Return whom a pod runs as."""
+    """Return the security context of a pod: its user and groups."""
     if options.run_as == "image":
         return {"fsGroup": options.uid} if options.uid is not None else {}
     context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -245,7 +245,7 @@ def pod_security(options: PodOptions) -> dict[str, Any]:
 
 
 def security(options: PodOptions) -> dict[str, Any]:
-    """Return what a container may not do."""
+    """Return the security context of a container: no privilege escalation, dropped capabilities."""
     dropped = ["ALL"] if options.run_as == "restricted" else list(DROPPED)
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": dropped}}
 

@@ -1,4 +1,4 @@
-"""Streams into a waiting init container what is too large for a Secret: code, rclone, what earlier attempts made."""
+"""Sends files that are too large for a Secret to waiting init containers: code, rclone, earlier results."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from workbench.learner.pod.init_container import ARRIVED, MADE
 from workbench.paths import Home, JobFolder, default_home
 
 CHUNK_BYTES: Final = 384 * 1024
-"""A shell keeps so much of the script in memory, a third more in base64."""
+"""How much of a file is sent in one here-document: a shell keeps it in memory, a third larger in base64."""
 
 UNPACKED: Final = config.JOURNAL + "/code.arrived"
-"""Made when all files are in their place."""
+"""The file that marks complete code."""
 
 
 def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
-    """Send a snapshot; it is there whole, or the container goes on waiting.
+    """Send a snapshot to an image without Python; until it is complete the container waits.
 
     Raises:
         LaunchRefused: the image has neither tar nor base64.
-        BackendUnreachable: the connection broke; it is sent anew.
+        BackendUnreachable: the connection broke; the next try sends all of it again.
     """
     files = ShellFiles(cluster, pod, PREPARE)
     if files.has("tar"):
@@ -65,7 +65,7 @@ def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
 
 
 def _script(tar: tarfile.TarFile) -> Iterator[bytes]:
-    """Yield a program that makes what an archive holds."""
+    """Yield a shell script that creates the files of an archive."""
     yield f"set -e\nmkdir -p {config.MODEL}\ncd {config.MODEL}\n".encode()
     for member in tar:
         path = shlex.quote(f"./{member.name}").encode("utf-8", "surrogateescape")
@@ -80,7 +80,7 @@ def _script(tar: tarfile.TarFile) -> Iterator[bytes]:
             yield b"mkdir -p %s; : >%s\n" % (above, path)
             yield from _lines(content, path)
             yield b'[ "$(wc -c <%s)" -eq %d ]; chmod %o %s\n' % (path, member.size, member.mode & 0o777, path)
-    # No reader of a script waits for the end of its input then.
+    # exit: the shell must not wait for the end of its input.
     yield f": >{UNPACKED}\nexit 0\n".encode()
 
 
@@ -90,14 +90,14 @@ def _lines(content: IO[bytes], path: bytes) -> Iterator[bytes]:
 
 
 PACKING: Final = 1
-"""gzip's level: more costs three times the seconds and saves a tenth."""
+"""gzip's level: a higher one takes three times as long and saves a tenth."""
 
 
 def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
-    """Send a snapshot to a pod whose init container runs; it appears there whole, by its checksum.
+    """Send a snapshot to a pod whose init container waits; it appears there complete and verified.
 
     Raises:
-        BackendUnreachable: the connection broke; sent again it goes on where it was cut off.
+        BackendUnreachable: the connection broke; the next try continues there.
     """
     name = pod["metadata"]["name"]
     try:
@@ -118,7 +118,7 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
 
 
 def earlier_results(job_id: str) -> JobFolder | None:
-    """Return a job's folder here where earlier attempts have left results or checkpoints in it."""
+    """Return a job's folder here if it has results or checkpoints of earlier attempts, else None."""
     job = Home(default_home()).job(job_id)
     with translated():
         for folder in (job.results, job.checkpoints):
@@ -128,7 +128,7 @@ def earlier_results(job_id: str) -> JobFolder | None:
 
 
 def send_earlier_results(cluster: Cluster, pod: Mapping[str, Any], job: JobFolder) -> None:
-    """Send what earlier attempts have made to a pod whose init container waits for it."""
+    """Send results and checkpoints of earlier attempts to a pod whose init container waits."""
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:
         with translated(), tempfile.TemporaryFile() as stream:
@@ -143,11 +143,11 @@ def send_earlier_results(cluster: Cluster, pod: Mapping[str, Any], job: JobFolde
 
 
 def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
-    """Send rclone to a pod whose init container waits for it, unless its image has one that is new enough.
+    """Send rclone to a pod whose init container waits, unless its image has a recent one.
 
     Raises:
-        LaunchRefused: there is none here that runs there.
-        BackendUnreachable: the connection broke; sent again it goes on where it was cut off.
+        LaunchRefused: this machine has none, or one for another architecture.
+        BackendUnreachable: the connection broke; the next try continues there.
     """
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:
@@ -163,10 +163,10 @@ def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
 
 
 def packed_rclone(architecture: str) -> Path:
-    """Return this machine's rclone, packed; that takes seconds, once for each version of it.
+    """Return this machine's rclone, compressed; that takes seconds, once for each version.
 
     Raises:
-        LaunchRefused: this machine has none, or one for other machines.
+        LaunchRefused: this machine has none, or one for another architecture.
     """
     if (platform.system(), platform.machine()) != ("Linux", architecture):
         raise LaunchRefused(

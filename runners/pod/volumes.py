@@ -1,4 +1,4 @@
-"""Data stores that pods use where they are: claims, and folders of the nodes where the place allows those. Pure."""
+"""Data stores that pods mount: claims, and folders of the nodes if the backend permits them. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from workbench.learner.pod import config
 
 VOLUMES: Final = "/mnt/volumes"
 RESULTS: Final = "results"
-"""What the volume with a job's results is called in its pod."""
+"""The name of the volume with results in the pod's spec."""
 
 
 def inside(data: Data) -> str:
-    """Return where a store's data is seen."""
+    """Return the path of a store's data in a pod."""
     if data.store.is_volume:
         return str(PurePosixPath(_point(data.store), data.store.data_path))
     return f"{config.DATA}/{data.name}"
 
 
 def claims_of(request: LaunchRequest) -> dict[str, str]:
-    """Return the claims that a job's stores are, by the store that says so first."""
+    """Return the claims among a job's stores, each with the id of the first store that names it."""
     found: dict[str, str] = {}
     for store in stores_of(request.spec):
         if store.is_volume:
@@ -34,7 +34,7 @@ def claims_of(request: LaunchRequest) -> dict[str, str]:
 
 
 def bound_volumes(request: LaunchRequest) -> list[dict[str, Any]]:
-    """Return the volumes of a pod that are data stores, those of its results left out."""
+    """Return the volumes of a pod for data stores, without the result store."""
     found = [
         {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}}
         for number, claim in enumerate(claims_of(request))
@@ -47,7 +47,7 @@ def bound_volumes(request: LaunchRequest) -> list[dict[str, Any]]:
 
 
 def bound_mounts(request: LaunchRequest) -> list[dict[str, Any]]:
-    """Return where a learner sees them."""
+    """Return the mounts of these data stores in the learner's container."""
     written = {
         store.connection.get("name", "") for store in stores_of(request.spec) if not _is_only_read(store)
     }
@@ -63,9 +63,9 @@ def bound_mounts(request: LaunchRequest) -> list[dict[str, Any]]:
 
 
 def bound_results(request: LaunchRequest) -> tuple[dict[str, Any], str, str] | None:
-    """Return the volume that results are written to, and in it the folders of results and checkpoints.
+    """Return the volume source of a mounted result store, and its folders of results and checkpoints.
 
-    None where they are not in a claim or a folder of the node.
+    None if the result store is not a claim or a folder of the node.
     """
     store = results_store(request)
     if store is None or store.is_copied:
@@ -80,7 +80,7 @@ def bound_results(request: LaunchRequest) -> tuple[dict[str, Any], str, str] | N
 
 
 def one_volume_a_claim(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod's spec with each claim as one volume: a kubelet mounts a claim once, and waits for the others."""
+    """Merge volumes of one claim in a pod's spec: a kubelet mounts a claim once and waits for a second volume."""
     first: dict[str, str] = {}
     instead: dict[str, str] = {}
     kept = []
@@ -113,7 +113,7 @@ def one_volume_a_claim(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def bound_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
-    """Say which folders of machines a pod may not use."""
+    """Yield why folders of machines among a job's stores cannot be used in pods."""
     results = results_store(request)
     if options.host_paths:
         if request.spec.fetch_results and results is not None and results.is_folder:

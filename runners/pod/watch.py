@@ -1,4 +1,4 @@
-"""What a cluster has of one home's jobs, kept up to date by one watch a kind: all runners at a place share it."""
+"""A cache of the Jobs and pods of one home, kept current by watches (an informer); runners of a process share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSE_LONGEST_SECONDS: Final = 4.0
 
 
 class ClusterCache:
-    """The Jobs and pods of one home in one namespace. Safe from any thread."""
+    """The Jobs and pods of one home in one namespace. Thread-safe."""
 
     def __init__(self, cluster: Cluster, home: str) -> None:
         self._cluster = cluster
@@ -32,53 +32,53 @@ class ClusterCache:
         self._jobs: dict[Key, Document] = {}
         self._pods: dict[Key, dict[int, Document]] = {}
         self._ended_pods: dict[Key, dict[int, Document]] = {}
-        """Pods that ended and were deleted, while their Job is there: how they ended is still to be told."""
+        """Pods that ended and were deleted while their Job exists: their end is still needed."""
         self._agent_states: dict[LearnerRef, Document] = {}
-        """How learners are by their agents, where somebody reads their journals."""
+        """The states that agents report, for learners whose journals are read."""
         self._ready = {"Job": False, "Pod": False}
         self._errors: dict[str, FabricError] = {}
         self._watches: dict[str, Watch] = {}
         self._users = 0
         self._ended = False
         self.turn = 0
-        """Grows with every change."""
+        """The number of the last change."""
 
-    # What is known
+    # Reading
 
     def job_of(self, attempt: AttemptRef) -> Document | None:
-        """Return an attempt's Job, None where there is none."""
+        """Return an attempt's Job, None if it does not exist."""
         with self._changed:
             return self._jobs.get(_key(attempt))
 
     def pods_of(self, attempt: AttemptRef) -> dict[int, Document]:
-        """Return an attempt's pods by learner."""
+        """Return an attempt's pods by learner number."""
         with self._changed:
             return dict(self._pods.get(_key(attempt), {}))
 
     def ended_of(self, attempt: AttemptRef) -> dict[int, Document]:
-        """Return pods of an attempt that ended and are deleted by now, as they were last."""
+        """Return the last version of an attempt's pods that ended and were deleted."""
         with self._changed:
             return dict(self._ended_pods.get(_key(attempt), {}))
 
     def pod_of(self, home: str, job_id: str, attempt: int, learner: int) -> Document | None:
-        """Return a learner's pod, None where there is none."""
+        """Return a learner's pod, None if it does not exist."""
         with self._changed:
             return self._pods.get((home, job_id, attempt), {}).get(learner)
 
     def agent_state_of(self, ref: LearnerRef) -> Document | None:
-        """Return what a learner's agent said last of how it is; None where nobody has read it."""
+        """Return the last state from a learner's agent, None if it was not read."""
         with self._changed:
             return self._agent_states.get(ref)
 
     def put_agent_state(self, ref: LearnerRef, state: Document) -> None:
-        """Take what a learner's agent says of how it is."""
+        """Store the state from a learner's agent."""
         with self._changed:
             self._agent_states[ref] = state
             self.turn += 1
             self._changed.notify_all()
 
     def wait(self, timeout_seconds: float, *, turn: int | None = None) -> int:
-        """Wait until something changes after a turn (now, if none is named); return the turn that it is.
+        """Wait for a change after ``turn`` (default: the current one); return the new turn.
 
         Raises:
             BackendUnreachable: the cluster does not answer.
@@ -92,13 +92,13 @@ class ClusterCache:
             return self.turn
 
     def wake(self) -> None:
-        """Make all who wait look again."""
+        """Wake all waiting threads."""
         with self._changed:
             self.turn += 1
             self._changed.notify_all()
 
     def ready(self, timeout_seconds: float = 60.0) -> int:
-        """Wait until all there is is known; return the turn.
+        """Wait until Jobs and pods are listed; return the turn.
 
         Raises:
             FabricError: the cluster refuses, or does not answer.
@@ -115,10 +115,10 @@ class ClusterCache:
         for error in self._errors.values():
             raise error
 
-    # Who uses it
+    # Users
 
     def enter(self) -> None:
-        """Begin to use it: its threads run while somebody does."""
+        """Register a user; the first one starts the watching threads."""
         with self._changed:
             self._users += 1
             if self._users > 1:
@@ -128,7 +128,7 @@ class ClusterCache:
             threading.Thread(target=self._watch, args=(kind,), name=f"watch {kind}", daemon=True).start()
 
     def leave(self) -> bool:
-        """Use it no more; return whether nobody does."""
+        """Unregister a user; the last one ends the watches. Return whether it was the last one."""
         with self._changed:
             self._users -= 1
             if self._users:
@@ -246,7 +246,7 @@ _sharing = threading.Lock()
 
 
 def enter(cluster: Cluster, home: str) -> ClusterCache:
-    """Return what is known of a home's jobs in a cluster: one for all runners of this process; see :func:`leave`."""
+    """Return the shared cache of a home's jobs in a cluster and register as its user; see :func:`leave`."""
     with _sharing:
         found = _shared.get((id(cluster), home))
         if found is None:
@@ -256,7 +256,7 @@ def enter(cluster: Cluster, home: str) -> ClusterCache:
 
 
 def leave(cache: ClusterCache) -> None:
-    """Use it no more; the last one ends its watches."""
+    """Unregister as a user of the cache; the last one ends its watches."""
     with _sharing:
         if cache.leave():
             for key in [key for key, one in _shared.items() if one is cache]:
