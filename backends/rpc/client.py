@@ -36,7 +36,7 @@ class FrameClient:
         self.heard_at = time.monotonic()
         """When the last frame came, on the monotonic clock."""
         self._greeted = threading.Event()
-        self._receiver = threading.Thread(target=self._receive, daemon=True, name="place")
+        self._receiver = threading.Thread(target=self._receive, daemon=True, name="agent replies")
         self._receiver.start()
 
     def await_greeting(self, deadline_seconds: float) -> None:

@@ -141,7 +141,7 @@ class FrameHost(Host):
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection has ended."""
         return self._client.lost
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:

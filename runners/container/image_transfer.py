@@ -176,7 +176,7 @@ def load(engine: Engine, file: Path) -> list[str]:
     docker_library()
     from docker.errors import APIError, DockerException
 
-    engine.ask("GET", "_ping")  # said better by us than by the library
+    engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     found = []
     try:
         with file.open("rb") as stream:

@@ -103,7 +103,7 @@ class ContainerLaunch:
         site: HostFacts,
         engine: Engine,
         progress: LaunchProgress,
-        asker: str,
+        subscriber: str,
     ) -> None:
         self._plan = plan
         self._request = plan.request
@@ -113,7 +113,7 @@ class ContainerLaunch:
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
         self._starts: dict[int, EngineRequest] = {}
-        self._agent_starts = AgentStarts(plan, host, site, self._attempt, asker)
+        self._agent_starts = AgentStarts(plan, host, site, self._attempt, subscriber)
 
     @cached_property
     def _limits(self) -> Limits:

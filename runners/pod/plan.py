@@ -31,7 +31,7 @@ AGENT_BYTES: Final = 330_000
 
 
 def code_transport(request: LaunchRequest) -> str:
-    """Return how a job's code gets into pods: ``given`` (in a Secret), ``streamed`` (once they wait), empty without code."""
+    """Return how a job's code gets into pods: ``given`` in a Secret, or ``streamed`` later; empty without code."""
     if not request.code_file:
         return ""
     try:

@@ -118,13 +118,13 @@ class ShellFiles:
                     tar.addfile(member)
 
     @contextmanager
-    def _output_of(self, script: str, *words: str) -> Iterator[BinaryIO]:
+    def _output_of(self, script: str, *arguments: str) -> Iterator[BinaryIO]:
         """Run a script and yield its output as a stream.
 
         Raises:
             BackendError: it failed; the message has its stderr.
         """
-        stream = self._cluster.exec(self._pod, self._container, ["sh", "-c", script, "sh", *words])
+        stream = self._cluster.exec(self._pod, self._container, ["sh", "-c", script, "sh", *arguments])
         reader = OutputReader(stream)
         buffered = io.BufferedReader(reader, _CHUNK_BYTES)
         try:
@@ -132,9 +132,9 @@ class ShellFiles:
             while buffered.read(_CHUNK_BYTES):
                 pass
             if stream.wait() != 0:
-                said = reader.stderr.decode("utf-8", "replace").strip().splitlines()
+                lines = reader.stderr.decode("utf-8", "replace").strip().splitlines()
                 raise BackendError(
-                    f"The container does not give its files: {said[-1] if said else 'no reason'}."
+                    f"The container does not give its files: {lines[-1] if lines else 'no reason'}."
                 )
         finally:
             stream.close()
