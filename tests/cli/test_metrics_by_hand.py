@@ -168,5 +168,5 @@ def test_metrics_are_drawn_within_the_terminal(fabric: Fabric, measured: None) -
     assert "step 0" in one.splitlines()[-2]
     assert "step 199" in one.splitlines()[-2]
     assert any(0x2800 < ord(c) <= 0x28FF for c in one)
-    assert "(1 are nan)" in drawn
+    assert "(1 is nan)" in drawn
     assert "did you mean loss?" in fabric("metrics", "curve", "--plot", "-m", "lsos", expect=64).stderr

@@ -72,7 +72,7 @@ def test_emetrics_are_blocks_and_documents(trained: Fabric) -> None:
     last = trained.json("emetrics", "@last", "--pos", "-1", "--pagesize", "1", "--json")
 
     assert shown[0].endswith(f", group-label: train, training-id: {job}")
-    assert shown[1:] == ["etimes:", "  step: 1.0", "values:", "  loss: 0.1"]
+    assert shown[1:] == ["etimes:", "  step: 1", "values:", "  loss: 0.1"]
     assert last[0]["values"] == {"loss": 0.3}
     assert last[0]["rindex"] == 30
 

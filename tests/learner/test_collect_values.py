@@ -49,9 +49,13 @@ def test_typed_values_are_read_or_refused(kind: Any, value: Any) -> None:
         ({"iteration": None, "tick": 1}, 1),
         ({"lr": 1}, None),
         ({"step": 2**63}, None),
+        ({"step": -(2**63)}, -(2**63)),
+        ({"epoch": 0.5}, 0.5),
     ],
 )
-def test_the_step_is_the_best_that_is_a_whole_number(etimes: dict[str, Any], step: int | None) -> None:
+def test_the_step_is_the_best_whole_number_or_else_a_fraction(
+    etimes: dict[str, Any], step: float | None
+) -> None:
     assert step_of(etimes) == step
 
 
@@ -84,6 +88,10 @@ NOW_US = 1_800_000_000_000_000
 )
 def test_times_are_read_in_every_spelling(text: Any) -> None:
     assert parse_time(text, NOW_US) == 1_525_176_000_250_000
+
+
+def test_a_time_may_have_no_seconds() -> None:
+    assert parse_time("2026-10-25T02:30Z", NOW_US) == 1_792_895_400_000_000
 
 
 def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:

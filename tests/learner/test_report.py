@@ -82,6 +82,16 @@ def test_metrics_arrive_with_their_step(job: Rig) -> None:
     assert job.points["test", "", "accuracy"] == [(4, 1)]
 
 
+def test_a_fraction_of_an_epoch_is_a_step_and_the_least_integer_is_one(job: Rig) -> None:
+    report(loss=0.5, step=0.25)
+    report(loss=0.4, epoch=0.5)
+    report(loss=0.3, step=-(2**63))
+    report(loss=0.2, step=2.0)
+    job.finish()
+
+    assert job.points["", "", "loss"] == [(0.25, 0.5), (0.5, 0.4), (-(2**63), 0.3), (2, 0.2)]
+
+
 def test_an_epoch_beside_a_loss_is_where_it_is_and_alone_it_is_a_metric(job: Rig) -> None:
     report(loss=0.5, epoch=2)
     report({"loss": 0.5, "epoch": 3}, step=70)

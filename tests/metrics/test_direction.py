@@ -44,3 +44,5 @@ def test_the_best_value_leaves_out_what_is_no_number() -> None:
     assert best_value("accuracy", [0.5, None, math.nan, 0.25]) == 0.5
     assert best_value("lr", [0.5, 0.25]) is None
     assert best_value("loss", [None, math.nan]) is None
+    assert best_value("loss", [-math.inf, 0.5, math.inf]) == 0.5
+    assert best_value("accuracy", [math.inf, -math.inf]) is None

@@ -3,11 +3,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.metrics.test_ingesting import JOB, take_all
 from tests.metrics.writing import Records
+from workbench.metrics import series
 from workbench.metrics.table import table
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -43,13 +45,16 @@ def test_learners_and_attempts_follow_one_another(store: Store, tmp_path: Path) 
     for learner in (1, 2):
         for attempt in (1, 2):
             records = Records(tmp_path / f"records-{learner}-{attempt}.jsonl")
-            records.points({"loss": [float(learner), float(attempt)]}, steps=[1, 2])
+            records.points({"loss": [float(learner), float(attempt)]}, steps=[2 * attempt - 1, 2 * attempt])
             take_all(store, records, attempt=attempt, learner=learner)
 
     rows = list(table(store, JOB).rows)
 
     assert [(row.learner, row.attempt, row.step) for row in rows] == [
-        (learner, attempt, step) for learner in (1, 2) for attempt in (1, 2) for step in (1, 2)
+        (learner, attempt, 2 * attempt - 2 + step)
+        for learner in (1, 2)
+        for attempt in (1, 2)
+        for step in (1, 2)
     ]
     assert [row.learner for row in table(store, JOB, learner=2).rows] == [2] * 4
     assert [row.attempt for row in table(store, JOB, attempt=1).rows] == [1] * 4
@@ -81,3 +86,112 @@ def test_a_job_without_metrics_has_an_empty_table(store: Store) -> None:
     found = table(store, JOB)
 
     assert (found.columns, list(found.rows)) == ((), [])
+
+
+def rows_of(store: Store, **asked: Any) -> list[tuple[float | None, dict[str, float]]]:
+    return [(row.step, dict(row.values)) for row in table(store, JOB, **asked).rows]
+
+
+def test_a_report_is_one_row_though_steps_go_back_or_are_absent(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    records.points({"loss": [3.0, 2.0, 1.0], "ppl": [30.0, 20.0, 10.0]}, steps=[3, 1, 3], times=[5, 5, 5])
+    records.points({"loss": [9.0, 8.0], "ppl": [90.0, 80.0]}, times=[7, 7])
+    records.points({"ppl": [70.0]}, times=[7])
+    records.points({"loss": [6.0]}, times=[7], etimes={"epoch": [0.5]})
+    take_all(store, records)
+
+    assert rows_of(store) == [
+        (1, {"loss": 2.0, "ppl": 20.0}),
+        (3, {"loss": 3.0, "ppl": 30.0}),
+        (3, {"loss": 1.0, "ppl": 10.0}),
+        (None, {"loss": 9.0, "ppl": 90.0}),
+        (None, {"loss": 8.0, "ppl": 80.0}),
+        (None, {"ppl": 70.0}),
+        (None, {"loss": 6.0, "epoch": 0.5}),
+    ]
+
+
+@pytest.mark.parametrize("limit", [300, 1 << 20])
+def test_reports_are_told_apart_however_they_are_taken_in(store: Store, tmp_path: Path, limit: int) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    for number in range(40):
+        group = "train" if number % 3 else "test"
+        records.points({"a": [number], "b": [-number]}, times=[1], group=group)
+        records.points({"b": [number]}, times=[1], group=group)
+    take_all(store, records, limit=limit)
+
+    found = rows_of(store)
+
+    assert len(found) == 80
+    for number in range(40):
+        group = "train" if number % 3 else "test"
+        assert found[2 * number][1] == {f"{group}/a": number, f"{group}/b": -number}
+        assert found[2 * number + 1][1] == {f"{group}/b": number}
+
+
+def test_points_of_an_older_version_are_joined_only_where_it_is_unambiguous(
+    store: Store, tmp_path: Path
+) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    records.points({"loss": [1.0, 2.0, 3.0], "ppl": [10.0, 20.0, 30.0]}, times=[1, 2, 2])
+    take_all(store, records)
+    store.execute("DROP TABLE report_runs")
+    store.execute("DROP TABLE report_counts")
+
+    assert rows_of(store) == [
+        (None, {"loss": 1.0, "ppl": 10.0}),
+        (None, {"loss": 2.0}),
+        (None, {"loss": 3.0}),
+        (None, {"ppl": 20.0}),
+        (None, {"ppl": 30.0}),
+    ]
+
+
+def two_attempts(store: Store, tmp_path: Path) -> None:
+    first, second = Records(tmp_path / "first.jsonl"), Records(tmp_path / "second.jsonl")
+    first.points({"loss": [0.5, 0.4, 0.1, 0.05]}, steps=[1, 2, 3, 4], times=[1, 2, 3, 4])
+    second.points({"loss": [0.3, 0.2]}, steps=[3, 4], times=[11, 12])
+    take_all(store, first, attempt=1)
+    take_all(store, second, attempt=2)
+
+
+def test_what_a_later_attempt_went_over_again_is_left_out_and_shown_on_request(
+    store: Store, tmp_path: Path
+) -> None:
+    two_attempts(store, tmp_path)
+
+    assert rows_of(store) == [(1, {"loss": 0.5}), (2, {"loss": 0.4}), (3, {"loss": 0.3}), (4, {"loss": 0.2})]
+    every = [(row.attempt, row.step, row.is_superseded) for row in table(store, JOB, superseded=True).rows]
+    assert every == [
+        (1, 1, False), (1, 2, False), (1, 3, True), (1, 4, True), (2, 3, False), (2, 4, False),
+    ]  # fmt: skip
+    assert [row.step for row in table(store, JOB, attempt=1).rows] == [1, 2, 3, 4]
+    (loss,) = series(store, JOB)
+    assert (loss.points, loss.superseded, loss.minimum, loss.last) == (4, 2, 0.2, 0.2)
+
+
+def test_what_was_reported_after_the_checkpoint_that_the_next_attempt_went_on_from_is_superseded(
+    store: Store, tmp_path: Path
+) -> None:
+    first, second = Records(tmp_path / "first.jsonl"), Records(tmp_path / "second.jsonl")
+    first.points({"loss": [5.0, 4.0, 3.0]}, times=[100, 200, 300])
+    first.add("checkpoint", path="model.pt", step=None)
+    first.points({"loss": [2.0, 1.0]}, times=[5000, 6000])
+    second.points({"loss": [2.5]}, times=[9000])
+    take_all(store, first, attempt=1)
+
+    assert len(rows_of(store)) == 5
+    take_all(store, second, attempt=2)
+    assert [values["loss"] for _, values in rows_of(store)] == [5.0, 4.0, 3.0, 2.5]
+
+
+def test_many_points_of_steps_that_go_back_are_in_order(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    steps = [step for _ in range(3) for step in range(1500)]
+    records.points({"loss": [float(n) for n in range(4500)], "ppl": list(range(4500))}, steps=steps)
+    take_all(store, records)
+
+    found = rows_of(store)
+
+    assert [step for step, _ in found] == sorted(steps)
+    assert all(values["loss"] == values["ppl"] and values["loss"] % 1500 == step for step, values in found)

@@ -145,12 +145,21 @@ class Job:
             raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
         return learner_lines(row, learner=learner, attempt=attempt or row.attempt, tail=tail, follow=follow)
 
-    def metrics(self, *, learner: int = 1) -> dict[str, Series]:
-        """Return every metric by its name, with all its points."""
+    def metrics(
+        self, *, learner: int | None = 1, attempt: int | None = None, superseded: bool | None = None
+    ) -> dict[str, Series]:
+        """Return every metric by its name, with all its points.
+
+        Args:
+            learner: whose points; None takes of each metric those of the first learner that reported it.
+            attempt: only this attempt's.
+            superseded: whether points are among them that a later attempt went over again; by default only where an
+                attempt is asked for.
+        """
         from workbench.services.inspect.job_series import SeriesQuery, series
 
         with _store() as store:
-            return dict(series(store, self.id, SeriesQuery(learner)))
+            return dict(series(store, self.id, SeriesQuery(learner, attempt, superseded)))
 
     def results(self) -> Path:
         """Return the folder of its results."""

@@ -33,7 +33,7 @@ _torn = False
 def report(
     metrics: "Optional[Mapping[str, Any]]" = None,
     *,
-    step: "Optional[int]" = None,
+    step: "Optional[float]" = None,
     group: str = "",
     **more: "Any",
 ) -> None:
@@ -61,7 +61,7 @@ def report(
             else:
                 values[_name(name)] = _value(value)
     if values:
-        _append({"kind": "metrics", "step": _step(step), "group": _name(group), "values": values})
+        _append({"kind": "metrics", "step": _fraction(step), "group": _name(group), "values": values})
 
 
 def checkpoint(
@@ -172,6 +172,14 @@ def _step(step: "Any") -> "Optional[int]":
     except Exception:  # a tensor of many elements, a text
         _warn("report(): the step %.50r is no whole number; it is left out" % (step,))
         return None
+
+
+def _fraction(step: "Any") -> "Optional[float]":
+    """Return a step that may be a fraction, of an epoch say."""
+    found = None if isinstance(step, str) else _plain(step)
+    if isinstance(found, float) and found == found:
+        return int(found) if found.is_integer() else found
+    return found if isinstance(found, int) else _step(step)
 
 
 def _append(message: "Dict[str, Any]") -> None:

@@ -54,6 +54,11 @@ def clean_name(name: str) -> str:
     return cleaned
 
 
+def escaped(text: str) -> str:
+    """Return a text of any length in one line: what would end it or control a terminal is written out."""
+    return _HARM_IN_NAMES.sub(_escape, text)
+
+
 def clean_json(value: "Any", limit: int = 0, depth: int = DEPTH_LIMIT) -> "Any":
     """Return a JSON value whose texts are clean, whose numbers fit, and that is not nested without end.
 

@@ -37,9 +37,19 @@ class _Part:
 @dataclass(frozen=True, slots=True)
 class _Window:
     axis: Axis
-    low: int
-    high: int
+    low: float
+    high: float
     everything: bool
+    skip: tuple[tuple[int, int], ...] = ()
+    """Runs of points that are left out: the numbers of their first and last one."""
+
+    def leaves_out(self, first: int, last: int) -> bool:
+        """Say whether all of some consecutive points are left out."""
+        return any(low <= first and last <= high for low, high in self.skip)
+
+    def cuts(self, first: int, last: int) -> bool:
+        """Say whether some of them are."""
+        return any(low <= last and first <= high for low, high in self.skip)
 
 
 def buckets(
@@ -47,9 +57,10 @@ def buckets(
     series_id: int,
     *,
     width: int,
-    x_from: int | None = None,
-    x_to: int | None = None,
+    x_from: float | None = None,
+    x_to: float | None = None,
     by: Axis = "step",
+    skip: Sequence[tuple[int, int]] = (),
 ) -> list[Bucket]:
     """Return a series as about ``2 * width`` buckets in the order of its points.
 
@@ -60,6 +71,7 @@ def buckets(
         x_from: Only points from this step, or time in microseconds, on.
         x_to: Only points up to this one.
         by: What ``x_from`` and ``x_to`` are. With a window, points without a step are left out.
+        skip: Runs of points to leave out, by the numbers of their first and last one: superseded ones.
     """
     found = store.row("SELECT points FROM series WHERE id = ?", (series_id,))
     total = found[0] if found else 0
@@ -70,13 +82,14 @@ def buckets(
         _LOWEST if x_from is None else _bounded(x_from),
         _HIGHEST if x_to is None else _bounded(x_to),
         x_from is None and x_to is None,
+        tuple(skip),
     )
     count = max(2, 2 * width)
     parts = _descend(store, series_id, total, window, count)
-    return _merge([part.bucket for part in _refine(store, series_id, window, parts)], count)
+    return merged([part.bucket for part in _refine(store, series_id, window, parts)], count)
 
 
-def _bounded(x: int) -> int:
+def _bounded(x: float) -> float:
     return min(max(x, _LOWEST), _HIGHEST)
 
 
@@ -96,7 +109,7 @@ def _descend(store: Store, series: int, total: int, window: _Window, count: int)
 
 def _refine(store: Store, series: int, window: _Window, parts: list[_Part]) -> list[_Part]:
     edges = [part for part in parts if not part.inside]
-    if not edges or len(edges) > _REFINED:
+    if not edges or (len(edges) > _REFINED and not window.skip):
         return parts
     exact: list[_Part] = []
     for part in parts:
@@ -128,7 +141,7 @@ def _read(
 
 
 def _read_range(store: Store, series: int, level: int, first: int, last: int, window: _Window) -> list[_Part]:
-    values: tuple[int, ...] = (series, first, last)
+    values: tuple[float, ...] = (series, first, last)
     if not window.everything:
         values += (window.low, window.high)
     axis = window.axis
@@ -138,7 +151,10 @@ def _read_range(store: Store, series: int, level: int, first: int, last: int, wi
             "SELECT seq, step, time, value FROM points "
             f"WHERE series = ? AND seq > ? AND seq <= ? + 1{where} ORDER BY seq"
         )
-        return [_Part(0, row[0] - 1, True, _point(*row)) for row in store.rows(sql, values)]
+        found = store.rows(sql, values)
+        if window.skip:
+            found = [row for row in found if not window.leaves_out(row[0], row[0])]
+        return [_Part(0, row[0] - 1, True, _point(*row)) for row in found]
     where = "" if window.everything else f" AND max_{axis} >= ? AND min_{axis} <= ?"
     sql = (
         "SELECT bucket, n, first_step, last_step, first_time, last_time, min, max, first, last, nans, "
@@ -150,34 +166,40 @@ def _read_range(store: Store, series: int, level: int, first: int, last: int, wi
         inside = window.everything or (
             row[11] >= window.low and row[12] <= window.high and (axis == "time" or row[13] == row[1])
         )
-        parts.append(_Part(level, row[0], inside, Bucket((row[0] << (BITS * level)) + 1, *row[1:11])))
+        bucket = Bucket((row[0] << (BITS * level)) + 1, *row[1:11])
+        if window.skip:
+            ends = bucket.first_seq, bucket.first_seq + bucket.count - 1
+            if window.leaves_out(*ends):
+                continue
+            inside = inside and not window.cuts(*ends)
+        parts.append(_Part(level, row[0], inside, bucket))
     return parts
 
 
-def _point(seq: int, step: int | None, time_us: int, value: float | None) -> Bucket:
+def _point(seq: int, step: float | None, time_us: int, value: float | None) -> Bucket:
     nans = 1 if value is None else 0
     return Bucket(seq, 1, step, step, time_us, time_us, value, value, value, value, nans)
 
 
-def _merge(found: list[Bucket], count: int) -> list[Bucket]:
+def merged(found: list[Bucket], count: int) -> list[Bucket]:
     """Join neighbours until there are no more than asked for; runs with a gap between them stay apart."""
     if len(found) <= count:
         return found
     total = sum(bucket.count for bucket in found)
-    merged: list[Bucket] = []
+    joined: list[Bucket] = []
     group: list[Bucket] = []
     before = current = 0
     for bucket in found:
         share = before * count // total
         gap = group and group[-1].first_seq + group[-1].count != bucket.first_seq
         if group and (share != current or gap):
-            merged.append(_join(group))
+            joined.append(_join(group))
             group = []
         current = share
         group.append(bucket)
         before += bucket.count
-    merged.append(_join(group))
-    return merged
+    joined.append(_join(group))
+    return joined
 
 
 def _join(group: Sequence[Bucket]) -> Bucket:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, Final, Literal, NamedTuple
 
+from workbench.learner.collectors.values import as_step
 from workbench.learner.texts import clean, clean_name
 
 SeriesKind = Literal["value", "etime", "usage", "text"]
@@ -15,6 +17,9 @@ LATEST_US: Final = 253_402_300_799_999_999
 """The last time that a calendar has a date for: the end of the year 9999."""
 
 TEXT_CHARACTERS: Final = 1000
+
+Step = float | None
+"""Where a point belongs; a fraction of an epoch is one, too."""
 
 _INT64: Final = 1 << 63
 _WORDS: Final = {
@@ -26,15 +31,32 @@ _WORDS: Final = {
 }
 
 
+class ReportRun(NamedTuple):
+    """So many points of a series that come from as many reports, one after the other."""
+
+    points: int
+    report: int
+    """The number of the first one's report."""
+
+
 @dataclass(slots=True)
 class SeriesPoints:
     """Points of one series, in order. Not frozen: batches of one series are joined by extending its lists."""
 
-    steps: list[int | None]
+    steps: list[Step]
     times: list[int]
     values: list[float | None]
     """Of a text series: texts, see :attr:`texts`."""
     texts: list[str]
+    runs: list[ReportRun] = field(default_factory=list)
+    """The reports that the points come from; empty where nobody asks."""
+
+    def chosen(self, rows: Sequence[int]) -> SeriesPoints:
+        """Return some of the points, still without values."""
+        steps, times = [self.steps[row] for row in rows], [self.times[row] for row in rows]
+        found = SeriesPoints(steps, times, [], [])
+        found.add_runs(ReportRun(1, row) for row in rows)
+        return found
 
     def extend(self, other: SeriesPoints) -> None:
         """Append another batch of the same series."""
@@ -42,6 +64,19 @@ class SeriesPoints:
         self.times += other.times
         self.values += other.values
         self.texts += other.texts
+        self.add_runs(other.runs)
+
+    def add_runs(self, runs: Iterable[ReportRun]) -> None:
+        """Append runs of reports; what follows the last one directly makes it longer."""
+        for run in runs:
+            if self.runs and (last := self.runs[-1]).report + last.points == run.report:
+                self.runs[-1] = ReportRun(last.points + run.points, last.report)
+            else:
+                self.runs.append(run)
+
+    def number_reports(self, first: int) -> None:
+        """Let the numbers of reports, which count from 0 in a record, count from ``first``."""
+        self.runs = [ReportRun(run.points, first + run.report) for run in self.runs]
 
 
 def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[SeriesKind, str, SeriesPoints]]:
@@ -59,13 +94,11 @@ def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[SeriesKind, str,
                 raise ValueError("no column")
             if len(cells) != len(times) or len(steps) != len(times):
                 raise ValueError("columns of unequal length")
-            yield _column(
+            yield from _series_of(
                 "value" if kind == "values" else "etime",
                 prefix + clean_name(name),
-                steps,
-                times,
-                cells,
-                kind == "texts",
+                SeriesPoints(list(steps), list(times), cells, [], [ReportRun(len(times), 0)]),
+                is_text=kind == "texts",
             )
 
 
@@ -94,19 +127,39 @@ def time_of(value: Any) -> int:
     return _times([value])[0]
 
 
-def _column(
-    kind: SeriesKind, name: str, steps: list[int | None], times: list[int], cells: Sequence[Any], text: bool
-) -> tuple[SeriesKind, str, SeriesPoints]:
-    if not text:
-        try:
-            return kind, name, SeriesPoints(list(steps), list(times), _floats(cells), [])
-        except ValueError:
-            pass  # texts are shown as texts
-    return (
-        "text",
-        name,
-        SeriesPoints(list(steps), list(times), [], [_text(cell) for cell in cells]),
-    )
+def _series_of(
+    kind: SeriesKind, name: str, column: SeriesPoints, *, is_text: bool
+) -> Iterator[tuple[SeriesKind, str, SeriesPoints]]:
+    """Yield the numbers of a column and its texts: one text does not make texts of the numbers around it."""
+    cells: list[Any] = column.values
+    texts = _texts_among(cells, is_text=is_text)
+    if texts is None:
+        column.values = _floats(cells)
+        yield kind, name, column
+        return
+    numbers = [at for at in range(len(cells)) if at not in texts]
+    if numbers:
+        found = column.chosen(numbers)
+        found.values = _floats([cells[at] for at in numbers])
+        yield kind, name, found
+    found = column.chosen(sorted(texts))
+    found.values, found.texts = [], [_text(cells[at]) for at in sorted(texts)]
+    yield "text", name, found
+
+
+def _texts_among(cells: Sequence[Any], *, is_text: bool) -> set[int] | None:
+    """Return which cells are texts; None where none is, by far the most common case."""
+    if is_text:
+        return set(range(len(cells)))
+    if not set(map(type, cells)) - {float, int, NoneType, bool}:
+        return None
+    return {at for at, cell in enumerate(cells) if not _is_numeric(cell)} or None
+
+
+def _is_numeric(cell: Any) -> bool:  # whatever JSON holds
+    if isinstance(cell, str):
+        return cell.lower() in _WORDS
+    return cell is None or isinstance(cell, int | float)
 
 
 def _text(cell: Any) -> str:  # whatever JSON holds
@@ -146,26 +199,19 @@ def _float(cell: Any) -> float | None:  # whatever JSON holds
     return None if value != value else value
 
 
-def _integers(cells: Sequence[Any]) -> list[int]:
+def _times(cells: Sequence[Any]) -> list[int]:
     if set(map(type, cells)) != {int}:
         cells = [int(cell) for cell in cells]
-    if cells and not (min(cells) > -_INT64 and max(cells) < _INT64):
-        raise ValueError("a number out of range")
+    if cells and not (min(cells) >= 0 and max(cells) <= LATEST_US):
+        raise ValueError("a time that no calendar has")
     return list(cells)
 
 
-def _times(cells: Sequence[Any]) -> list[int]:
-    times = _integers(cells)
-    if times and not (min(times) >= 0 and max(times) <= LATEST_US):
-        raise ValueError("a time that no calendar has")
-    return times
-
-
-def _steps(cells: Sequence[Any]) -> list[int | None]:
-    if None not in cells:
-        return list[int | None](_integers(cells))
-    present = iter(_integers([cell for cell in cells if cell is not None]))
-    return [None if cell is None else next(present) for cell in cells]
+def _steps(cells: Sequence[Any]) -> list[Step]:
+    """Return steps; whole ones take a fast path. What is no step becomes None, and its point stays."""
+    if set(map(type, cells)) == {int} and min(cells) >= -_INT64 and max(cells) < _INT64:
+        return list(cells)
+    return [None if cell is None else as_step(cell) for cell in cells]
 
 
 def _is_number(value: Any) -> bool:  # whatever JSON holds

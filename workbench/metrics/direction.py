@@ -41,9 +41,9 @@ def smaller_is_better(name: str) -> bool | None:
 
 
 def best_value(name: str, values: Iterable[float | None]) -> float | None:
-    """Return the best of some values of a metric; None where none is a number, or the name does not say."""
+    """Return the best of some values of a metric; None where none is finite, or the name does not say."""
     smaller = smaller_is_better(name)
-    known = [value for value in values if value is not None and not math.isnan(value)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
     if smaller is None or not known:
         return None
     return min(known) if smaller else max(known)

@@ -13,11 +13,19 @@ from typing import Any, Final, TypeAlias
 from workbench.clock import now_us
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.learner.texts import clean, clean_json
-from workbench.metrics.columns import SeriesKind, SeriesPoints, metric_columns, time_of, usage_columns
+from workbench.metrics.columns import (
+    ReportRun,
+    SeriesKind,
+    SeriesPoints,
+    metric_columns,
+    time_of,
+    usage_columns,
+)
 from workbench.metrics.records import RecordBatch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
+from workbench.store.db.schema import REPORTS, statements
 
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""
@@ -54,6 +62,46 @@ class _Learner:
     @property
     def key(self) -> tuple[str, int, int]:
         return (self.job_id, self.attempt, self.learner)
+
+
+@dataclass(slots=True)
+class _ReportNumbers:
+    """The next number of one learner's attempt, while a batch of its records is taken in.
+
+    A row of a metrics record is a report; in the order of the journal they have the numbers 0, 1, 2, ...
+    """
+
+    store: Store
+    key: tuple[str, int, int]
+    """The job, the attempt and the learner."""
+    _first: int | None = None
+    _next: int = 0
+
+    def number(self, record: Mapping[str, Any], columns: list[SeriesPoints]) -> None:
+        """Give the rows of a record their numbers."""
+        if not columns or record["kind"] != "metrics":
+            return
+        if self._first is None:
+            self._first = self._next = self._counted()
+        for column in columns:
+            column.number_reports(self._next)
+        self._next += len(record["times"])
+
+    def write(self) -> None:
+        """Write down how many there are; within a transaction, after the points."""
+        if self._first is not None:
+            self.store.execute(
+                "INSERT OR REPLACE INTO report_counts (job_id, attempt, learner, reports) VALUES (?, ?, ?, ?)",
+                (*self.key, self._next),
+            )
+            self._first = self._next
+
+    def _counted(self) -> int:
+        for statement in statements(REPORTS):
+            self.store.execute(statement)
+        sql = "SELECT reports FROM report_counts WHERE job_id = ? AND attempt = ? AND learner = ?"
+        found = self.store.row(sql, self.key)
+        return int(found[0]) if found else 0
 
 
 def ingest(
@@ -136,6 +184,7 @@ def _take_together(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int,
     left_out = batch.garbage
     columns: Columns = {}
     statements: list[Statement] = []
+    numbers = _ReportNumbers(source.store, source.key)
     for record in batch.records:
         if record["seq"] <= seq:
             continue
@@ -149,9 +198,11 @@ def _take_together(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int,
             left_out += 1
             source.report(_left_out_message(source, record, error))
             continue
+        numbers.number(record, [column for _, _, column in found])
         _collect(columns, found)
         statements += more
     _write(source, columns, statements)
+    numbers.write()
     return seq, left_out
 
 
@@ -168,9 +219,12 @@ def _take_one_by_one(source: _Learner, batch: RecordBatch, seq: int) -> tuple[in
         try:
             with source.store.atomic():
                 found, statements = _understand(source, record)
+                numbers = _ReportNumbers(source.store, source.key)
+                numbers.number(record, [column for _, _, column in found])
                 columns: Columns = {}
                 _collect(columns, found)
                 _write(source, columns, statements)
+                numbers.write()
         except _STORE_TROUBLES:
             raise
         except Exception as error:
@@ -253,10 +307,7 @@ def _write_series(source: _Learner, kind: SeriesKind, name: str, column: SeriesP
             strict=False,  # the repeated ones never end
         ),
     )
-    numbers = (
-        [value for value in column.values if value is not None] if None in column.values else column.values
-    )
-    low, high = (min(numbers), max(numbers)) if numbers else (None, None)  # type: ignore[type-var] # None is left out
+    low, high = _extremes(column.values)
     store.execute(
         "UPDATE series SET points = points + :count, last_step = :step, last_time_us = :time, last = :last, "
         "minimum = min(coalesce(minimum, :low), coalesce(:low, minimum)), "
@@ -275,6 +326,16 @@ def _write_series(source: _Learner, kind: SeriesKind, name: str, column: SeriesP
     )
     if kind != "text":
         roll_up(store, series, before, column)
+        _write_runs(store, source.job_id, series, before, column.runs)
+
+
+def _extremes(values: list[float | None]) -> tuple[float | None, float | None]:
+    """Return the least and the greatest finite value: what diverged to -inf is never the best."""
+    finite = values
+    total = None if None in values else sum(values)  # type: ignore[arg-type] # none is None
+    if total is None or total - total != 0:
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+    return (min(finite), max(finite)) if finite else (None, None)  # type: ignore[type-var] # None is left out
 
 
 def _series(source: _Learner, kind: SeriesKind, name: str) -> tuple[int, int]:
@@ -287,6 +348,30 @@ def _series(source: _Learner, kind: SeriesKind, name: str) -> tuple[int, int]:
         found = source.store.row(sql, key)
         assert found is not None
     return found[0], found[1]
+
+
+def _write_runs(store: Store, job_id: str, series_id: int, before: int, runs: list[ReportRun]) -> None:
+    """Write down which reports new points come from; ``before`` is how many points the series had."""
+    if not runs:
+        return
+    first = before + 1
+    sql = "SELECT first, count, report FROM report_runs WHERE job_id = ? AND series = ? ORDER BY first DESC LIMIT 1"
+    last = store.row(sql, (job_id, series_id))
+    if last is not None and (last[0] + last[1], last[2] + last[1]) == (first, runs[0].report):
+        store.execute(
+            "UPDATE report_runs SET count = count + ? WHERE job_id = ? AND series = ? AND first = ?",
+            (runs[0].points, job_id, series_id, last[0]),
+        )
+        first += runs[0].points
+        runs = runs[1:]
+    rows = []
+    for run in runs:
+        rows.append((job_id, series_id, first, run.points, run.report))
+        first += run.points
+    if rows:
+        store.executemany(
+            "INSERT INTO report_runs (job_id, series, first, count, report) VALUES (?, ?, ?, ?, ?)", rows
+        )
 
 
 def _checkpoint_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:

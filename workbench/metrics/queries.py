@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from workbench.job import JobId
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
+from workbench.store.queries.superseded import Cut, condition, has_attempts, live, series_cuts
 
 NUMERIC: Final = ("value", "etime", "usage")
 """Kinds of series that can be drawn; the other is ``text``."""
@@ -68,15 +69,72 @@ class UsageRow:
     """``cpu_percent``, ``memory_bytes``, ``processes``, ``gpu/<uuid>/memory_bytes``, ..."""
 
 
-def series(store: Store, job_id: str, *, kinds: Iterable[str] = NUMERIC, since: int = 0) -> list[SeriesRow]:
-    """List a job's series by learner and name; ``since`` leaves out those whose revision is not above it."""
+def series(
+    store: Store,
+    job_id: str,
+    *,
+    kinds: Iterable[str] = NUMERIC,
+    since: int = 0,
+    attempt: int | None = None,
+    superseded: bool = False,
+) -> list[SeriesRow]:
+    """List a job's series by learner and name.
+
+    Args:
+        store: The store.
+        job_id: Which job.
+        kinds: Only series of these kinds.
+        since: Leaves out those whose revision is not above it.
+        attempt: What they come to by this attempt alone; by default by all, without superseded points.
+        superseded: Whether they come to what they do with superseded points.
+    """
     selected = list(kinds)
     marks = ", ".join("?" * len(selected))
     sql = (
         f"SELECT {_SERIES_COLUMNS} FROM series WHERE job_id = ? AND kind IN ({marks}) AND revision > ? "
         "ORDER BY learner, kind DESC, name"
     )
-    return [SeriesRow(*row) for row in store.rows(sql, (job_id, *selected, since))]
+    found = [SeriesRow(*row) for row in store.rows(sql, (job_id, *selected, since))]
+    if attempt is not None:
+        rows = [_summed_up(store, row, f"attempt <> {int(attempt)}") for row in found]
+        return [replace(row, superseded=0) for row in rows if row.points]
+    several = not superseded and has_attempts(store.connection, job_id)
+    return [_live(store, row) if several else _without_infinities(store, row) for row in found]
+
+
+def cuts_of_series(store: Store, row: SeriesRow) -> tuple[Cut, ...]:
+    """Return from where on the points of a series' attempts are superseded."""
+    return () if row.kind == "text" else series_cuts(store.connection, row.job_id, row.learner, row.id)
+
+
+_live_rows: dict[tuple[Any, ...], SeriesRow] = {}
+"""What series came to; their revision tells whether it still holds, and the checkpoints."""
+
+_LIVE_ROWS_MAX: Final = 10_000
+
+
+def _live(store: Store, row: SeriesRow) -> SeriesRow:
+    saved = store.row("SELECT count(*), max(time_us) FROM checkpoints WHERE job_id = ?", (row.job_id,))
+    key = (store.file, row, saved)
+    if (known := _live_rows.get(key)) is not None:
+        return known
+    cuts = cuts_of_series(store, row)
+    found = _summed_up(store, row, condition(cuts)) if cuts else _without_infinities(store, row)
+    if len(_live_rows) >= _LIVE_ROWS_MAX:
+        _live_rows.clear()
+    _live_rows[key] = found
+    return found
+
+
+def _without_infinities(store: Store, row: SeriesRow) -> SeriesRow:
+    """Return a series with finite extremes; older versions took infinities for such, too."""
+    if all(value is None or math.isfinite(value) for value in (row.minimum, row.maximum)):
+        return row
+    return _summed_up(store, row, "0")
+
+
+def _summed_up(store: Store, row: SeriesRow, gone: str) -> SeriesRow:
+    return replace(row, **asdict(live(store.connection, row.id, gone)))
 
 
 def points(store: Store, series_id: int, *, since_seq: int = 0, limit: int | None = None) -> list[Point]:
@@ -99,25 +157,28 @@ def texts(
 
 def latest(store: Store, job_id: str) -> dict[str, float]:
     """Return the last value of each metric (NaN is one); of several learners the first one's counts."""
-    sql = "SELECT name, last FROM series WHERE job_id = ? AND kind = 'value' ORDER BY learner DESC, name"
-    return {name: math.nan if last is None else last for name, last in store.rows(sql, (job_id,))}
+    return latest_of(store, (job_id,))[job_id]
 
 
 def latest_of(store: Store, job_ids: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Return :func:`latest` of many jobs at once, for lists."""
+    """Return :func:`latest` of many jobs at once, for lists; the metrics of each by their learner, then by name."""
     selected = list(job_ids)
     marks = ", ".join("?" * len(selected))
     sql = (
         f"SELECT job_id, name, last FROM series WHERE job_id IN ({marks}) AND kind = 'value' "
-        "ORDER BY learner DESC, name"
+        "ORDER BY learner, name"
     )
     found: dict[str, dict[str, float]] = {job_id: {} for job_id in selected}
     for job_id, name, last in store.rows(sql, selected):
-        found[job_id][name] = math.nan if last is None else last
+        found[job_id].setdefault(name, math.nan if last is None else last)
+    again = f"SELECT DISTINCT job_id FROM journals WHERE attempt > 1 AND job_id IN ({marks})"
+    for (job_id,) in store.rows(again, selected):
+        rows = series(store, job_id, kinds=("value",))
+        found[job_id] = {row.name: math.nan if row.last is None else row.last for row in reversed(rows)}
     return found
 
 
-def last_step(store: Store, job_id: str) -> int | None:
+def last_step(store: Store, job_id: str) -> float | None:
     """Return the highest step that any metric of the job was last reported for."""
     found = store.row("SELECT max(last_step) FROM series WHERE job_id = ? AND kind = 'value'", (job_id,))
     return found[0] if found else None

@@ -20,7 +20,7 @@ SPAN: Final = 1 << BITS
 
 Partial = tuple[
     int, int, int, int, float | None, float | None, float | None, float | None,
-    int | None, int | None, int | None, int | None, int, int, int, int,
+    float | None, float | None, float | None, float | None, int, int, int, int,
 ]  # fmt: skip
 """bucket, n, nans, steps, min, max, first, last, step: first, last, min, max, time: first, last, min, max."""
 
@@ -92,7 +92,7 @@ def first_level(before: int, column: SeriesPoints) -> list[Partial]:
             (
                 (before + start) >> BITS, end - start, nans, count, low, high, run[0], run[-1],
                 *step_run, *step_edges, times[start], times[end - 1], *time_edges,
-            )  # type: ignore[arg-type] # times are never None, which _edges cannot say
+            )
         )  # fmt: skip
         start = end
     return found
@@ -119,12 +119,12 @@ def join(a: Partial, b: Partial) -> Partial:
     )  # fmt: skip
 
 
-def _ordered(cells: Sequence[int | None]) -> bool:
+def _ordered(cells: Sequence[float | None]) -> bool:
     """Say whether numbers never go down, so that the first is the least; most columns are so."""
     return None not in cells and cells == sorted(cells)  # type: ignore[type-var] # no None is among them
 
 
-def _edges(cells: Sequence[int | None]) -> tuple[int, int | None, int | None]:
+def _edges(cells: Sequence[float | None]) -> tuple[int, float | None, float | None]:
     numbers = [cell for cell in cells if cell is not None]
     return (len(numbers), min(numbers), max(numbers)) if numbers else (0, None, None)
 

@@ -1,5 +1,7 @@
-"""Metrics as a table, row by row: what was reported for one step of one learner stands in one row.
+"""Metrics as a table: what was reported together stands in one row.
 
+Reports of one step share a row as long as none of them repeats a metric of another; else each has a row of its own.
+Points whose report is not known (an older version wrote them) are joined by step or time where that is unambiguous.
 Rows are merged from all series as they are read, so a table of any length needs little memory.
 """
 
@@ -7,32 +9,58 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain, groupby
+from typing import Final, NamedTuple
 
-from workbench.metrics.queries import points, series
+from workbench.metrics.queries import cuts_of_series, points, series
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
+from workbench.store.queries.reports import report_runs
 
 _PAGE: Final = 2000
 """So many points of each series are held at once."""
 
-_Key = tuple[int, int, int, int]
-"""learner, attempt, then step, or time behind all steps for points without one."""
+_UNKNOWN: Final = -1
+"""Stands for a report that is not known."""
+
+
+class _Key(NamedTuple):
+    """What the points of a row share; rows are in this order."""
+
+    learner: int
+    attempt: int
+    is_without_step: bool
+    step: float
+    """Or the time, where there is no step."""
+
+
+class _Cell(NamedTuple):
+    key: _Key
+    report: int
+    time_us: int
+    series: int
+    seq: int
+    name: str
+    step: float | None
+    value: float | None
+    is_superseded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """What one learner reported for one step."""
+    """What one learner reported together, or for one step."""
 
     learner: int
     attempt: int
-    step: int | None
+    step: float | None
     time_us: int
     """Of the earliest of its values."""
     values: Mapping[str, float]
-    """By name; NaN is one, a metric that was not reported for this step is left out."""
+    """By name; NaN is one, a metric that was not reported is left out."""
+    is_superseded: bool = False
+    """Whether a later attempt went over it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,52 +72,132 @@ class MetricTable:
 
 
 def table(
-    store: Store, job_id: str, *, learner: int | None = None, attempt: int | None = None
+    store: Store,
+    job_id: str,
+    *,
+    learner: int | None = None,
+    attempt: int | None = None,
+    superseded: bool | None = None,
 ) -> MetricTable:
-    """Return a job's metrics by step, of all learners and attempts or of one."""
+    """Return a job's metrics, of all learners and attempts or of one.
+
+    Args:
+        store: The store.
+        job_id: Which job.
+        learner: Only this learner's.
+        attempt: Only this attempt's.
+        superseded: Whether points are in it that a later attempt went over again; by default those of an attempt
+            that is asked for are.
+    """
     found = series(store, job_id, kinds=("value", "etime"))
     selected = [row for row in found if learner in (None, row.learner)]
     columns = tuple(dict.fromkeys(row.name for row in selected))
-    cells = heapq.merge(*(_cells(store, row) for row in selected), key=lambda cell: cell[0])
-    rows = _grouped(cells)
-    return MetricTable(columns, (row for row in rows if attempt in (None, row.attempt)))
+    shows = attempt is not None if superseded is None else superseded
+    cells = heapq.merge(*(_cells(store, row) for row in selected))
+    kept = (
+        cell for cell in cells if attempt in (None, cell.key.attempt) and (shows or not cell.is_superseded)
+    )
+    return MetricTable(columns, _rows(kept))
 
 
-def _cells(store: Store, row: SeriesRow) -> Iterator[tuple[_Key, str, Point]]:
+def _cells(store: Store, row: SeriesRow) -> Iterator[_Cell]:
+    """Yield the points of a series in the order of the table."""
+    cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
+    runs = report_runs(store, row.job_id, row.id)
+
+    def cell(point: Point) -> _Cell:
+        cut = cuts.get(point.attempt)
+        report = runs.report_of(point.seq)
+        return _Cell(
+            _key(row.learner, point),
+            _UNKNOWN if report is None else report,
+            point.time_us,
+            row.id,
+            point.seq,
+            row.name,
+            point.step,
+            point.value,
+            cut is not None and cut.holds(point.step, point.time_us),
+        )
+
+    cells = (cell(point) for point in _points(store, row))
+    return cells if _is_ordered(store, row) else iter(sorted(cells, key=_order))
+
+
+def _order(cell: _Cell) -> tuple[_Key, int, int, int]:
+    return cell.key, cell.report, cell.time_us, cell.seq
+
+
+def _points(store: Store, row: SeriesRow) -> Iterator[Point]:
     last_seq = 0
     while page := points(store, row.id, since_seq=last_seq, limit=_PAGE):
-        for point in page:
-            yield _key(row.learner, point), row.name, point
+        yield from page
         last_seq = page[-1].seq
+
+
+def _is_ordered(store: Store, row: SeriesRow) -> bool:
+    """Say whether the points of a series come in the order of the table; where steps go back they do not."""
+    sql = (
+        "SELECT 1 FROM (SELECT attempt, step, time, lag(attempt) OVER points AS attempt_before, "
+        "lag(step) OVER points AS step_before, lag(time) OVER points AS time_before, seq "
+        "FROM points WHERE series = ? WINDOW points AS (ORDER BY seq)) "
+        "WHERE attempt < attempt_before OR attempt = attempt_before AND (step < step_before "
+        "OR step IS NOT NULL AND step_before IS NULL AND seq > 1 "
+        "OR time < time_before AND step IS step_before) LIMIT 1"
+    )
+    return store.row(sql, (row.id,)) is None
 
 
 def _key(learner: int, point: Point) -> _Key:
     if point.step is None:
-        return (learner, point.attempt, 1, point.time_us)
-    return (learner, point.attempt, 0, point.step)
+        return _Key(learner, point.attempt, True, point.time_us)
+    return _Key(learner, point.attempt, False, point.step)
 
 
-def _grouped(cells: Iterator[tuple[_Key, str, Point]]) -> Iterator[MetricRow]:
-    group: list[tuple[str, Point]] = []
-    key: _Key | None = None
-    names: set[str] = set()
-    for cell_key, name, point in cells:
-        # A metric that was reported twice for one step stands in two rows.
-        if key is not None and (cell_key != key or name in names):
-            yield _row(key, group)
-            group, names = [], set()
-        key = cell_key
-        group.append((name, point))
-        names.add(name)
-    if key is not None:
-        yield _row(key, group)
+def _rows(cells: Iterable[_Cell]) -> Iterator[MetricRow]:
+    for key, group in groupby(cells, key=lambda cell: cell.key):
+        yield from _rows_of_key(key, group)
 
 
-def _row(key: _Key, group: list[tuple[str, Point]]) -> MetricRow:
+def _rows_of_key(key: _Key, cells: Iterator[_Cell]) -> Iterator[MetricRow]:
+    """Yield the rows of one step, or of one time.
+
+    Reports of one step share a row; once a metric comes again, each has its own. Those of one time never share one.
+    """
+    together: dict[str, _Cell] = {}
+    again: list[_Cell] = []
+    for cell in () if key.is_without_step else cells:
+        if cell.name in together:
+            again = [cell]
+            break
+        together[cell.name] = cell
+    if together and not again:
+        yield _row(list(together.values()))
+        return
+    for report, group in groupby(chain(together.values(), again, cells), key=lambda cell: cell.report):
+        if report == _UNKNOWN:
+            yield from _rows_by_time(group)
+        else:
+            yield _row(list(group))
+
+
+def _rows_by_time(cells: Iterable[_Cell]) -> Iterator[MetricRow]:
+    """Yield the rows of points whose reports are not known: joined where they share a time that none repeats."""
+    for _, group in groupby(cells, key=lambda cell: cell.time_us):
+        alike = list(group)
+        if len({cell.name for cell in alike}) == len(alike):
+            yield _row(alike)
+        else:
+            yield from (_row([cell]) for cell in alike)
+
+
+def _row(cells: list[_Cell]) -> MetricRow:
+    first = cells[0]
     return MetricRow(
-        learner=key[0],
-        attempt=key[1],
-        step=group[0][1].step,
-        time_us=min(point.time_us for _, point in group),
-        values={name: math.nan if point.value is None else point.value for name, point in group},
+        learner=first.key.learner,
+        attempt=first.key.attempt,
+        step=first.step,
+        time_us=min(cell.time_us for cell in cells),
+        values={cell.name: math.nan if cell.value is None else cell.value for cell in cells},
+        is_superseded=any(cell.is_superseded for cell in cells),
     )

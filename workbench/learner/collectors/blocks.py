@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
-from workbench.learner.collectors.values import Number
+from workbench.learner.collectors.values import Number, Step
 from workbench.learner.texts import clean_name
 
 BLOCK_POINTS = 1000
@@ -21,7 +21,7 @@ class _Block:
     def __init__(self, key: _Key, names: Tuple[Tuple[str, ...], ...]) -> None:
         self.key = key
         self.names = names
-        self.steps: List[Optional[int]] = []
+        self.steps: List[Step] = []
         self.times: List[int] = []
         columns: Tuple[Dict[str, List[Any]], ...] = tuple({name: [] for name in kind} for kind in names)
         self.values, self.etimes, self.texts = columns
@@ -57,7 +57,7 @@ class Blocks:
         group: str,
         subid: str,
         *,
-        step: Optional[int],
+        step: Step,
         time_us: int,
         values: Mapping[str, Number],
         etimes: Mapping[str, Number],

@@ -6,12 +6,15 @@ import datetime
 import json
 import math
 import re
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Union
 
 from workbench.learner.texts import clean
 
 Number = Union[int, float, str, None]
 """A number as a record holds it: ``None`` is NaN, ``"inf"`` and ``"-inf"`` are infinities."""
+
+Step = Union[int, float, None]
+"""Where a point belongs: ``None`` where nothing says it; a fraction of an epoch is one, too."""
 
 STEP_NAMES = ("iteration", "step", "global_step", "epoch", "tick")
 """What counts the steps of a point, the best first."""
@@ -21,7 +24,7 @@ _EXACT = 1 << 53
 _INT64 = 1 << 63
 _GLOG = re.compile(r"[A-Z]?(\d\d)(\d\d)\s+(\d\d):(\d\d):(\d\d)(\.\d+)?\s*$")
 _ISO = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,](\d{1,9}))?\s*(Z|[-+]\d{2}:?\d{2})?\s*$",
+    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2}(?:[.,]\d{1,9})?)?\s*(Z|[-+]\d{2}:?\d{2})?\s*$",
 )
 
 
@@ -110,22 +113,17 @@ def _from_json(value: Any) -> Union[float, str]:
     return clipped(found if isinstance(found, str) else value)
 
 
-def step_of(etimes: Mapping[str, Number]) -> Optional[int]:
-    """Choose what counts the steps among evaluation times; None where nothing does."""
-    for name in STEP_NAMES:
-        found = as_step(etimes.get(name))
-        if found is not None:
-            return found
-    return None
+def step_of(etimes: Mapping[str, Number]) -> Step:
+    """Choose what counts the steps among evaluation times, whole numbers first; None where nothing does."""
+    found = [step for step in (as_step(etimes.get(name)) for name in STEP_NAMES) if step is not None]
+    return next((step for step in found if isinstance(step, int)), found[0] if found else None)
 
 
-def as_step(value: Any) -> Optional[int]:
-    """Return it as a step if it is a whole number that fits 64 bits."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and -_INT64 <= value < _INT64:
-        return int(value)
-    return None
+def as_step(value: Any) -> Step:
+    """Return it as a step if it fits 64 bits: a whole number, or a fraction (of an epoch); else None."""
+    if not isinstance(value, (int, float)) or not -_INT64 <= value < _INT64:  # also so for NaN
+        return None
+    return int(value) if isinstance(value, int) or value.is_integer() else float(value)
 
 
 def as_time_us(seconds: float, otherwise_us: int) -> int:
@@ -154,8 +152,9 @@ def _iso(text: str) -> int:
     match = _ISO.match(text)
     if match is None:
         return 0
-    day, clock, fraction, zone = match.groups()
-    moment = datetime.datetime.strptime(day + " " + clock, "%Y-%m-%d %H:%M:%S")
+    day, minute, rest, zone = match.groups()
+    second, _, fraction = (rest or ":00").replace(",", ".").partition(".")
+    moment = datetime.datetime.strptime(day + " " + minute + second, "%Y-%m-%d %H:%M:%S")
     if zone:
         sign = -1 if zone[0] == "-" else 1
         digits = "0000" if zone == "Z" else zone[1:].replace(":", "")

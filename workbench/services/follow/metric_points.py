@@ -25,18 +25,30 @@ class MetricPoint:
     name: str
     learner: int
     point: Point
+    is_superseded: bool = False
+    """Whether a later attempt went over it again."""
 
 
 def follow_points(
-    store: Store, row: JobRow, *, learner: int | None = None, attempt: int | None = None
+    store: Store,
+    row: JobRow,
+    *,
+    learner: int | None = None,
+    attempt: int | None = None,
+    superseded: bool = False,
 ) -> Iterator[MetricPoint]:
     """Yield all points there are, then those that come until the job is over, each series in its order.
 
-    ``learner`` and ``attempt`` leave out all others.
+    ``learner`` and ``attempt`` leave out all others. Of points that a later attempt went over again, those of an
+    attempt that is asked for are yielded, and with ``superseded`` all.
     """
     yielded: dict[int, int] = {}
     for _ in _changes(store, row):
-        yield from _new_points(store, row, yielded, learner, attempt)
+        for each in _new_points(store, row, yielded, learner):
+            if attempt in (None, each.point.attempt) and (
+                superseded or attempt is not None or not each.is_superseded
+            ):
+                yield each
 
 
 def _changes(store: Store, row: JobRow) -> Iterator[None]:
@@ -58,16 +70,19 @@ def _changes(store: Store, row: JobRow) -> Iterator[None]:
 
 
 def _new_points(
-    store: Store, row: JobRow, yielded: dict[int, int], learner: int | None, attempt: int | None
+    store: Store, row: JobRow, yielded: dict[int, int], learner: int | None
 ) -> Iterator[MetricPoint]:
     """Yield what is not in ``yielded``, the last number of each series by its id, which is brought up to date."""
     from workbench.metrics import points, series
+    from workbench.metrics.queries import cuts_of_series
 
     for each in series(store, row.id, kinds=("value",)):
-        if learner not in (None, each.learner) or yielded.get(each.id, 0) == each.points:
+        if learner not in (None, each.learner) or yielded.get(each.id, 0) == each.points + each.superseded:
             continue
+        cuts = {cut.attempt: cut for cut in cuts_of_series(store, each)}
         while page := points(store, each.id, since_seq=yielded.get(each.id, 0), limit=PAGE):
             yielded[each.id] = page[-1].seq
             for point in page:
-                if attempt in (None, point.attempt):
-                    yield MetricPoint(each.name, each.learner, point)
+                cut = cuts.get(point.attempt)
+                gone = cut is not None and cut.holds(point.step, point.time_us)
+                yield MetricPoint(each.name, each.learner, point, gone)

@@ -27,7 +27,7 @@ class ExtractedLine:
     group: str = ""
     """The group of expressions that matched; set on the last line of a match."""
     values: Mapping[str, Any] | None = None
-    step: int | None = None
+    step: float | None = None
     why: str = ""
     """Why nothing was extracted; empty where something was, or where the line is part of a longer match."""
 

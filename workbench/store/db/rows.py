@@ -186,12 +186,16 @@ class SeriesRow:
     kind: str
     """``value``, ``etime`` or ``usage``."""
     points: int
-    last_step: int | None
+    """Without superseded ones, as all that follows."""
+    last_step: float | None
     last_time_us: int | None
     last: float | None
     minimum: float | None
+    """The least finite value."""
     maximum: float | None
     revision: int
+    superseded: int = 0
+    """Points that a later attempt went over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ class Point:
 
     seq: int
     attempt: int
-    step: int | None
+    step: float | None
     time_us: int
     value: float | None
 
@@ -211,8 +215,8 @@ class Bucket:
 
     first_seq: int
     count: int
-    first_step: int | None
-    last_step: int | None
+    first_step: float | None
+    last_step: float | None
     first_time_us: int
     last_time_us: int
     minimum: float | None

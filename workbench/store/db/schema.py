@@ -280,6 +280,27 @@ CREATE TRIGGER ui_state_updated AFTER UPDATE ON ui_state BEGIN
 """
 
 
+REPORTS: Final = """
+CREATE TABLE IF NOT EXISTS report_runs (
+  job_id TEXT NOT NULL,
+  series INTEGER NOT NULL,
+  first INTEGER NOT NULL,   -- the number of a point
+  count INTEGER NOT NULL,   -- so many points from it on come from as many reports, one after the other
+  report INTEGER NOT NULL,  -- the number of its report in the learner's attempt
+  PRIMARY KEY (job_id, series, first)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS report_counts (
+  job_id TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  learner INTEGER NOT NULL,
+  reports INTEGER NOT NULL,
+  PRIMARY KEY (job_id, attempt, learner)
+) WITHOUT ROWID;
+"""
+"""Which points were reported together. It belongs to no version of the schema: whoever first has something to write
+makes these tables. An older version works on without them; of the points that it writes, the report is not known."""
+
+
 def statements(script: str) -> list[str]:
     """Split a script into statements: one by one they stay in a transaction, which ``executescript`` ends."""
     found: list[str] = []

@@ -12,6 +12,7 @@ from workbench.store.db.rows import dump
 from workbench.store.history.journal import append_line, catch_up
 from workbench.store.history.projection import at_least
 from workbench.store.queries.jobs import job
+from workbench.store.queries.reports import has_reports
 
 _BY_JOB: Final = (
     "attempts",
@@ -84,6 +85,10 @@ def bury(store: Store, document: Mapping[str, Any]) -> None:
 
 def purge_metrics(store: Store, job_id: str) -> None:
     """Remove a job's series and points, a part at a time, so that nobody waits long for the lock."""
+    if has_reports(store):
+        with store.atomic():
+            for table in ("report_runs", "report_counts"):
+                store.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
     for (series,) in store.rows("SELECT id FROM series WHERE job_id = ?", (job_id,)):
         for table, key in (("points", "seq"), ("texts", "seq")):
             while _purge_some(store, table, key, series):

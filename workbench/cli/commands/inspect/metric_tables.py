@@ -6,29 +6,54 @@ import csv
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
 from workbench.formats import MICROSECONDS, count, iso, number, short
 from workbench.job import short_id
+from workbench.learner.texts import escaped
 from workbench.metrics import series
+from workbench.metrics.queries import NUMERIC
 from workbench.metrics.table import table
 from workbench.terminal.console import narrate, style, width
 from workbench.terminal.json_output import print_document
 from workbench.terminal.table import Column, render
 
 if TYPE_CHECKING:
-    from workbench.metrics import MetricRow
+    from workbench.metrics import MetricRow, MetricTable
     from workbench.services.inspect.metric_dry_run import ExtractedLine
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow
+    from workbench.store.db.rows import JobRow, SeriesRow
 
 
-def print_table(
-    store: Store, row: JobRow, learner: int | None, attempt: int | None, shown: int | None
-) -> None:
-    """Print the last ``shown`` steps, all of them where it is None, and say what was cut off."""
-    read = table(store, row.id, learner=learner, attempt=attempt)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which values are shown."""
+
+    learner: int | None = None
+    attempt: int | None = None
+    superseded: bool = False
+
+    def table(self, store: Store, row: JobRow) -> MetricTable:
+        """Read them as a table."""
+        return table(
+            store,
+            row.id,
+            learner=self.learner,
+            attempt=self.attempt,
+            superseded=self.superseded or self.attempt is not None,
+        )
+
+    def series(self, store: Store, row: JobRow, kinds: Sequence[str] = NUMERIC) -> list[SeriesRow]:
+        """Read what they come to."""
+        found = series(store, row.id, kinds=kinds, attempt=self.attempt, superseded=self.superseded)
+        return [each for each in found if self.learner in (None, each.learner)]
+
+
+def print_table(store: Store, row: JobRow, wanted: Wanted, shown: int | None) -> None:
+    """Print the last ``shown`` steps, all of them where it is None, and say what was left out."""
+    read = wanted.table(store, row)
     kept: deque[MetricRow] = deque(maxlen=shown)
     total = 0
     for each in read.rows:
@@ -39,14 +64,38 @@ def print_table(
             f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
         )
         return
-    heading = [*_keys(row), "step", *read.columns]
+    marks = ["superseded"] if wanted.superseded else []
+    heading = [*_keys(row), "step", *marks, *map(escaped, read.columns)]
     cells = [
-        [*_places(row, each), _step(each), *(_cell(each, name, number) for name in read.columns)]
+        [
+            *_places(row, each),
+            step_text(each.step) or "-",
+            *(["yes" if each.is_superseded else ""] if marks else []),
+            *(_cell(each, name, number) for name in read.columns),
+        ]
         for each in kept
     ]
     sys.stdout.write(render([Column(title, right=True) for title in heading], cells, width=width()))
     if total > len(kept):
         narrate(f"showing the last {len(kept):,} of {total:,}; --all shows the rest")
+    narrate_superseded(store, row, wanted)
+
+
+def narrate_superseded(store: Store, row: JobRow, wanted: Wanted) -> None:
+    """Say how many values are left out since a later attempt went over them again."""
+    if wanted.superseded or wanted.attempt is not None:
+        return
+    gone = sum(each.superseded for each in wanted.series(store, row, ("value",)))
+    if gone:
+        narrate(
+            f"{count(gone, 'value')} of earlier attempts that a later one went over again "
+            f"{'is' if gone == 1 else 'are'} left out; --superseded shows {'it' if gone == 1 else 'them'}"
+        )
+
+
+def step_text(step: float | None) -> str:
+    """Return a step as tables have it; empty where there is none."""
+    return "" if step is None else str(step)
 
 
 def _keys(row: JobRow) -> list[str]:
@@ -58,17 +107,13 @@ def _places(row: JobRow, each: MetricRow) -> list[str]:
     return [*learner, *([str(each.attempt)] if row.attempt > 1 else [])]
 
 
-def _step(each: MetricRow) -> str:
-    return "-" if each.step is None else str(each.step)
-
-
 def _cell(each: MetricRow, name: str, write: Any) -> str:
     return str(write(each.values[name])) if name in each.values else ""
 
 
-def print_latest(store: Store, row: JobRow, *, json: bool) -> None:
-    """Print the last value of each metric, with least and greatest."""
-    found = series(store, row.id)
+def print_latest(store: Store, row: JobRow, wanted: Wanted, *, json: bool) -> None:
+    """Print the last value of each metric, with the least and the greatest that is finite."""
+    found = wanted.series(store, row)
     if json:
         print_document([_series_document(each) for each in found])
         return
@@ -76,9 +121,9 @@ def print_latest(store: Store, row: JobRow, *, json: bool) -> None:
     columns += [Column(title, right=True) for title in ("LAST", "LEAST", "GREATEST", "POINTS")]
     cells = [
         [
-            each.name,
+            escaped(each.name),
             str(each.learner),
-            "-" if each.last_step is None else str(each.last_step),
+            step_text(each.last_step) or "-",
             number(each.last),
             number(each.minimum),
             number(each.maximum),
@@ -87,6 +132,7 @@ def print_latest(store: Store, row: JobRow, *, json: bool) -> None:
         for each in found
     ]
     sys.stdout.write(render(columns, cells, width=width()))
+    narrate_superseded(store, row, wanted)
 
 
 def _series_document(each: Any) -> dict[str, Any]:
@@ -97,6 +143,7 @@ def _series_document(each: Any) -> dict[str, Any]:
         "learner": each.learner,
         "kind": each.kind,
         "points": each.points,
+        "superseded": each.superseded,
         "last_step": each.last_step,
         "last_time": iso(each.last_time_us),
         "last": each.last,
@@ -105,23 +152,19 @@ def _series_document(each: Any) -> dict[str, Any]:
     }
 
 
-def print_csv(store: Store, row: JobRow, learner: int | None, attempt: int | None) -> None:
+def print_csv(store: Store, row: JobRow, wanted: Wanted) -> None:
     """Print all values."""
-    read = table(store, row.id, learner=learner, attempt=attempt)
-    write_csv_rows([_csv_heading(read.columns)])
-    write_csv_rows(_csv_row(each, read.columns) for each in read.rows)
+    read = wanted.table(store, row)
+    marks = ["superseded"] if wanted.superseded else []
+    write_csv_rows([["learner", "attempt", "step", "time", *marks, *map(escaped, read.columns)]])
+    write_csv_rows(_csv_row(each, read.columns, marked=bool(marks)) for each in read.rows)
 
 
-def _csv_heading(columns: Sequence[str]) -> list[str]:
-    """Return the first line of the CSV form."""
-    return ["learner", "attempt", "step", "time", *columns]
-
-
-def _csv_row(each: MetricRow, columns: Sequence[str]) -> list[str]:
+def _csv_row(each: MetricRow, columns: Sequence[str], *, marked: bool) -> list[str]:
     """Return one step as the CSV form has it: a value that was not reported is empty, NaN is ``nan``."""
     values = [repr(each.values[name]) if name in each.values else "" for name in columns]
-    step = "" if each.step is None else str(each.step)
-    return [str(each.learner), str(each.attempt), step, f"{each.time_us / MICROSECONDS:.6f}", *values]
+    place = [str(each.learner), str(each.attempt), step_text(each.step), f"{each.time_us / MICROSECONDS:.6f}"]
+    return [*place, *([str(int(each.is_superseded))] if marked else []), *values]
 
 
 def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
@@ -129,14 +172,15 @@ def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
     csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
 
 
-def print_rows(store: Store, row: JobRow, learner: int | None, attempt: int | None) -> None:
-    """Print series and all values as one document."""
-    read = table(store, row.id, learner=learner, attempt=attempt)
+def print_rows(store: Store, row: JobRow, wanted: Wanted) -> None:
+    """Print series, of all attempts, and all values as one document."""
+    read = wanted.table(store, row)
+    known = replace(wanted, attempt=None).series(store, row)
     print_document(
         {
             "schema": "fabric.metrics/1",
             "id": row.id,
-            "series": [_series_document(each) for each in series(store, row.id)],
+            "series": [_series_document(each) for each in known],
             "columns": list(read.columns),
             "rows": [_row_document(each) for each in read.rows],
         }
@@ -145,13 +189,14 @@ def print_rows(store: Store, row: JobRow, learner: int | None, attempt: int | No
 
 def _row_document(each: MetricRow) -> dict[str, Any]:
 
-    position = {
+    return {
         "learner": each.learner,
         "attempt": each.attempt,
         "step": each.step,
         "time": iso(each.time_us),
+        "superseded": each.is_superseded,
+        "values": dict(each.values),
     }
-    return {**position, "values": dict(each.values)}
 
 
 def print_dry_run(source: str, log: str, *, json: bool) -> int:

@@ -9,9 +9,10 @@ import typer
 
 from workbench.cli.framework.completion import job_names, metric_names
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Attempt, JsonStream, Learner
+from workbench.cli.framework.options import JsonStream, Learner
 
 if TYPE_CHECKING:
+    from workbench.cli.commands.inspect.metric_tables import Wanted
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -42,6 +43,18 @@ OneJob = Annotated[
 Log = Annotated[str, typer.Argument(metavar="[LOG]", help="With --try: a file, a job, or `-` for stdin.")]
 Try = Annotated[
     bool, typer.Option("--try", help="Show line by line what a manifest extracts from a log, and why not.")
+]
+Attempt = Annotated[
+    int | None,
+    typer.Option(
+        "--attempt", metavar="N", help="Only this attempt's values, all of them; default: all attempts'."
+    ),
+]
+Superseded = Annotated[
+    bool,
+    typer.Option(
+        "--superseded", help="Also show values that a later attempt went over again, and mark them."
+    ),
 ]
 Plot = Annotated[bool, typer.Option("--plot", "-p", help="Draw charts in the terminal.")]
 Names = Annotated[
@@ -77,20 +90,28 @@ def metrics(
     latest: Latest = False,
     learner: Learner = None,
     attempt: Attempt = None,
+    superseded: Superseded = False,
     csv: Csv = False,
     json: JsonStream = False,
 ) -> int:
     """Print what a job measured.
 
-    The table has one row for each step of each learner; --csv and --json print all steps. --try reads a log
-    with the expressions of a manifest, or with the preset caffe, keras, lightning, huggingface or tqdm; the
-    exit code is 1 if nothing matches.
+    The table has one row for each step of each learner; --csv and --json print all steps. Values that a later
+    attempt went over again are left out: those of earlier attempts behind the step or checkpoint that it went
+    on from. --try reads a log with the expressions of a manifest, or with the preset caffe, keras, lightning,
+    huggingface or tqdm; the exit code is 1 if nothing matches.
     """
     if try_:
         from workbench.cli.commands.inspect.metric_tables import print_dry_run
 
         return print_dry_run(job, log, json=json)
-    from workbench.cli.commands.inspect.metric_tables import print_csv, print_latest, print_rows, print_table
+    from workbench.cli.commands.inspect.metric_tables import (
+        Wanted,
+        print_csv,
+        print_latest,
+        print_rows,
+        print_table,
+    )
     from workbench.errors import UsageError
     from workbench.services.open_store import store_with
 
@@ -102,20 +123,21 @@ def metrics(
         raise UsageError("--csv and --json exclude each other")
     with store_with(job) as (store, row):
         _check_learner(row, learner)
+        wanted = Wanted(learner, attempt, superseded)
         if plot:
             from workbench.cli.commands.inspect.plot import print_plots
 
-            print_plots(store, row, names=metric or [], learner=learner)
+            print_plots(store, row, names=metric or [], wanted=wanted)
         elif follow:
-            _follow(store, row, learner=learner, attempt=attempt, csv=csv, json=json)
+            _follow(store, row, wanted, csv=csv, json=json)
         elif latest:
-            print_latest(store, row, json=json)
+            print_latest(store, row, wanted, json=json)
         elif json:
-            print_rows(store, row, learner, attempt)
+            print_rows(store, row, wanted)
         elif csv:
-            print_csv(store, row, learner, attempt)
+            print_csv(store, row, wanted)
         else:
-            print_table(store, row, learner, attempt, None if all else tail or SHOWN)
+            print_table(store, row, wanted, None if all else tail or SHOWN)
     return 0
 
 
@@ -126,31 +148,34 @@ def _check_learner(row: JobRow, learner: int | None) -> None:
         raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
 
 
-def _follow(
-    store: Store, row: JobRow, *, learner: int | None, attempt: int | None, csv: bool, json: bool
-) -> None:
-    from workbench.cli.commands.inspect.metric_tables import write_csv_rows
+def _follow(store: Store, row: JobRow, wanted: Wanted, *, csv: bool, json: bool) -> None:
+    from workbench.cli.commands.inspect.metric_tables import step_text, write_csv_rows
     from workbench.formats import MICROSECONDS, iso, number, stamp
+    from workbench.learner.texts import escaped
     from workbench.services.follow.metric_points import follow_points
     from workbench.terminal.json_output import print_event
 
-    for each in follow_points(store, row, learner=learner, attempt=attempt):
+    followed = follow_points(
+        store, row, learner=wanted.learner, attempt=wanted.attempt, superseded=wanted.superseded
+    )
+    for each in followed:
         name, point = each.name, each.point
-        step = "" if point.step is None else str(point.step)
+        step = step_text(point.step)
         if json:
             position = {
                 "learner": each.learner,
                 "attempt": point.attempt,
                 "step": point.step,
                 "time": iso(point.time_us),
+                "superseded": each.is_superseded,
             }
             print_event("metric", {"name": name, "value": point.value, **position})
         elif csv:
             value = "nan" if point.value is None else repr(point.value)
             time = f"{point.time_us / MICROSECONDS:.6f}"
-            write_csv_rows([[str(each.learner), str(point.attempt), step, time, name, value]])
+            write_csv_rows([[str(each.learner), str(point.attempt), step, time, escaped(name), value]])
         else:
             learner_word = f"[{each.learner}] " if row.learners > 1 else ""
             step_word = f"step {step}  " if step else ""
-            print(f"{stamp(point.time_us)}  {learner_word}{step_word}{name}={number(point.value)}")
+            print(f"{stamp(point.time_us)}  {learner_word}{step_word}{escaped(name)}={number(point.value)}")
         sys.stdout.flush()

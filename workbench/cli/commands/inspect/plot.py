@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from workbench.cli.commands.inspect.metric_tables import narrate_superseded
 from workbench.formats import number
 from workbench.job import short_id
+from workbench.learner.texts import escaped
 from workbench.terminal.console import narrate, style, width
 
 if TYPE_CHECKING:
+    from workbench.cli.commands.inspect.metric_tables import Wanted
     from workbench.store.db.database import Store
     from workbench.store.db.rows import Bucket, JobRow, SeriesRow
 
+LEARNERS_SHOWN: Final = 8
+"""Of more learners the first ones' charts are drawn, and the others are named."""
 ROWS: Final = 10
 LABEL: Final = 10
 WIDEST: Final = 100
@@ -23,25 +29,34 @@ DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot, by its column and row in the cell."""
 
 
-def print_plots(store: Store, row: JobRow, *, names: Sequence[str], learner: int | None) -> None:
-    """Print a chart for each metric, or for those that are named.
+def print_plots(store: Store, row: JobRow, *, names: Sequence[str], wanted: Wanted) -> None:
+    """Print a chart for each metric of each learner, or for the metrics that are named.
 
     Raises:
         UsageError: the job has no metric of that name; the hint names the nearest.
     """
-    from workbench.metrics import buckets, series
+    from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points, infinities
 
-    found = [each for each in series(store, row.id, kinds=("value",)) if each.points]
-    found = [each for each in found if each.learner == (learner or 1)]
+    found = [each for each in wanted.series(store, row, ("value",)) if each.points]
     if not found:
         narrate(
             f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
         )
         return
+    chosen = _chosen(found, names)
+    learners = sorted({each.learner for each in chosen})
+    shown = ChartRange(attempt=wanted.attempt, superseded=wanted.superseded)
     columns = max(20, min(width(), WIDEST) - LABEL - 1)
-    for each in _chosen(found, names):
-        parts = buckets(store, each.id, width=columns)
-        sys.stdout.write("\n".join(chart(each, parts, columns)) + "\n\n")
+    for each in chosen:
+        if each.learner not in learners[:LEARNERS_SHOWN]:
+            continue
+        axis = chart_axis(store, [each], shown)
+        parts = chart_points(store, each, axis, width=columns, shown=shown) or []
+        drawing = Chart(each, tuple(parts), axis, infinities(store, each, shown), row.learners > 1)
+        sys.stdout.write("\n".join(chart(drawing, columns)) + "\n\n")
+    narrate_superseded(store, row, wanted)
+    if hidden := learners[LEARNERS_SHOWN:]:
+        narrate(f"learners {hidden[0]} to {hidden[-1]} are not shown; --learner shows one")
 
 
 def _chosen(found: Sequence[SeriesRow], names: Sequence[str]) -> list[SeriesRow]:
@@ -62,12 +77,31 @@ def _chosen(found: Sequence[SeriesRow], names: Sequence[str]) -> list[SeriesRow]
     return chosen or list(found)
 
 
-def chart(series: SeriesRow, parts: Sequence[Bucket], columns: int) -> list[str]:
-    """Return the lines of one chart; values that are no numbers are left out and counted."""
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What one chart shows."""
+
+    series: SeriesRow
+    parts: tuple[Bucket, ...]
+    """In the order of their x, which is their step."""
+    axis: str
+    infinities: int = 0
+    names_learner: bool = False
+
+
+def chart(shown: Chart, columns: int) -> list[str]:
+    """Return the lines of one chart; values that are not finite are left out and counted."""
+    series, parts = shown.series, shown.parts
     values = [value for part in parts for value in (part.minimum, part.maximum) if value is not None]
     finite = [value for value in values if math.isfinite(value)]
     nans = sum(part.nans for part in parts)
-    head = f"{series.name}  last {number(series.last)}" + (f"  ({nans:,} are nan)" if nans else "")
+    left_out = [
+        f"{many:,} {'is' if many == 1 else 'are'} {what}"
+        for many, what in ((nans, "nan"), (shown.infinities, "inf"))
+        if many
+    ]
+    head = escaped(series.name) + (f"  learner {series.learner}" if shown.names_learner else "")
+    head += f"  last {number(series.last)}" + (f"  ({', '.join(left_out)})" if left_out else "")
     if not finite:
         return [style(head, "bold", sys.stdout)]
     low, high = min(finite), max(finite)
@@ -77,33 +111,36 @@ def chart(series: SeriesRow, parts: Sequence[Bucket], columns: int) -> list[str]
         label = number(high) if at == 0 else number(low) if at == len(cells) - 1 and high > low else ""
         text = "".join(chr(EMPTY + cell) for cell in cell_row).rstrip(chr(EMPTY))
         lines.append(f"{label:>{LABEL}} {style(text, 'cyan', sys.stdout)}".rstrip())
-    first, last = _ends(parts)
-    foot = " " * LABEL + f" {first}" + f"{last}".rjust(columns - len(str(first)))
+    first, last = _ends(shown)
+    foot = " " * LABEL + f" {first}" + f"{last}".rjust(columns - len(first))
     return [style(head, "bold", sys.stdout), *lines, foot]
 
 
-def _ends(parts: Sequence[Bucket]) -> tuple[str, str]:
-    first = next((part.first_step for part in parts if part.first_step is not None), None)
-    last = next((part.last_step for part in reversed(parts) if part.last_step is not None), None)
-    if first is None or last is None:
-        return "1", str(sum(part.count for part in parts))
-    return f"step {first}", f"step {last}"
+def _ends(shown: Chart) -> tuple[str, str]:
+    """Return what stands below the ends of the x axis."""
+    word = "" if shown.axis == "number" else f"{shown.axis} "
+    low, high = _range(shown.parts)
+    return f"{word}{low:.10g}", f"{word}{high:.10g}"
+
+
+def _range(parts: Sequence[Bucket]) -> tuple[float, float]:
+    """Return the ends of the x axis."""
+    return parts[0].first_step or 0.0, parts[-1].last_step or 0.0
 
 
 def _drawn(parts: Sequence[Bucket], columns: int, low: float, high: float) -> list[list[int]]:
     cells = [[0] * columns for _ in range(ROWS)]
     dots_x, dots_y = columns * 2, ROWS * 4
-    span = (high - low) or 1.0
-    total = sum(part.count for part in parts) or 1
+    left, right = _range(parts)
     before: tuple[int, int] | None = None
-    done = 0
     for part in parts:
-        middle = done + (part.count - 1) / 2
-        done += part.count
-        x = round(middle / max(1, total - 1) * (dots_x - 1))
+        middle = (part.first_step or 0.0) / 2 + (part.last_step or 0.0) / 2
+        x = round(_share(middle, left, right) * (dots_x - 1))
         ends = [value for value in (part.first, part.minimum, part.maximum, part.last) if value is not None]
         rows = [
-            dots_y - 1 - round((value - low) / span * (dots_y - 1)) for value in ends if math.isfinite(value)
+            dots_y - 1 - round(_share(value, low, high) * (dots_y - 1))
+            for value in ends
+            if math.isfinite(value)
         ]
         if not rows:
             before = None
@@ -114,6 +151,12 @@ def _drawn(parts: Sequence[Bucket], columns: int, low: float, high: float) -> li
             _line(cells, before, (x, rows[0]))
         before = (x, rows[-1])
     return cells
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Return where a value lies in a range, from 0 to 1; halves, since the whole range may be no float."""
+    span = high / 2 - low / 2
+    return min(1.0, max(0.0, (value / 2 - low / 2) / span)) if span > 0 else 0.0
 
 
 def _line(cells: list[list[int]], begin: tuple[int, int], end: tuple[int, int]) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
+from workbench.learner.texts import clean, escaped
 
 EXAMPLE = "select name, state, exit_code from jobs where state = 'FAILED'"
 
@@ -54,8 +55,8 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
         names = [each[0] for each in cursor.description or ()]
         if csv:
             writer = csv_writer.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows(asking.rows(cursor))
+            writer.writerow([_csv_cell(name) for name in names])
+            writer.writerows([_csv_cell(value) for value in row] for row in asking.rows(cursor))
         elif json:
             _print_json(names, asking.rows(cursor))
         else:
@@ -84,7 +85,12 @@ def _print_table(names: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else escaped(str(value))
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a value without what controls a terminal; newlines stay, since CSV has quotes for them."""
+    return clean(value) if isinstance(value, str) else value
 
 
 def _print_views(*, json: bool) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, JsonStream, Learner
+from workbench.learner.texts import escaped
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow
     from workbench.services.follow.log_reader import LogLine
+    from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
 PAGE = 20
@@ -91,7 +94,26 @@ def emetrics(
         rows = table(store, row.id, learner=learner).rows
         times = {each.name for each in series(store, row.id, kinds=("etime",))}
         items = _numbered(item for each in rows for item in _metric_items(row, each, times))
-        _print(_chosen(items, pagesize, pos, since, follow=False), json=json, follow=False, say=_metric_block)
+        say = partial(_metric_block, integers=times | _integers(store, row))
+        _print(_chosen(items, pagesize, pos, since, follow=False), json=json, follow=False, say=say)
+
+
+def _integers(store: Store, row: JobRow) -> set[str]:
+    """Name the metrics that the manifest reads as INT: every value is a float in the store."""
+    from workbench.errors import FabricError
+    from workbench.store.jobs import detail
+
+    try:
+        metrics = detail(store, row.id).spec.evaluation_metrics
+    except FabricError:
+        return set()  # its folder is damaged; its values are shown all the same
+    groups = metrics.groups if metrics else {}
+    return {
+        f"{label}/{name}" if label else name
+        for label, group in groups.items()
+        for name, value in group.scalars.items()
+        if value.type == "INT"
+    }
 
 
 def _nothing() -> Any:  # a context manager of None
@@ -180,10 +202,18 @@ def _log_line(item: Item) -> str:
     return f"{item['rindex']} {item['time']} {item['line']}\n"
 
 
-def _metric_block(item: Item) -> str:
-    head = f"time: {item['time']}, group-label: {item['grouplabel']}, training-id: {item['training_id']}\n"
-    return head + _block("etimes", item["etimes"]) + _block("values", item["values"])
+def _metric_block(item: Item, integers: Set[str]) -> str:
+    label = escaped(item["grouplabel"])
+    head = f"time: {item['time']}, group-label: {label}, training-id: {item['training_id']}\n"
+    prefix = f"{item['grouplabel']}/" if item["grouplabel"] else ""
+    blocks = [
+        f"{title}:\n"
+        + "".join(_field(name, value, prefix + name in integers) for name, value in item[title].items())
+        for title in ("etimes", "values")
+    ]
+    return head + "".join(blocks)
 
 
-def _block(title: str, values: Mapping[str, Any]) -> str:
-    return f"{title}:\n" + "".join(f"  {name}: {value}\n" for name, value in values.items())
+def _field(name: str, value: float, is_integer: bool) -> str:
+    shown = int(value) if is_integer and value.is_integer() else value
+    return f"  {escaped(name)}: {shown}\n"

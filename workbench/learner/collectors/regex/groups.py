@@ -7,11 +7,11 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from workbench.learner.collectors.regex.prefilter import FLAGS, opening, required_text
 from workbench.learner.collectors.regex.windows import CompiledRule
-from workbench.learner.collectors.values import Number, number, parse_time, step_of, typed
+from workbench.learner.collectors.values import Number, Step, number, parse_time, step_of, typed
 
 MACROS: Dict[str, str] = {
     "GLOG_STAMP": r"[EFIW]\d\d\d\d\s+\d\d:\d\d:\d*\.\d+",
-    "TIMESTAMP": r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[-+]\d{2}:?\d{2})?",
+    "TIMESTAMP": r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[-+]\d{2}:?\d{2})?",
     # A loss that became nan or inf is a point too.
     "FLOAT": r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|(?:[nN][aA][nN]|[iI][nN][fF](?:inity)?)\b)",
     "INT": r"[-+]?\d+",
@@ -48,7 +48,7 @@ class Reading(NamedTuple):
     """One match, read."""
 
     subid: str
-    step: Optional[int]
+    step: Step
     time_us: int
     values: Dict[str, Number]
     etimes: Dict[str, Number]
