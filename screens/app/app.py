@@ -34,6 +34,7 @@ from workbench.config import load_config
 from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
+from workbench.services.backends import prompts
 from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.home_folder import BIND, why_not
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from textual.command import Provider
 
     from screens.launch.draft import Draft
+    from screens.launch.preview_page import RunOptionsReader
 
 MOST: Final = 10
 """So many jobs are named."""
@@ -100,6 +102,7 @@ class FabricApp(AppActions):
         readonly: bool = False,
         keys: Mapping[str, Sequence[str]] | None = None,
         clock: Callable[[], int] = now_us,
+        read_run_options: RunOptionsReader,
     ) -> None:
         colourless = "NO_COLOR" in os.environ
         ScrollBar.renderer = ScrollBarRender if glyphs().unicode else AsciiScrollBar
@@ -107,6 +110,7 @@ class FabricApp(AppActions):
         self.home = home
         self.readonly = readonly
         self.key_map = key_map(keys or {})
+        self.read_run_options = read_run_options
         self.background = Background(self)
         self.logins = LoginPrompts(self)
         self.clock = clock
@@ -137,6 +141,7 @@ class FabricApp(AppActions):
     def on_mount(self) -> None:
         """Begin to read, and to draw what is read."""
         asyncio.get_running_loop().set_default_executor(DaemonThreads())
+        prompts.ask_nobody()
         start_loop(self, "reader", self.reader.run)
         start_loop(self, "writer", self.writer.run)
         self.theme_changed_signal.subscribe(self, self._repaint)
@@ -335,11 +340,14 @@ def _checked(app: FabricApp) -> AppProtocol:
     return app
 
 
-def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
+def run(
+    home: Home, *, read_run_options: RunOptionsReader, job: str | None = None, readonly: bool = False
+) -> int:
     """Show the screens until the user leaves; return the exit code.
 
     Args:
         home: Whose jobs.
+        read_run_options: Reads the words of ``fabric run`` as the command line does.
         job: Open this one first: an id, a prefix, a name, ``@last``.
         readonly: Change nothing.
 
@@ -355,7 +363,7 @@ def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
         keys = load_config().keys
     except FabricError as error:  # the screens are of use without it
         trouble = error
-    app = FabricApp(home, job=job, readonly=readonly, keys=keys)
+    app = FabricApp(home, job=job, readonly=readonly, keys=keys, read_run_options=read_run_options)
     if trouble is not None:
         app.call_later(app.show_message, str(trouble), "error")
     code = app.run()

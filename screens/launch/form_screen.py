@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol, cast
@@ -19,10 +20,11 @@ from screens.core.app_protocol import AppProtocol
 from screens.launch.draft import COMMAND, CheckedDraft, Draft, Field, check, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
 from screens.launch.field_list import FieldList
-from screens.widgets.markup import heading, page, plain
+from screens.launch.preview_page import RunOptionsReader, preview_page
+from screens.widgets.markup import plain
 from screens.widgets.prompt import Prompt
 from screens.widgets.text_page import PlanPage
-from screens.workers.command_runner import plan, start
+from screens.workers.command_runner import start
 from workbench import formats
 from workbench.config import load_config
 from workbench.errors import FabricError
@@ -36,6 +38,7 @@ class FormApp(AppProtocol, Protocol):
 
     draft: Draft | None
     """A form that was left with changes."""
+    read_run_options: RunOptionsReader
 
 
 def open_form(app: AppProtocol, draft: Draft) -> None:
@@ -60,6 +63,8 @@ class LaunchScreen(BaseScreen):
         self._typed: tuple[str, str] | None = None
         """Key and value that are being typed: tried, but not taken yet."""
         self._waiting: Timer | None = None
+        self._cancel = threading.Event()
+        """Ends the preview that is being made."""
         self._places: Mapping[str, Mapping[str, Any]] = {}
         self._planned = plain("the plan appears here", "dim")
 
@@ -108,7 +113,7 @@ class LaunchScreen(BaseScreen):
     def _check(self) -> None:
         """Have the draft checked at once and planned soon; an answer to what is no longer there is dropped."""
         draft, background = self._tried(), self.fabric.background
-        background.cancel(self, "plan")
+        self._cancel_preview()
         background.run(lambda: check(draft), self._take_checked, owner=self, newest="check")
         if self._waiting is not None:
             self._waiting.stop()
@@ -119,8 +124,19 @@ class LaunchScreen(BaseScreen):
         self._show()
 
     def _plan(self, draft: Draft) -> None:
-        ask = partial(plan, self.fabric.home)
-        self.fabric.background.run(lambda: _planned(ask, draft), self._take_plan, owner=self, newest="plan")
+        self._cancel_preview()
+        make = partial(preview_page, self.fabric.home, self._form_app.read_run_options, draft, self._cancel)
+        self.fabric.background.run(make, self._take_plan, owner=self, newest="plan")
+
+    def _cancel_preview(self) -> None:
+        """End the preview that is being made: nobody waits for it any longer."""
+        self._cancel.set()
+        self._cancel = threading.Event()
+        self.fabric.background.cancel(self, "plan")
+
+    def on_unmount(self) -> None:
+        """End the preview with the form."""
+        self._cancel.set()
 
     def _take_plan(self, planned: Content) -> None:
         self._planned = planned
@@ -295,17 +311,3 @@ class LaunchScreen(BaseScreen):
     def back(self) -> bool:
         """Leave; what was changed is there when the form is opened again."""
         return False
-
-
-def _planned(ask: partial[str], draft: Draft) -> Content:
-    if draft.is_exactly_again:
-        return plain(
-            f"runs {draft.origin} again, with exactly its code, settings and interpreter.\n\n{draft.text}"
-        )
-    if faults := check(draft).faults:
-        said = [plain(f"{key}: {fault}" if key else fault, "error") for key, fault in faults.items()]
-        return page([heading("Not ready")], said)
-    try:
-        return plain(ask(draft.words()))
-    except FabricError as error:
-        return plain(str(error), "error")

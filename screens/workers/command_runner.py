@@ -111,11 +111,6 @@ class _Narration(threading.Thread):
                 self._report(line)
 
 
-def plan(home: Home, words: Sequence[str]) -> str:
-    """Return what these words would start."""
-    return call(home, [words[0], "--plan", *words[1:]])
-
-
 def start(home: Home, words: Sequence[str], report: TaskReport = _ignore) -> str:
     """Start a job by these words (``run ...``, ``rerun ...``) and return its id."""
     return call(home, [words[0], "--detach", *words[1:]], report, deadline_seconds=None).strip()

@@ -20,6 +20,7 @@ from textual.pilot import Pilot
 
 from screens.app.app import FabricApp
 from tests.screens.seeding import NOW_US
+from workbench.cli.framework.run_options import read_run_options
 from workbench.paths import Home
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -86,6 +87,7 @@ def _stacks() -> str:
 async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[Shown]:
     """Open the app on a home, with a clock that stands still."""
     options.setdefault("clock", lambda: NOW_US)
+    options.setdefault("read_run_options", read_run_options)
     app = FabricApp(home, **options)
     app.animation_level = "none"
     async with app.run_test(size=size, notifications=True) as pilot:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +14,18 @@ from textual.widgets import Input
 from screens.base.dialogs import Pick
 from screens.jobs.table_screen import JobsScreen
 from screens.launch.form_screen import LaunchScreen
+from screens.widgets.text_page import PlanPage
 from screens.workers.command_runner import call, manifests_here
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
+from workbench.cli.framework.run_options import read_run_options
 from workbench.clock import now_us
-from workbench.errors import FabricError
+from workbench.errors import FabricError, UsageError
 from workbench.job import State
 from workbench.paths import Home, config_file
+from workbench.services.backends import prompts
+from workbench.services.cancel import Cancelled
 from workbench.store import jobs
 from workbench.store.db.database import Store
 
@@ -123,7 +129,7 @@ async def test_a_bare_command_is_enough(folder: Path, home: Home) -> None:
         screen = await open_form(shown)
         await fill(shown, screen, "framework.command", "echo it works")
         await fill(shown, screen, "name", "bare")
-        await shown.until_shown("$ fabric run --name bare -- 'echo it works'", "job       bare")
+        await shown.until_shown("$ fabric run --name bare -- 'echo it works'", "job            bare")
         await shown.press("ctrl+r")
         await shown.until(lambda: _states(home) == [State.COMPLETED])
         await shown.until_shown("it works")
@@ -195,6 +201,61 @@ async def test_nothing_is_started_readonly(home: Home) -> None:
         await shown.until(lambda: shown.text().count("read-only: the screens were") == 2)
 
 
+@journey
+async def test_the_preview_is_that_of_the_command_that_is_started(folder: Path, home: Home) -> None:
+    (folder / "fabric.toml").write_text("[profiles.slow.defaults]\ngrace_seconds = 77\n")
+    async with opened(home, (200, 60), clock=now_us) as shown:
+        await shown.until_shown("No jobs yet")
+        screen = await open_form(shown)
+        await begin_with(shown, "manifest.yml")
+        await fill(shown, screen, "runner", "process")
+        await fill(shown, screen, "more options", "--profile slow -e COLOUR=blue --set params.greeting=a,b")
+        await shown.until_shown("Job 1 of 2", "local, as process", "Sent to local", '"COLOUR": "blue"')
+
+        argv = ["run", "--plan", "--json", *screen.draft.words()[1:]]
+        documents = json.loads(call(home, argv))
+        page = screen.query_one(PlanPage).plain
+        for document in documents:
+            assert document["spec"]["grace_seconds"] == 77
+            assert json.dumps(document["learners"][0]["native"]["launch"]["command"]) in page
+    assert _states(home) == []
+
+
+@journey
+async def test_options_that_the_command_does_not_know_are_named(folder: Path, home: Home) -> None:
+    async with opened(home, (120, 40), clock=now_us) as shown:
+        await shown.until_shown("No jobs yet")
+        screen = await open_form(shown)
+        await begin_with(shown, "manifest.yml")
+        await fill(shown, screen, "more options", "--templat gpu")
+        await shown.until_shown("run has no option '--templat'", "did you mean --template?")
+
+
+@journey
+async def test_a_preview_is_cancelled_when_the_form_changes_and_when_it_is_left(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancels: list[threading.Event] = []
+
+    def never_ends(batch: object, home: object, *, cancel: threading.Event) -> tuple[object, ...]:
+        cancels.append(cancel)
+        cancel.wait()
+        raise Cancelled("cancelled")
+
+    monkeypatch.setattr("workbench.services.submit.preview.preview_batch", never_ends)
+    async with opened(home, (120, 40), clock=now_us) as shown:
+        await shown.until_shown("No jobs yet")
+        screen = await open_form(shown)
+        await begin_with(shown, "manifest.yml")
+        await shown.until(lambda: len(cancels) == 1)
+        assert not cancels[0].is_set()
+        await fill(shown, screen, "params.greeting", "x")
+        await shown.until(lambda: len(cancels) > 1 and not cancels[-1].is_set())
+        assert all(cancel.is_set() for cancel in cancels[:-1])
+        await shown.press("escape")
+        await shown.until(lambda: all(cancel.is_set() for cancel in cancels))
+
+
 def test_manifests_are_found_the_nearest_first(folder: Path) -> None:
     (folder / "examples" / "one").mkdir(parents=True)
     (folder / "examples" / "one" / "manifest.yml").touch()
@@ -239,3 +300,48 @@ async def test_the_backends_of_the_configuration_are_offered_with_their_options(
         await shown.until_shown(
             "gpubox: ssh, ssh://ada@gpubox, silent_seconds 20", "$ fabric run manifest.yml --backend gpubox"
         )
+
+
+def test_a_command_line_is_read_as_the_command_reads_it(folder: Path) -> None:
+    options, profile = read_run_options(
+        [
+            "m.yml",
+            "src",
+            "--set",
+            "params.lr=1",
+            "-e",
+            "A=b",
+            "--gpus",
+            "2",
+            "--profile",
+            "p",
+            "--timeout",
+            "2h",
+        ]
+    )
+    command, _ = read_run_options(["--name", "x", "--", "python", "train.py", "--help"])
+
+    assert (options.manifest, options.code, options.gpus, profile) == ("m.yml", "src", 2, "p")
+    assert (options.overrides, options.environment) == (("params.lr=1",), ("A=b",))
+    assert (command.name, command.command) == ("x", ("python", "train.py", "--help"))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(["--gpus", "many"], "many"), (["--nonsense"], "has no option"), (["m.yml", "--help"], "starts no job")],
+)
+def test_words_that_the_command_does_not_take_are_refused(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        read_run_options(words)
+
+    assert capsys.readouterr() == ("", "")
+
+
+@journey
+async def test_the_screens_let_no_backend_ask_at_the_terminal(home: Home) -> None:
+    async with opened(home) as shown:
+        await shown.until_shown("No jobs yet")
+
+        assert not prompts.may_ask()

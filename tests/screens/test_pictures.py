@@ -407,7 +407,7 @@ def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int]
         await walk.pressed("form with a line open", "enter", "Not ready")
         await shown.type("python train.py")
         await shown.press("enter")
-        await walk.see("form ready to start", "ready to start", "'python train.py']")
+        await walk.see("form ready to start", "ready to start", "as process")
         await shown.press("escape")
         shown.app.go_home()
 

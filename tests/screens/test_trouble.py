@@ -8,6 +8,7 @@ from screens.app.app import FabricApp, exit_summary, run
 from screens.jobs.table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened
+from workbench.cli.framework.run_options import read_run_options
 from workbench.errors import UnknownName
 from workbench.paths import Home
 from workbench.store import jobs
@@ -96,7 +97,7 @@ async def test_a_job_file_that_is_gone_is_said_in_the_overview(home: Home) -> No
 
 def test_an_unknown_job_is_refused_before_the_screen_is_taken(home: Home) -> None:
     with pytest.raises(UnknownName):
-        run(home, job="nothing-like-it")
+        run(home, read_run_options=read_run_options, job="nothing-like-it")
 
 
 def test_leaving_says_which_jobs_go_on(home: Home) -> None:
@@ -213,5 +214,5 @@ async def test_the_smallest_terminal_does_not_break_it(home: Home) -> None:
 
 
 def test_the_app_starts_no_thread_before_it_runs(home: Home) -> None:
-    FabricApp(home)
+    FabricApp(home, read_run_options=read_run_options)
     assert not home.path.exists()

@@ -13,14 +13,21 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from backends.contract.host import Finding, Inventory, Node, Slot
+from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan
 from screens.base.base import BaseScreen
 from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.job_screen import JobScreen
+from screens.launch.draft import COMMAND, Draft
 from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
 from workbench.errors import BackendUnreachable
-from workbench.paths import config_file
-from workbench.store.db.rows import JobRow
+from workbench.manifest import Loaded
+from workbench.paths import Home, config_file
+from workbench.services.backends.placement import PassedOver
+from workbench.services.submit.prepare import JobSubmission
+from workbench.services.submit.preview import PREVIEW_JOB, SubmissionPreview
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.rows import JobRow, TargetRef
 
 RULE = "═" * 20
 
@@ -211,10 +218,7 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     config_file().write_text('[backends.gpubox]\naddress = "ssh://ada@gpubox"\n')
     patch.chdir(folder)
     patch.setattr("screens.launch.draft_sources.EXAMPLES", folder)
-    patch.setattr(
-        "screens.launch.form_screen.plan",
-        lambda home, words: f"job       {words}\nplace     local, as process\n",
-    )
+    patch.setattr("screens.launch.preview_page.read_previews", _previews)
     patch.setattr("screens.jobs.files_tab.native_plan", _plan)
     patch.setattr("screens.jobs.files_tab.files_there", _no_files)
     kind = _Unreachable if unreachable else _Place
@@ -228,6 +232,24 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
 
 def _plan(home: object, job_id: object) -> Content:
     return Content("Native plan: process at local\n  {}")
+
+
+def _previews(home: Home, read: object, draft: Draft, cancel: object) -> tuple[SubmissionPreview, ...]:
+    """Preview a job as on one and the same machine."""
+    target = TargetRef("local", "local", "process")
+    spec = JobSpec("digits", Framework("custom", "", draft.changes.get(COMMAND, "python train.py")))
+    submission = JobSubmission(
+        loaded=Loaded(spec, draft.text, {}, (), "manifest.yml", None),
+        target=target,
+        code=None,
+        recorded={},
+        secrets={},
+        warnings=("the manifest has no name",),
+        passed_over=(PassedOver("container", "no container engine answers", "install Docker"),),
+    )
+    request = LaunchRequest(AttemptRef("", PREVIEW_JOB, 1, 1), spec, "ada", "", "", {})
+    learner = LearnerPlan(1, "learner-1", {"command": "python train.py", "env": {"LEARNER_ID": "1"}})
+    return (SubmissionPreview(submission, LaunchPlan(request, "process", (learner,), 0, 0.0)),)
 
 
 def _no_files(home: object, job_id: object) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -67,7 +68,9 @@ def call(work: Callable[[], T], cancel: threading.Event | None) -> T:
         except BaseException as error:  # raised again where the caller waits
             failures.append(error)
 
-    thread = threading.Thread(target=run, name="cancellable", daemon=True)
+    # The profile that is in force is a context variable: the other thread needs it too.
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="cancellable", daemon=True)
     thread.start()
     while thread.is_alive() and not cancel.is_set():
         thread.join(POLL_SECONDS)

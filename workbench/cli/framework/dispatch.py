@@ -101,19 +101,27 @@ def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
 def _usage(complaint: Any, name: str) -> int:  # Typer's classes of complaints are not public
     from workbench.terminal.errors import fail
 
+    message, hint = usage_message(complaint, name)
+    return fail(message, hint=hint, exit_code=EXIT_USAGE)
+
+
+def usage_message(
+    complaint: Any, name: str
+) -> tuple[str, str]:  # Typer's classes of complaints are not public
+    """Return what is wrong with the words of a command, and the hint."""
     help_line = f"`{registry.PROGRAM} {name} --help` shows what it takes"
     if option := getattr(complaint, "option_name", None):
         known = _options(complaint)
         if option not in known:
             near = _nearest(option, known)
             hint = f"did you mean {near}? {help_line}" if near else help_line
-            return fail(f"{name} has no option '{_printable(option)}'", hint=hint, exit_code=EXIT_USAGE)
+            return f"{name} has no option '{_printable(option)}'", hint
     text = complaint.format_message().rstrip(".")
     if found := _NO_SUCH_COMMAND.match(text):
         near = _nearest(found[1], list(getattr(complaint.ctx.command, "commands", {})))
         hint = f"did you mean `{registry.PROGRAM} {name} {near}`? {help_line}" if near else help_line
-        return fail(f"{name} has no command '{_printable(found[1])}'", hint=hint, exit_code=EXIT_USAGE)
-    return fail(text[:1].lower() + text[1:], hint=help_line, exit_code=EXIT_USAGE)
+        return f"{name} has no command '{_printable(found[1])}'", hint
+    return text[:1].lower() + text[1:], help_line
 
 
 def _options(complaint: Any) -> list[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
 from workbench.cli.framework.completion import job_refs
+from workbench.cli.framework.declare import HELP_OPTIONS
 from workbench.cli.framework.options import Backend, KubeContext, Namespace, Profile, Template
 from workbench.cli.framework.registry import PROGRAM
+from workbench.errors import UsageError
 from workbench.services.submit.options import RunOptions
 
 Manifest = Annotated[
@@ -126,6 +128,34 @@ def takes_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable
         return command
 
     return decorate
+
+
+def read_run_options(words: Sequence[str]) -> tuple[RunOptions, str]:
+    """Read the words of ``fabric run`` as the command does, without running it; return the options and the profile.
+
+    For clients that show what a command line would start.
+
+    Raises:
+        UsageError: the words are not such as the command takes.
+    """
+    from typer.main import get_command
+
+    from workbench.cli.framework import dispatch, registry
+
+    entry = registry.find("run")
+    assert entry is not None
+    command = dispatch.load(entry)
+    own, after = command.split(words)
+    if any(word in HELP_OPTIONS["help_option_names"] for word in own):  # it would be printed
+        raise UsageError("--help shows help and starts no job")
+    try:
+        with get_command(command.app()).make_context(f"{PROGRAM} run", own, obj=after) as context:
+            given = {name: context.params[name] for name in _parameters(_run_options) if name != "context"}
+            profile = str(given.pop("profile") or "")
+            return _run_options(cast("typer.Context", context), **given), profile
+    except typer.TyperException as complaint:
+        message, hint = dispatch.usage_message(complaint, "run")
+        raise UsageError(message, hint=hint) from None
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

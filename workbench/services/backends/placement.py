@@ -121,7 +121,8 @@ def open_backend(options: BackendOptions) -> Backend:
     from workbench.paths import Home, default_home
     from workbench.services.backends import prompts
 
-    with_person(Home(default_home()), prompts.answer)
+    if prompts.may_ask():
+        with_person(Home(default_home()), prompts.answer)
     return load_client_backend(options)
 
 

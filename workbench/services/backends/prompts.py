@@ -8,12 +8,24 @@ if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt, Prompter
 
 _answerer: Prompter | None = None
+_may_ask = True
 
 
 def answer_by(ask: Prompter) -> None:
     """Let a function answer all later questions of backends; it returns None when nobody answers."""
-    global _answerer
-    _answerer = ask
+    global _answerer, _may_ask
+    _answerer, _may_ask = ask, True
+
+
+def ask_nobody() -> None:
+    """Let backends ask nothing while a job is prepared: the screens log in by a window of their own."""
+    global _answerer, _may_ask
+    _answerer, _may_ask = None, False
+
+
+def may_ask() -> bool:
+    """Say whether a backend may ask a person, or the controller for what a person has answered before."""
+    return _may_ask
 
 
 def answer(question: LoginPrompt) -> str | None:

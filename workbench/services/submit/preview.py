@@ -50,6 +50,26 @@ class SubmissionPreview:
         """How the target and the stores were chosen; each note once."""
         return tuple(dict.fromkeys((*self.submission.notes, *self.plan.notes)))
 
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What would be started, as names and values that people read."""
+        from workbench.formats import count, size
+
+        plan, spec, code = self.plan, self.submission.loaded.spec, self.submission.code
+        return (
+            ("job", spec.name),
+            ("backend", f"{self.target.backend}, as {plan.runner}"),
+            ("learners", str(spec.learners)),
+            ("GPUs", f"{plan.slots_per_learner} for each learner"),
+            (
+                "CPUs",
+                f"{plan.cpus_per_learner:g} for each learner" if plan.cpus_per_learner else "not reserved",
+            ),
+            ("memory", f"{size(spec.memory_bytes)} for each learner" if spec.memory_bytes else "not limited"),
+            ("command", spec.framework.command),
+            ("code", "none" if code is None else f"{count(code.files, 'file')}, {size(code.size_bytes)}"),
+        )
+
     def document(self) -> dict[str, Any]:
         """Return the preview as ``--json`` gives it, schema ``fabric.plan/1``."""
         from workbench.spec import spec_to_json

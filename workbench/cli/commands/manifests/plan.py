@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
 from workbench.cli.framework.run_options import takes_run_options
-from workbench.formats import count, size
 from workbench.services.submit.options import RunOptions
 
 if TYPE_CHECKING:
@@ -73,17 +72,9 @@ def preview_text(preview: SubmissionPreview) -> str:
     """Return a preview as people read it: the choices, then the native objects of the runner."""
     from workbench.terminal.table import fields
 
-    submission, plan = preview.submission, preview.plan
-    spec, code = submission.loaded.spec, submission.code
+    plan = preview.plan
     pairs = [
-        ("job", spec.name),
-        ("backend", f"{submission.target.backend}, as {plan.runner}"),
-        ("learners", str(spec.learners)),
-        ("GPUs", f"{plan.slots_per_learner} for each learner"),
-        ("CPUs", f"{plan.cpus_per_learner:g} for each learner" if plan.cpus_per_learner else "not reserved"),
-        ("memory", f"{size(spec.memory_bytes)} for each learner" if spec.memory_bytes else "not limited"),
-        ("command", spec.framework.command),
-        ("code", "none" if code is None else f"{count(code.files, 'file')}, {size(code.size_bytes)}"),
+        *preview.facts,
         *(("warning", text) for text in preview.warnings),
         *(("note", text) for text in preview.notes),
     ]

@@ -47,5 +47,6 @@ def tui(job: OneJob = "", readonly: ReadOnly = False, web: Web = False) -> int:
         with store_with(job) as (_, row):
             job = row.id
     from screens.app.app import run
+    from workbench.cli.framework.run_options import read_run_options
 
-    return run(home, job=job or None, readonly=readonly)
+    return run(home, read_run_options=read_run_options, job=job or None, readonly=readonly)
