@@ -15,7 +15,7 @@ from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import HostFacts
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
-from workbench.learner.guard.container_command import EXIT_GONE, EXIT_NOT_STARTED
+from workbench.learner.guard.container_command import EXIT_NOT_STARTED, EXIT_REMOVED
 
 ORDER_SECONDS: Final = 10.0
 """How long clean-up waits for an engine that hangs: meanwhile no status of any learner is reported."""
@@ -52,7 +52,11 @@ class AttemptCleanup:
                 if status.exit_code == EXIT_NOT_STARTED and status.reason and is_refused(status.reason.text):
                     # The engine was replaced or reconfigured: the next attempt finds out its limits again.
                     Limits(self._host, site, impatient).remember(None)
-                by_itself = not status.stopped and status.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
+                by_itself = not status.stopped and status.exit_code not in (
+                    None,
+                    EXIT_REMOVED,
+                    EXIT_NOT_STARTED,
+                )
                 if not by_itself or not impatient.may_remove_by_itself:
                     impatient.remove_of(attempt.home, name)
                 over = self._over.setdefault(attempt, set())

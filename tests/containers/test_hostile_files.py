@@ -131,9 +131,9 @@ def test_a_tree_is_not_opened_up_through_a_link(theirs: Path, tmp_path: Path) ->
     (tmp_path / "tree").symlink_to(theirs)
 
     with pytest.raises(OSError, match=r"."):
-        files.let_others_in([str(tmp_path / "tree")], [])
+        files.open_to_all([str(tmp_path / "tree")], [])
     with pytest.raises(OSError, match="out of its folder"):
-        files.let_others_in([], [], {str(tmp_path / "bucket"): ["training-1"]})
+        files.open_to_all([], [], {str(tmp_path / "bucket"): ["training-1"]})
     with pytest.raises(OSError, match="out of its folder"):
         files.make_folders([], {str(tmp_path / "bucket"): ["training-1/_checkpoints"]})
 

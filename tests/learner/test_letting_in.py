@@ -24,7 +24,7 @@ def test_a_file_that_goes_while_its_tree_is_opened_keeps_nobody_out(
     (tmp_path / "sub" / "file").write_text("")
     (tmp_path / "sub" / "file").chmod(0o600)
 
-    files.let_others_in([str(tmp_path)], [])
+    files.open_to_all([str(tmp_path)], [])
 
     assert (tmp_path / "sub").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "sub" / "file").stat().st_mode & 0o777 == 0o666
@@ -32,4 +32,4 @@ def test_a_file_that_goes_while_its_tree_is_opened_keeps_nobody_out(
 
 def test_a_tree_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        files.let_others_in([str(tmp_path / "nothing")], [])
+        files.open_to_all([str(tmp_path / "nothing")], [])

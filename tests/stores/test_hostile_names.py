@@ -108,7 +108,7 @@ def test_names_that_a_disk_takes_for_one_are_named(tmp_path: Path) -> None:
         entry.fill(lambda target: _write(Path(target) / "Case"), 0)
 
     assert not error.value.transient
-    entry.let_go()
+    entry.release()
 
 
 def _write(path: Path) -> None:

@@ -111,13 +111,13 @@ def _write(path: Path, content: str) -> None:
 def test_an_entry_is_whole_read_only_and_found_again(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, "abc")
     data = Path(entry.data)
-    entry.let_go()
+    entry.release()
 
     assert (data / "x").read_text() == "abc"
     assert (data / "x").stat().st_mode & 0o777 == 0o444
     again = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, "abc")}), "set")
     assert again.take(lambda: None)
-    again.let_go()
+    again.release()
     assert [found["whole"] for found in entries(str(tmp_path))] == [True]
 
 
@@ -125,7 +125,7 @@ def test_what_is_used_is_not_evicted_and_the_longest_unused_goes_first(tmp_path:
     used = entry_of(tmp_path, "used")
     for number, content in enumerate(("old", "new")):
         entry = entry_of(tmp_path, content)
-        entry.let_go()
+        entry.release()
         os.utime(entry.folder + ".lock", (number, number))
 
     dropped = evict(str(tmp_path), until=lambda count: count <= 7)
@@ -135,7 +135,7 @@ def test_what_is_used_is_not_evicted_and_the_longest_unused_goes_first(tmp_path:
     assert left == {4: True, 3: False}
     evict(str(tmp_path), until=lambda _: False)
     assert [found["in_use"] for found in entries(str(tmp_path))] == [True]
-    used.let_go()
+    used.release()
 
 
 def test_data_that_others_read_and_somebody_changed_is_left_to_them(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_data_that_others_read_and_somebody_changed_is_left_to_them(tmp_path: Pa
     assert other.data != used.data
     assert (Path(other.data) / "x").read_text() == "abc"
     for entry in (used, other):
-        entry.let_go()
+        entry.release()
 
 
 def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
 
     assert error.value.transient
     assert not Path(entry.folder).exists()
-    entry.let_go()
+    entry.release()
 
 
 def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> 
     assert second.take(check_stop)
     assert second.data == first.data
     for entry in (first, second):
-        entry.let_go()
+        entry.release()
 
 
 def test_what_was_stored_is_not_new_and_a_growing_file_waits(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_credentials_are_what_is_struck_out_of_output() -> None:
 def test_a_lock_of_the_cache_is_free_once_its_holder_is_gone(tmp_path: Path) -> None:
     entry = entry_of(tmp_path, "abc")
     path = entry.folder + ".lock"
-    entry.let_go()
+    entry.release()
     lock = os.open(path, os.O_RDWR)
 
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

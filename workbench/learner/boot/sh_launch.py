@@ -1,6 +1,6 @@
-"""Writes what the ``sh`` agent reads: ``launch.sh``, the launch document as shell text, and its secrets.
+"""Writes the input of the ``sh`` agent: ``launch.sh``, the launch document as shell text, and its secrets.
 
-``launch.sh`` lies beside ``launch.json`` in the learner's folder and is sourced by ``agent.sh``. It holds, always:
+``launch.sh`` lies next to ``launch.json`` in the learner's folder and is sourced by ``agent.sh``. It always defines:
 
 * ``launch_identity``: home, job, attempt and learner as members of a JSON object;
 * ``launch_marker``: what ``FABRIC_LEARNER`` is;
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def agent_script() -> str:
-    """Return the ``sh`` agent: one script, to be put at the place as ``agent.sh``."""
+    """Return the ``sh`` agent: one script, which runs on the host as ``agent.sh``."""
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sh_agent")
     texts = []
     for part in PARTS:
@@ -96,7 +96,7 @@ def render(document: Mapping[str, Any], *, learner_dir: str, secrets_file: str =
 
 
 def render_secrets(secrets: Mapping[str, str]) -> str:
-    """Return secrets as shell text to be sourced, so that no value is ever an argument; a store's are left out.
+    """Return secrets as shell text to be sourced, so that no value is ever an argument; those of stores are left out.
 
     Raises:
         ValueError: a name is none that a shell can export, or a value holds a NUL byte.

@@ -59,7 +59,7 @@ class Batches:
 
     def close(self, records: List[Record], position: Position, now_us: int) -> None:
         """End the batch here with these records; those that were written before a restart are left out."""
-        moved = {key: place for key, place in position.items() if self.begin.get(key) != place}
+        moved = {key: offset for key, offset in position.items() if self.begin.get(key) != offset}
         for done, record in enumerate(records, 1):
             if done <= self._done:
                 continue

@@ -1,4 +1,4 @@
-"""Where a collector reads: what ``in:`` of ``evaluation_metrics`` means at the place."""
+"""Where a collector reads: what ``in:`` of ``evaluation_metrics`` means on the host."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 EXIT_NOT_STARTED = 125
-EXIT_GONE = 137
+EXIT_REMOVED = 137
 DOCUMENT = "container.json"
 """What a runner writes beside ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
 
@@ -30,7 +30,7 @@ REASON = "reason.json"
 """The reason for a command's end, beyond its exit code; the guard reads it."""
 
 _BYTES = 1 << 20
-_GONE_SECONDS = 2.0
+_REMOVED_SECONDS = 2.0
 _LATE = (404, 409)
 """What an engine says of a container whose start has failed already."""
 
@@ -85,8 +85,8 @@ class ContainerProxy:
         while self._splice_output():
             pass  # what was printed before the end
         if not result:
-            self._write_reason_gone()
-            return EXIT_GONE
+            self._write_reason_removed()
+            return EXIT_REMOVED
         code, ran_out_of_memory, peak_bytes, was_stopped = result
         if code and ran_out_of_memory:
             self._write_reason(*_memory(peak_bytes, self._config.get("memory_bytes")), stopped="memory")
@@ -122,7 +122,7 @@ class ContainerProxy:
 
     def _has_reason(self) -> bool:
         """Wait a moment for another process to write a reason; return whether there is one."""
-        until = system.elapsed_seconds() + _GONE_SECONDS
+        until = system.elapsed_seconds() + _REMOVED_SECONDS
         path = os.path.join(self._folder, REASON)
         while not os.path.exists(path) and system.elapsed_seconds() < until:
             select.poll().poll(10)
@@ -150,11 +150,11 @@ class ContainerProxy:
         poll.register(self._result, select.POLLIN)
         if self._ending is not None:
             poll.register(self._ending.fileno(), select.POLLIN)
-        gone_at = None
+        removed_at = None
         while True:
-            poll.register(self._output, 0 if self._full or gone_at is not None else select.POLLIN)
+            poll.register(self._output, 0 if self._full or removed_at is not None else select.POLLIN)
             poll.register(1, select.POLLOUT if self._full else 0)
-            wait = None if gone_at is None else max(0.0, gone_at - system.elapsed_seconds()) * 1000
+            wait = None if removed_at is None else max(0.0, removed_at - system.elapsed_seconds()) * 1000
             events = dict(poll.poll(wait))
             if self._woken in events:
                 self._pass_signals()
@@ -164,15 +164,15 @@ class ContainerProxy:
                 self._splice_output()
             elif self._result in events:
                 return self._read_result()
-            elif gone_at is None and events.get(self._output, 0) & select.POLLHUP:
+            elif removed_at is None and events.get(self._output, 0) & select.POLLHUP:
                 # Nobody in there holds the output any more, and the first process says how it ended first.
-                gone_at = system.elapsed_seconds()
-            elif gone_at is not None and system.elapsed_seconds() >= gone_at:
+                removed_at = system.elapsed_seconds()
+            elif removed_at is not None and system.elapsed_seconds() >= removed_at:
                 return None
             elif self._ending is not None and self._ending.fileno() in events and self._ending.receive():
                 poll.unregister(self._ending.fileno())
                 if self._ended():
-                    gone_at = system.elapsed_seconds() + _GONE_SECONDS
+                    removed_at = system.elapsed_seconds() + _REMOVED_SECONDS
 
     def _ended(self) -> bool:
         """Say whether the container has ended; False where the engine itself went away."""
@@ -226,7 +226,7 @@ class ContainerProxy:
             left = left[os.write(1, left) :]
         return bool(data)
 
-    def _write_reason_gone(self) -> None:
+    def _write_reason_removed(self) -> None:
         try:
             ask(self._config["engine"], "GET", "_ping", timeout_seconds=5.0)
         except (EngineRefused, OSError):

@@ -33,7 +33,7 @@ LEFTOVER_SECONDS = 2.0
 
 _RETRY_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 10.0
-_LET_GO_SECONDS = 2.0
+_SCRIBE_END_SECONDS = 2.0
 
 
 class Guard:
@@ -66,11 +66,11 @@ class Guard:
         self._act = ""
         self._child: spawn.HeldChild | None = None
         self._held_back = False
-        self._concluded = False
+        self._command_ended = False
         self._deciding = False
         self._finishing = False
-        self._kept = False
-        self._gone = False
+        self._output_saved = False
+        self._is_removed = False
         self._lost_bytes = 0
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class Guard:
         self._follow_requests()
         if not self._stopping.begun:
             self._start("setup" if self._launch.setup else "command")
-        while not self._kept or (self._deciding and not self._gone):
+        while not self._output_saved or (self._deciding and not self._is_removed):
             self._wait()
             self._step()
         self._record_exit()
@@ -99,13 +99,13 @@ class Guard:
 
     def _timeout(self) -> float:
         now = system.elapsed_seconds()
-        # A waiting poll does not count sleep: what is due at a time is looked at now and then.
+        # poll does not count time asleep: what is due at a time is checked now and then.
         times = [self._requests.due_seconds()]
-        limits = None if self._concluded or self._stopping.kind else self._limits.due_at()
+        limits = None if self._command_ended or self._stopping.kind else self._limits.due_at()
         times.extend(
             min(at - now, _LONGEST_WAIT_SECONDS) for at in (self._stopping.due_at(), limits) if at is not None
         )
-        if not self._scribe.pid and not self._kept:
+        if not self._scribe.pid and not self._output_saved:
             times.append(self._scribe_at - now)
         if self._refused():
             times.append(self._retry_at - now)
@@ -118,22 +118,22 @@ class Guard:
         self._follow_requests()
         if self._stopping.step():
             self._reap()  # the command itself may be dead and not yet buried
-            if self._concluded:
+            if self._command_ended:
                 self._finish()
         if self._refused() and system.elapsed_seconds() >= self._retry_at:
             self._try_again()
-        if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
+        if not self._scribe.pid and not self._output_saved and system.elapsed_seconds() >= self._scribe_at:
             self._start_scribe()
 
     def _refused(self) -> bool:
-        """Say whether a full disk holds something up."""
+        """Say whether a full disk holds something back."""
         return self._held_back or self._deciding or not self._state.written
 
     def _try_again(self) -> None:
         if not self._state.written:
             self._state.write(durable=False)
         if self._held_back:
-            self._let_go()
+            self._release_command()
         if self._deciding:
             self._decide()
         # A try makes files and removes them, which wakes us: without a rest it would be tried without end.
@@ -153,7 +153,7 @@ class Guard:
             received = os.read(self._woken, 4096)
         except BlockingIOError:
             return
-        if (signal.SIGTERM in received or signal.SIGINT in received) and not self._concluded:
+        if (signal.SIGTERM in received or signal.SIGINT in received) and not self._command_ended:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
             self._end(self._launch.grace_seconds)
@@ -172,10 +172,10 @@ class Guard:
             self._child = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
         except OSError as error:
             self._stopping.why = reasons.of_failed_start(error.strerror or str(error))
-            self._conclude(None, None)
+            self._record_command_end(None, None)
             return
         if argv[0] != self._launch.shell:
-            self._scribe.tell(
+            self._scribe.send(
                 "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
             )
         self._held_back = True
@@ -188,14 +188,14 @@ class Guard:
             started_us=None if setup else system.now_us(),
         )
         self._pipes.close_write_end(name)
-        self._let_go()
+        self._release_command()
 
-    def _let_go(self) -> None:
+    def _release_command(self) -> None:
         if not self._state.written or self._child is None:
-            return  # what is not written down is not done
+            return  # the command runs only once its start is recorded
         self._held_back = False
         self._scribe.not_inherited.discard(self._child.go)
-        self._child.let_go()
+        self._child.release()
         self._watch_memory()
 
     def _watch_memory(self) -> None:
@@ -219,29 +219,31 @@ class Guard:
 
     def _follow_requests(self) -> None:
         """Act on requests to stop, on another learner's decision, and on limits."""
-        # Looked at first: it takes what the watch has told, and a removal is told once.
+        # Read first: it takes the events of the watch, and a removal is reported once.
         request = self._requests.look()
-        if not self._gone and state.is_removed(self._folder, self._folder_descriptor):
-            self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
+        if not self._is_removed and state.is_removed(self._folder, self._folder_descriptor):
+            self._is_removed = (
+                True  # who removed it wants nothing of it any more, and could not stop it either
+            )
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
         if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
             grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
             self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
         self._limits.settle(self._requests.decision)
-        if not self._concluded and not self._stopping.kind:
+        if not self._command_ended and not self._stopping.kind:
             excess = self._limits.exceeded()
             if excess is not None:
                 self._stop(excess.kind, excess.why, excess.grace_seconds)
 
     def _stop(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
-        if not self._concluded:
+        if not self._command_ended:
             self._stopping.set_cause(kind, why)
         if self._finishing and kind == "kill":
-            self._scribe.tell("give-up")
+            self._scribe.send("give-up")
         self._end(grace_seconds)
-        if self._child is None and not self._concluded:
-            self._conclude(None, None)  # it was never started
+        if self._child is None and not self._command_ended:
+            self._record_command_end(None, None)  # it was never started
 
     def _end(self, grace_seconds: float) -> None:
         if not self._finishing:
@@ -284,11 +286,11 @@ class Guard:
         if self._stopping.why is None:
             of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
             self._stopping.why = reasons.reason(failure, "S101") if failure else of_act(exit_code, number)
-        self._conclude(exit_code, number)
+        self._record_command_end(exit_code, number)
 
-    def _conclude(self, exit_code: int | None, number: int | None) -> None:
-        """Take note of how the command ended, at once: the rest may take long, and we may be killed in it."""
-        self._concluded = True
+    def _record_command_end(self, exit_code: int | None, number: int | None) -> None:
+        """Record how the command ended, at once: the rest may take long, and the guard may be killed meanwhile."""
+        self._command_ended = True
         self._state.update(
             phase="stopping",
             exit_code=exit_code,
@@ -307,7 +309,7 @@ class Guard:
                 self._finish()
 
     def _decide(self) -> None:
-        """Say that this learner's end decides the attempt, if it does; tried again while the disk is full."""
+        """Record that this learner's end decides the attempt, if it does; tried again while the disk is full."""
         failed = self._stopping.why is not None
         ended = self._state.document["exit_code"], self._state.document["signal"]
         try:
@@ -320,12 +322,12 @@ class Guard:
         self._state.update(decided=decided)
 
     def _finish(self) -> None:
-        """All processes are gone: let the scribe keep what is left."""
+        """All processes have ended: let the scribe save the rest of the output."""
         self._stopping.over()
         self._finishing = True
         for name in self._pipes.names:
             self._pipes.close_write_end(name)
-        self._tell_to_finish()
+        self._request_finish()
 
     # The scribe, and the end
 
@@ -335,12 +337,12 @@ class Guard:
             self._state.update(scribe_pid=self._scribe.pid)
             self._watch_memory()  # what is not the learner's has another pid now
             if self._finishing:
-                self._tell_to_finish()
+                self._request_finish()
 
-    def _tell_to_finish(self) -> None:
-        self._scribe.tell("finish")
+    def _request_finish(self) -> None:
+        self._scribe.send("finish")
         if self._stopping.kind == "kill":
-            self._scribe.tell("give-up")
+            self._scribe.send("give-up")
 
     def _scribe_ended(self, status: int) -> None:
         self._read_scribe()
@@ -349,14 +351,14 @@ class Guard:
 
     def _read_scribe(self) -> None:
         for line in self._scribe.received():
-            word, _, rest = line.partition(" ")
-            if word == "stall":
+            message, _, rest = line.partition(" ")
+            if message == "stall":
                 self._state.update(stall=rest)
-            elif word == "kept":
+            elif message == "kept":
                 self._lost_bytes = int(rest)
-                self._kept = self._stopping.out_of_reach or not self._left_something()
-                if not self._kept:
-                    # Born while we looked for what was left: it ends as well, and what it printed is kept.
+                self._output_saved = self._stopping.out_of_reach or not self._left_something()
+                if not self._output_saved:
+                    # Started while we looked for leftovers: it is ended, too, and its output is kept.
                     self._finishing = False
                     self._stopping.end(0.0)
 
@@ -376,7 +378,7 @@ class Guard:
         while not self._state.write(durable=True) and not state.is_removed(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
-        self._scribe.let_go(_LET_GO_SECONDS)
+        self._scribe.await_end(_SCRIBE_END_SECONDS)
 
     def _upload_results(self, worker: UploadWorker, why: dict[str, Any] | None) -> dict[str, Any] | None:
         """Store what the learner leaves behind; return its reason, which says so where that failed."""
@@ -389,7 +391,7 @@ class Guard:
         self._state.update(reason=why)
 
         def write(record: dict[str, Any]) -> None:
-            self._scribe.tell("record " + json.dumps(record))
+            self._scribe.send("record " + json.dumps(record))
 
         return upload_all(self._folder, self._launch, self._secrets, self._state, write) or why
 

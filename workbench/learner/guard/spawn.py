@@ -23,7 +23,7 @@ _RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SI
 
 
 class HeldChild:
-    """A forked child that waits to be let go."""
+    """A forked child that waits for :meth:`release` before it executes the command."""
 
     __slots__ = ("_failed", "go", "pid", "ticks")
 
@@ -33,8 +33,8 @@ class HeldChild:
         self.go = go
         self._failed = failed
 
-    def let_go(self) -> None:
-        """Let it execute the command."""
+    def release(self) -> None:
+        """Let the child execute the command."""
         with contextlib.suppress(OSError):  # it has died already, and will be reaped like any other
             os.write(self.go, b"g")
         os.close(self.go)

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from workbench.learner.host import learners, machine
 
-_UNTIL_SEEN_SECONDS = 30.0
+_START_SECONDS = 30.0
 """How long a choice counts before the processes that were chosen for must be there to be counted."""
 
 
@@ -31,7 +31,7 @@ class CpuChooser:
             self._chosen = {
                 other: choice
                 for other, choice in self._chosen.items()
-                if now - choice[0] < _UNTIL_SEEN_SECONDS and other not in claimed and other != marker
+                if now - choice[0] < _START_SECONDS and other not in claimed and other != marker
             }
             uses = dict.fromkeys(available, 0)
             for cpus in [*claimed.values(), *(cpus for _, cpus in self._chosen.values())]:

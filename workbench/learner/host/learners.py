@@ -35,7 +35,7 @@ def is_over(status: Mapping[str, Any]) -> bool:
 
 LOCK = "agent.lock"
 LOCK_SECONDS = 1.0
-"""How often locks are looked at: that one is free again is told by nobody."""
+"""How often locks are checked: no event reports that one is free again."""
 
 
 class LearnerObserver(Subscriber):
@@ -163,7 +163,7 @@ def _object(content: bytes) -> Optional[Dict[str, Any]]:
 
 
 def _runs(state: Mapping[str, Any]) -> bool:
-    """Say whether the agent of a place without ``flock`` runs: a pid means nothing without boot and start."""
+    """Say whether the agent of a host without ``flock`` runs: a pid means nothing without boot and start."""
     pid, ticks = state.get("pid"), state.get("start_ticks")
     return (
         isinstance(pid, int)

@@ -24,7 +24,7 @@ LEASES = "/tmp/fabric-leases"
 INSTALLERS = ("PIP_", "UV_")
 """How the variables begin that say where packages come from."""
 
-_KEPT = frozenset(
+_PASSED_ON = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"),
         *("LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"),
@@ -67,7 +67,7 @@ def passes(name: str) -> bool:
     if name in os.environ.get(CHANGED, "").split():
         return True
     own = name.startswith("FABRIC_") and not name.startswith(_OF_A_JOB)
-    return own or name in _KEPT or name.startswith(("LC_", *INSTALLERS))
+    return own or name in _PASSED_ON or name.startswith(("LC_", *INSTALLERS))
 
 
 def identity() -> Dict[str, Any]:
@@ -94,7 +94,7 @@ def machine_id() -> str:
 
 
 def folder(home_uuid: str, root: str = "") -> str:
-    """Return, and make, the folder of a home at this place: by machine, since labs share one home among many.
+    """Return, and make, the folder of a home on this host: by machine, since labs share one home among many.
 
     Raises:
         Failure: it cannot be made, or what would be in it belongs to somebody else.

@@ -43,8 +43,8 @@ class HostOperations:
             "make_folders": host_files.make_folders,
             "touch": host_files.touch,
             "make_pipes": host_files.make_pipes,
-            "let_others_in": host_files.let_others_in,
-            "let_others_reach": _let_others_reach,
+            "let_others_in": host_files.open_to_all,
+            "let_others_reach": _open_path_to_all,
             "is_foreign": host_files.is_foreign,
             "remove": host_files.remove,
             "existing": host_files.existing,
@@ -130,10 +130,10 @@ def _locate(folder: str, path: str, within: str = "") -> List[Any]:
     return locate(folder, path, within)
 
 
-def _let_others_reach(path: str, within: str) -> None:
-    from workbench.learner.host.trees import let_others_reach
+def _open_path_to_all(path: str, within: str) -> None:
+    from workbench.learner.host.trees import open_path_to_all
 
-    let_others_reach(path, within)
+    open_path_to_all(path, within)
 
 
 def _end_marked(marker: str, grace_seconds: float) -> List[int]:

@@ -99,7 +99,7 @@ def _kills_processes() -> bool:
 
 
 def _file_system(path: str) -> str:
-    """Return the type of the file system that a path lies on; empty where it cannot be told."""
+    """Return the type of the file system that a path lies on; empty where it is not known."""
     best, kind = -1, ""
     for line in system.read_text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")

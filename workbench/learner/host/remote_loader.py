@@ -1,4 +1,4 @@
-"""The first words at a place that is reached by a shell: sent there as text, it fetches the agent and becomes it.
+"""The first program on a host that is reached by a shell: sent as text, it fetches the agent and becomes it.
 
 It stands alone: nothing of fabric is there yet. It says in one line what it found, takes the agent's archive
 from stdin unless that is there by its content's name, and runs it on the same stdin and stdout. What only some
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GREETING = b"\nfabric-arrival\n"
 SETUP_SECONDS = 20.0
 CHANGED = "FABRIC_PLACE_CHANGED"
-"""The variable that names those which the place's ``setup`` has changed; learners are given them, too."""
+"""The variable that names those which the backend's ``setup`` has changed; learners get them, too."""
 
 _CHUNK_BYTES = 1 << 16
 
@@ -101,14 +101,14 @@ def call_it_python(folder: str) -> None:
         os.chmod(temporary, 0o700)
         os.rename(temporary, program)
     except OSError:
-        return  # a disk that takes nothing is told about by who needs it
+        return  # who needs the disk reports that it is full
     os.environ["PATH"] = path + ":" + folder
 
 
 def set_up(commands: str) -> None:
     """Take over what commands of the user's change in the environment, as ``module load cuda`` does.
 
-    A login shell runs them: only there is ``module`` known. What they changed is told to the agent by name.
+    A login shell runs them: only there is ``module`` known. The agent gets the names of what they changed.
     """
     import subprocess
     import threading
@@ -163,7 +163,7 @@ def arrive(request: dict[str, Any]) -> None:
     if not here:
         take(request["size"], path, request["sha256"])
     if request["python"]:
-        # What the user named for this place is what jobs find there first.
+        # What the user named for this backend comes first in the jobs' PATH.
         os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "/usr/bin:/bin")
     call_it_python(os.path.join(os.path.dirname(folder), "bin"))
     os.chdir("/")

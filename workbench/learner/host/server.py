@@ -99,7 +99,7 @@ class FrameServer:
                 self._send_error(call, Failure("bad_input", f"{call.name}: {error}"))
         except Failure as error:
             self._send_error(call, error)
-        except Exception as error:  # whatever it is, the caller must be told and the others served
+        except Exception as error:  # whatever it is, the caller gets it and the others are served
             self._send_error(call, Failure("failed", f"{call.name} failed: {type(error).__name__}: {error}"))
         finally:
             self._calls.pop(call.number, None)

@@ -22,32 +22,32 @@ A = TypeVar("A", bound=Subscriber)
 
 
 class Subscribers(Generic[A]):
-    """The subscribers by their callers' names (``asker``), made at the first call."""
+    """The subscribers by their callers' names (``asker`` in the frames), made at the first call."""
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._subscribers: Dict[str, A] = {}
 
-    def of(self, asker: str) -> A:
+    def of(self, caller: str) -> A:
         """Return a caller's own subscriber."""
         with self._lock:
-            if asker not in self._subscribers:
-                self._subscribers[asker] = self._make()
-            return self._subscribers[asker]
+            if caller not in self._subscribers:
+                self._subscribers[caller] = self._make()
+            return self._subscribers[caller]
 
-    def interrupt(self, asker: str) -> None:
-        """Make an asker's call that waits, or its next one, return at once."""
-        self.of(asker).interrupt()
+    def interrupt(self, caller: str) -> None:
+        """Make a caller's call that waits, or its next one, return at once."""
+        self.of(caller).interrupt()
 
-    def forget(self, asker: str) -> None:
-        """Give back what is kept for an asker."""
+    def forget(self, caller: str) -> None:
+        """Release what is held for a caller."""
         with self._lock:
-            subscriber = self._subscribers.pop(asker, None)
+            subscriber = self._subscribers.pop(caller, None)
         if subscriber is not None:
             subscriber.close()
 
     def close(self) -> None:
         """Give everything back."""
-        for asker in list(self._subscribers):
-            self.forget(asker)
+        for caller in list(self._subscribers):
+            self.forget(caller)

@@ -72,8 +72,8 @@ def send_files(folder: str, paths: Sequence[str], stream: BinaryIO, within: str 
                     _send(tar, root, os.path.join(below, path), path)
 
 
-def let_others_reach(path: str, within: str) -> None:
-    """Let everybody who gets as far as ``within`` change a file below it, and reach it."""
+def open_path_to_all(path: str, within: str) -> None:
+    """Let every user who can reach ``within`` also reach and change a file below it."""
     parts = beneath.relative(path, within).split("/")
     with Root(within) as root:
         for count in range(1, len(parts) + 1):

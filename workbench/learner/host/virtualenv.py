@@ -1,4 +1,4 @@
-"""Builds a virtual environment at a place, as a program of its own: a build outlives who asked for it.
+"""Builds a virtual environment on a host, as a program of its own: a build outlives its caller.
 
 ``python environment.py FOLDER REQUIREMENTS PYTHON UV``: in the end FOLDER holds ``.complete`` or ``.failed``.
 """

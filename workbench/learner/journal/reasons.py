@@ -98,7 +98,7 @@ def of_lost_output(count: int) -> dict[str, Any]:
 def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:
     """Say that GPUs were lost to a learner while it ran, if what it printed last tells so."""
     for line in reversed(_last_lines(folder, name)):
-        if any(words in line for words in _GPU_LOST):
+        if any(phrase in line for phrase in _GPU_LOST):
             hint = (
                 "a container loses its GPUs when systemd reloads its units: let the engine use the cgroup driver"
                 " cgroupfs, and see nvidia-ctk system create-dev-char-symlinks"

@@ -1,6 +1,6 @@
 """Where a learner is, for everybody to read: ``state.json``, and ``decision.json`` of its attempt.
 
-Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be told about.
+Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be reported.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
-    """Say whether a learner's folder was removed: nobody can be told anything any more.
+    """Say whether a learner's folder was removed: nobody can read its state any more.
 
     Args:
         folder: its path.

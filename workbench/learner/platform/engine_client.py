@@ -71,10 +71,10 @@ class EngineRequest:
             while not self._receive():
                 pass
         head, _, body = b"".join(self._parts).partition(b"\r\n\r\n")
-        words = head.split(None, 2)
-        if len(words) < 2 or not words[1].isdigit():
+        parts = head.split(None, 2)
+        if len(parts) < 2 or not parts[1].isdigit():
             raise ConnectionError("the engine ended the connection")
-        status, text = int(words[1]), body.decode("utf-8", "replace")
+        status, text = int(parts[1]), body.decode("utf-8", "replace")
         try:
             value = json.loads(text) if text.strip() else None
         except ValueError:

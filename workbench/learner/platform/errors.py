@@ -1,4 +1,4 @@
-"""The one error of what is done at a place: it crosses the pipe as three texts."""
+"""The error of operations on a host: it crosses the pipe as three texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: Mapping[int, str] = {
 
 
 class Failure(Exception):
-    """Something at the place did not work: what kind, a sentence for the user, and what to do."""
+    """Something on the host did not work: what kind, a sentence for the user, and what to do."""
 
     def __init__(self, kind: str, message: str, hint: str = "") -> None:
         super().__init__(message)

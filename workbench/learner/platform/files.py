@@ -1,4 +1,4 @@
-"""Files at a place: folders made and removed, small files written, journals read by offset."""
+"""Files on a host: folders made and removed, small files written, journals read by offset."""
 
 from __future__ import annotations
 
@@ -85,17 +85,21 @@ def remove(paths: Iterable[str]) -> None:
                 os.unlink(path)
 
 
-def let_others_in(
-    trees: Iterable[str], read_only: Iterable[str], below: Below = MappingProxyType({})
-) -> None:
-    """Let everybody who gets as far as these change whole trees, and read files; links are not followed."""
+def open_to_all(trees: Iterable[str], read_only: Iterable[str], below: Below = MappingProxyType({})) -> None:
+    """Let every user change these trees and read these files; links are not followed.
+
+    Args:
+        trees: folders to open with all that is in them.
+        read_only: files that everybody may read.
+        below: paths relative to a root that others may write in, each opened as a tree.
+    """
     for path in trees:
         with Root(path) as root:
-            _let_in(root, "")
+            _open_tree(root, "")
     for folder, inner in below.items():
         with Root(folder) as root:
             for path in inner:
-                _let_in(root, path)
+                _open_tree(root, path)
     for path in read_only:
         folder, name = os.path.split(path)
         with Root(folder, follow=True) as root:
@@ -103,7 +107,7 @@ def let_others_in(
             add_mode(root.descriptor, name, 0o444)
 
 
-def _let_in(root: Root, tree: str) -> None:
+def _open_tree(root: Root, tree: str) -> None:
     folder = root.open_folder(tree)
     try:
         add_mode(folder, ".", 0o777)
@@ -116,15 +120,15 @@ def _let_in(root: Root, tree: str) -> None:
 
 def is_foreign(paths: Iterable[str], uid: int) -> bool:
     """Say whether anything in these trees belongs to somebody else, or cannot be looked at; links are not followed."""
-    unseen: List[OSError] = []
+    errors: List[OSError] = []
     for path in paths:
         if os.path.lexists(path) and os.lstat(path).st_uid != uid:
             return True
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), Root(path) as root:
-            for _, folder, folders, names in root.walk(onerror=unseen.append):
+            for _, folder, folders, names in root.walk(onerror=errors.append):
                 if any(_owner(folder, name, uid) != uid for name in (*folders, *names)):
                     return True
-    return any(not isinstance(error, (FileNotFoundError, NotADirectoryError)) for error in unseen)
+    return any(not isinstance(error, (FileNotFoundError, NotADirectoryError)) for error in errors)
 
 
 def _owner(folder: int, name: str, default: int) -> int:

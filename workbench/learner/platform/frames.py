@@ -1,4 +1,4 @@
-"""What crosses the pipe to a place: after one line that says "here I am", frames with length, call and kind.
+"""The protocol on the pipe to an agent: one line of greeting, then frames with length, call and kind.
 
 The line lets the other side skip what a login shell prints first. Both sides then say their format.
 Many calls are under way at once; large data goes in chunks, so that none holds up the others.

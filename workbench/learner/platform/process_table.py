@@ -1,4 +1,4 @@
-"""All processes of the machine, as the system tells them: ``/proc`` on Linux, ``ps`` elsewhere."""
+"""All processes of the machine, as the system reports them: ``/proc`` on Linux, ``ps`` elsewhere."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:
 
 
 def children(pid: int) -> list[int] | None:
-    """Return the children of a process without threads, zombies too; None where that is not quickly told."""
+    """Return the children of a process without threads, zombies too; None where that takes long."""
     if not system.LINUX:
         return None
     path = "/proc/%d/task/%d/children" % (pid, pid)

@@ -118,7 +118,7 @@ class Termination:
         self.due_at = system.elapsed_seconds()
         """When to :meth:`step` next, on the clock that cannot jump."""
         self._kill_at = self.due_at + grace_seconds
-        self._asked: set[int] = set()
+        self._checked: set[int] = set()
         self._began = False
         self._pause_seconds = 0.001
         self.out_of_reach: set[int] = set()
@@ -157,8 +157,8 @@ class Termination:
     def _signal_all(self, number: int, *, again: bool = False) -> bool:
         found = self._within_reach()
         for pid, process in found.items():
-            if again or pid not in self._asked:
-                self._asked.add(pid)
+            if again or pid not in self._checked:
+                self._checked.add(pid)
                 self._signal(pid, process, number)
         return bool(found)
 

@@ -1,4 +1,4 @@
-"""Processes at a place: run to their end within a deadline, or started to outlive whoever asked for them."""
+"""Processes on a host: run to their end within a deadline, or started to outlive the caller."""
 
 from __future__ import annotations
 

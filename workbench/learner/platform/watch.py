@@ -17,13 +17,13 @@ import time
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform.inotify import (
-    GONE,
     IN_DELETE_SELF,
     IN_IGNORED,
     IN_MOVE_SELF,
     IN_Q_OVERFLOW,
     ON_FILE,
     ON_FOLDER,
+    WATCH_ENDED,
     Inotify,
     open_inotify,
 )
@@ -165,7 +165,7 @@ class Watcher:
                     self._changed.add(watched.path)
 
     def _take(self, watched: _Watched, watch: int, mask: int, name: str) -> None:
-        if watch == watched.own_watch and not mask & GONE:
+        if watch == watched.own_watch and not mask & WATCH_ENDED:
             self._changed.add(watched.path)
         elif watch == watched.folder_watch and name == watched.awaited:
             if watched.awaits_itself:
@@ -274,7 +274,7 @@ def _signature(path: str) -> _Signature:
     return (found.st_dev, found.st_ino, size, found.st_mtime_ns)
 
 
-KEPT = 8
+IDLE_LIMIT = 8
 """How many idle watchers are kept; each has a descriptor of which a user has 128."""
 
 
@@ -327,7 +327,7 @@ class WatcherPool:
         with self._lock:
             self._busy.remove(watcher)
             self._idle.append(watcher)
-            surplus = self._idle if self._closed else self._idle[:-KEPT]
+            surplus = self._idle if self._closed else self._idle[:-IDLE_LIMIT]
             self._idle = [idle for idle in self._idle if idle not in surplus]
         for idle in surplus:
             idle.close()

@@ -120,11 +120,11 @@ def parse(lines: Iterable[bytes]) -> Dict[str, List[Part]]:
             elif line.startswith(b"="):
                 packed.append(line[1:])
             else:
-                words = line.split()
-                if len(words) == 4 and words[0].decode("ascii", "replace") in FILES:
+                fields = line.split()
+                if len(fields) == 4 and fields[0].decode("ascii", "replace") in FILES:
                     keep()
                     packed = []
-                    head = (words[0].decode(), int(words[1]), int(words[2]), int(words[3]))
+                    head = (fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]))
     except (ValueError, zlib.error, binascii.Error):
         return {}
     return found if ended else {}

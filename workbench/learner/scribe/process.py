@@ -41,12 +41,12 @@ class Pipes:
             self.read_ends[name], self.write_ends[name] = system.make_pipe(PIPE_BYTES)
 
     def close_write_end(self, name: str) -> None:
-        """Let go of a pipe's write end: only what prints into it holds it now."""
+        """Close a pipe's write end here: only what prints into it holds it now."""
         if name in self.write_ends:
             os.close(self.write_ends.pop(name))
 
     def inode(self, name: str) -> int:
-        """Return by which number a pipe is found among the descriptors of processes."""
+        """Return the inode of a pipe, by which processes that hold it are found."""
         return os.fstat(self.read_ends[name]).st_ino
 
 
@@ -73,7 +73,7 @@ class ScribeProcess:
         """0 while there is none."""
 
     def start(self) -> float:
-        """Fork one; return 0, or after how many seconds to try again where there is no room for a process."""
+        """Fork the scribe; return 0, or where there is no room for a process, the seconds until the next try."""
         control_read, control_write = os.pipe()
         report_read, report_write = os.pipe()
         for descriptor in (control_read, report_read):
@@ -94,7 +94,7 @@ class ScribeProcess:
         self._started_at = time.monotonic()
         return 0.0
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Send a command. One that a dying scribe misses is sent again by the caller after the restart."""
         if self._control is not None:
             with contextlib.suppress(OSError):
@@ -112,9 +112,9 @@ class ScribeProcess:
         return [line.decode("utf-8", "replace") for line in lines]
 
     def ended(self, status: int) -> float:
-        """Take note of its end; return after how many seconds to start the next one.
+        """Note that the scribe ended; return after how many seconds to start the next one.
 
-        One that was killed is replaced at once. One that fails by itself again and again is given time.
+        One that was killed is replaced at once. One that fails again and again is started after a pause.
         """
         for descriptor in (self._control, self.report):
             if descriptor is not None:
@@ -132,11 +132,11 @@ class ScribeProcess:
         if self._launch.slots:
             from workbench.learner.platform import leases
 
-            self.tell("slots")
+            self.send("slots")
             leases.close_inherited(self._launch.slots)
 
-    def let_go(self, patience_seconds: float) -> None:
-        """Let it end, now that the end is recorded, and wait for that: with it the learner's lock is free."""
+    def await_end(self, patience_seconds: float) -> None:
+        """Have it end, now that the learner's end is recorded, and wait: with it the learner's lock is free."""
         if self._control is not None:
             os.close(self._control)
             self._control = None
@@ -156,7 +156,7 @@ class ScribeProcess:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)  # it outlives what it listens to
+                signal.signal(number, signal.SIG_IGN)  # it outlives the command whose output it saves
             for name in self._pipes.names:
                 self._pipes.close_write_end(name)
             for descriptor in self.not_inherited:

@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 600.0
 """How long bytes of a learner that has ended wait for room on a full disk."""
 
 SAMPLE_FROM_SECONDS = 0.5
-"""How long a learner has run when its usage is looked at first."""
+"""How long a learner has run when its usage is first sampled."""
 
 _FINISH_SLICE_SECONDS = 0.2
 
@@ -84,7 +84,7 @@ class Scribe:
         self._stall = ""
         self._finishing_since: float | None = None
         self._given_up = False
-        self._kept = False
+        self._output_saved = False
         self._recorded = False
         self._orphan: Orphan | None = None
         self._orphan_ended = False
@@ -96,14 +96,14 @@ class Scribe:
         self._make_sampler = make_sampler
 
     def give_up_collecting(self) -> None:
-        """Keep the output only: what else was done here has failed again and again."""
+        """Save the output only: collecting has failed again and again."""
         for channel in self._channels:
             channel.transcriber.give_up_collecting()
         text = "the agent failed again and again: metrics and usage are not collected any more"
         self._keep({"time": system.now_us(), "kind": "note", "level": "error", "text": text})
 
     def run(self) -> None:
-        """Serve until all is kept and the end is recorded: by the guard, or here when that is dead."""
+        """Serve until all output is saved and the end is recorded: by the guard, or here when that is dead."""
         behind = True
         while not self._recorded:
             self._wait(0.0 if behind else self._timeout())
@@ -143,12 +143,12 @@ class Scribe:
             if channel.stalled:
                 times.append(RETRY_SECONDS)
                 continue
-            due = None if self._kept else channel.transcriber.due_seconds()
+            due = None if self._output_saved else channel.transcriber.due_seconds()
             if due is not None:
                 times.append(due)
             if channel.rest_until > now:
                 times.append(channel.rest_until - now)
-        if self._finishing_since is not None and not self._kept:
+        if self._finishing_since is not None and not self._output_saved:
             times.append(RETRY_SECONDS)
         if self._sampler is None and self._make_sampler is not None and self._finishing_since is None:
             times.append(self._sample_from - now)
@@ -213,17 +213,17 @@ class Scribe:
             self._handle(line.decode("utf-8", "replace"))
 
     def _handle(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
-        if word == "finish":
-            self._kept = False
+        command, _, rest = line.partition(" ")
+        if command == "finish":
+            self._output_saved = False
             self._finishing_since = time.monotonic()
-        elif word == "give-up":
+        elif command == "give-up":
             self._given_up = True
-        elif word == "slots":
+        elif command == "slots":
             self._release_gpus()
-        elif word == "record":
+        elif command == "record":
             self._keep(json.loads(rest))
-        elif word == "note":
+        elif command == "note":
             self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
 
     def _release_gpus(self) -> None:
@@ -250,11 +250,11 @@ class Scribe:
 
     def _guard_died(self) -> None:
         found = state.read(self._folder)
-        if self._kept and found.get("phase") == "exited":
+        if self._output_saved and found.get("phase") == "exited":
             state.StateFile(self._folder, found).clear()  # it may have been killed just before it did
             self._recorded = True
             return
-        self._kept = False
+        self._output_saved = False
         self._orphan = Orphan(self._folder, self._launch)
 
     def _end_orphan(self) -> None:
@@ -269,7 +269,7 @@ class Scribe:
 
         Takes a slice of time at a time; returns whether there is more to do at once.
         """
-        if self._kept:
+        if self._output_saved:
             return False
         lost = 0
         for channel in self._channels:
@@ -279,7 +279,7 @@ class Scribe:
                 lost += channel.pump.waiting_bytes() if channel.pump is not None else 0
         self._send_stall("")
         if self._orphan is None:
-            self._kept = True
+            self._output_saved = True
             self._send("kept %d" % lost)
         elif self._orphan_ended:
             self._recorded = self._orphan.record(lost)

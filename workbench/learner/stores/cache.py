@@ -1,4 +1,4 @@
-"""The data that jobs of a place share: one read-only copy of each container, as it was when it was listed.
+"""The data that the jobs of a host share: one read-only copy of each container, as it was when it was listed.
 
 An entry appears whole or not at all, is held by a lock as long as a learner uses it, and is dropped by least
 use when the cache grows above its limit or the disk has no room for another.
@@ -64,8 +64,8 @@ class CacheEntry:
                 return False
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             if os.path.isdir(self.folder):
-                # Somebody has changed what others are reading: it is left to them.
-                self.let_go()
+                # Somebody changed what others are reading: they keep it.
+                self.release()
                 self._name(self.folder + "+")
                 continue
             check_stop()
@@ -94,8 +94,8 @@ class CacheEntry:
         os.rename(self.filling, self.folder)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
-    def let_go(self) -> None:
-        """Give the entry back: it may be evicted."""
+    def release(self) -> None:
+        """Release the entry, so that it may be evicted."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -25,7 +25,7 @@ OTHER_MARK = "fabric-metadata.json"
 """The mark of a folder whose ``metadata.json`` is the training code's own."""
 
 LEDGER = "checkpoints.json"
-"""What is known of a job's checkpoints, in its folder at the place."""
+"""What is known of a job's checkpoints, in its folder on the host."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -85,8 +85,8 @@ class CheckpointStore:
         if not int(keep.get("last") or 0) and not int(keep.get("best") or 0):
             return []
         entries = self._entries()
-        kept = _kept(entries, keep)
-        dropped = [entry for entry in entries if entry["path"] not in kept]
+        retained = _retained(entries, keep)
+        dropped = [entry for entry in entries if entry["path"] not in retained]
         for entry in dropped:
             forget(str(entry["path"]))
             with self._opened() as (root, below):
@@ -96,7 +96,8 @@ class CheckpointStore:
                     root.remove(part)
         if dropped:
             _write(
-                self._ledger, {"format": 1, "checkpoints": [one for one in entries if one["path"] in kept]}
+                self._ledger,
+                {"format": 1, "checkpoints": [one for one in entries if one["path"] in retained]},
             )
         return [str(entry["path"]) for entry in dropped]
 
@@ -187,16 +188,16 @@ class CheckpointStore:
         return [entry for entry in found if isinstance(entry, dict) and entry.get("path")]
 
 
-def _kept(entries: list[dict[str, Any]], keep: dict[str, Any]) -> set[str]:
+def _retained(entries: list[dict[str, Any]], keep: dict[str, Any]) -> set[str]:
     """Return the paths that a policy keeps: the newest, and the best by a metric."""
     newest = sorted(entries, key=lambda entry: int(entry["time_us"]), reverse=True)
-    kept = {str(entry["path"]) for entry in newest[: int(keep.get("last") or 0)]}
+    retained = {str(entry["path"]) for entry in newest[: int(keep.get("last") or 0)]}
     metric = str(keep.get("metric") or "")
     rated = [entry for entry in newest if isinstance((entry.get("metrics") or {}).get(metric), (int, float))]
     rated.sort(key=lambda entry: float(entry["metrics"][metric]), reverse=not keep.get("smaller", True))
-    kept |= {str(entry["path"]) for entry in rated[: int(keep.get("best") or 0)]}
-    # What was saved last is gone on from, whatever else is kept.
-    return kept | {str(entry["path"]) for entry in newest[:1]}
+    retained |= {str(entry["path"]) for entry in rated[: int(keep.get("best") or 0)]}
+    # The newest is where the next attempt resumes, so it stays whatever the policy says.
+    return retained | {str(entry["path"]) for entry in newest[:1]}
 
 
 def _files(root: beneath.Root, path: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a learner is told of data stores: the ``stores`` of its launch document as values, and their credentials.
+"""What a learner knows of its data stores: the ``stores`` of its launch document as values, and their credentials.
 
 The document::
 
@@ -62,7 +62,7 @@ class Stores:
 
     @property
     def job_folder(self) -> str:
-        """The folder of the job at the place, which its learners and attempts share."""
+        """The folder of the job on the host, which its learners and attempts share."""
         return os.path.dirname(self.launch.attempt_dir)
 
     @property
@@ -73,7 +73,7 @@ class Stores:
 
 
 def remotes_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return what rclone is told of stores, by remote, from the values of a file of secrets."""
+    """Return rclone's configuration of stores, by remote, from the values of a file of secrets."""
     try:
         document = json.loads(values.get(REMOTES) or "{}")
     except ValueError:

@@ -181,13 +181,13 @@ class DataDownload:
         try:
             entry.fill(lambda target: self._copy(store, listing, target), self._stores.cache_bytes)
         except TransferError as error:
-            entry.let_go()
+            entry.release()
             if error.incomplete and listing.fingerprint in self._incomplete:
                 error.transient = False  # nothing has changed since, and nothing will
             self._incomplete.add(listing.fingerprint)
             raise
         except BaseException:
-            entry.let_go()
+            entry.release()
             raise
         return entry.data
 
@@ -251,7 +251,7 @@ class DataDownload:
     def _end(self, kind: str, why: dict[str, Any]) -> None:
         """Record that the learner has ended before its command was started."""
         for entry in self._entries:
-            entry.let_go()
+            entry.release()
         for mounted in self.mounts:
             mounted.end()
         decided = False

@@ -98,30 +98,30 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
     text = " ".join(messages).lower()
     where = "the data store %s" % store + (" (%s)" % address if address else "")
     last = _short(messages)
-    if any(word in text for word in _SKEW):
+    if any(phrase in text for phrase in _SKEW):
         return TransferError(
             "%s refuses this machine's clock" % where, "C103", "set the clock: timedatectl set-ntp true"
         )
-    if any(word in text for word in _FULL):
+    if any(phrase in text for phrase in _FULL):
         return TransferError("the disk is full: %s" % last, "S204", _FREE)
-    if any(word in text for word in _CREDENTIALS):
+    if any(phrase in text for phrase in _CREDENTIALS):
         return TransferError(
             "%s does not accept the credentials: %s" % (where, last),
             "C103",
             "check user_name and password of its connection",
         )
-    if any(word in text for word in _HOST_KEY):
+    if any(phrase in text for phrase in _HOST_KEY):
         return TransferError(
             "%s is not known: %s" % (where, last),
             "C103",
-            "put its key into known_hosts at the place (ssh-keyscan), once you know that it is the right one",
+            "put its key into known_hosts on the host (ssh-keyscan), once you know that it is the right one",
         )
-    if any(word in text for word in _DENIED) or (writing and "409 conflict" in text):
+    if any(phrase in text for phrase in _DENIED) or (writing and "409 conflict" in text):
         verb = "lets nothing be written" if writing else "does not let the data be read"
         return TransferError(
             "%s %s: %s" % (where, verb, last), "C103", "ask for the right, or use other credentials"
         )
-    if not writing and any(word in text for word in _NAMES):
+    if not writing and any(phrase in text for phrase in _NAMES):
         return TransferError(
             "some names in %s cannot be files here: %s" % (where, last), "S302", "rename those objects"
         )
@@ -148,13 +148,13 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
 
 def _is_permanent(text: str) -> bool:
     """Say whether a store has refused something that it will refuse each time."""
-    if any(word in text for word in _RETRIED_ERRORS):
+    if any(phrase in text for phrase in _RETRIED_ERRORS):
         return False
     return any(code not in _RETRIED_STATUS for code, _ in _REFUSED.findall(text))
 
 
 def of_system(error: OSError) -> TransferError:
-    """Say what the place itself refused while data was brought in."""
+    """Say what the host itself refused while data was copied to it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = " of %s" % error.filename if error.filename else ""
         return TransferError("the disk%s is full" % where, "S204", _FREE)
@@ -164,7 +164,7 @@ def of_system(error: OSError) -> TransferError:
 def is_missing(messages: Sequence[str]) -> bool:
     """Say whether what was asked for is not there."""
     text = " ".join(messages).lower()
-    return any(word in text for word in MISSING)
+    return any(phrase in text for phrase in MISSING)
 
 
 def _short(messages: Sequence[str]) -> str:

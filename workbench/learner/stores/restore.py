@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.2
 
 
 def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, check_stop: StopCheck) -> None:
-    """Copy checkpoints and results back that another place or attempt has stored; what is newer here stays.
+    """Copy checkpoints and results back that another host or attempt has stored; what is newer here stays.
 
     Raises:
         StoreTrouble: the store does not give them.
@@ -123,23 +123,25 @@ def begin_with(
 
 def _restore_checkpoint(
     source: str,
-    place: str,
+    target: str,
     options: list[str],
     stores: Stores,
     rclone: RcloneClient,
     progress: ProgressReporter,
     check_stop: StopCheck,
 ) -> None:
-    copied = rclone.run(["copy", source, place, *options], check_stop=check_stop, on_statistics=progress.take)
+    copied = rclone.run(
+        ["copy", source, target, *options], check_stop=check_stop, on_statistics=progress.take
+    )
     if not copied.code:
         return
     # A file, with its mark beside it.
-    done = rclone.run(["copyto", source, place, *options], check_stop=check_stop)
+    done = rclone.run(["copyto", source, target, *options], check_stop=check_stop)
     if done.code:
         results = stores.results or {}
         raise explain(done.messages, store=str(results.get("id")), address=str(results.get("address")))
     mark = "." + MARK
-    rclone.run(["copyto", source + mark, place + mark, *TRIES], check_stop=check_stop)
+    rclone.run(["copyto", source + mark, target + mark, *TRIES], check_stop=check_stop)
 
 
 def _unmarked(stores: Stores, rclone: RcloneClient, check_stop: StopCheck) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.learner.stores.config import Stores
 
 STORED_FILE = "stored.json"
-"""What has been stored already, in the job's folder at the place."""
+"""What has been stored already, in the job's folder on the host."""
 
 JOURNAL = ("output.log", "output.idx", "setup.log", "setup.idx", "records.jsonl", "data.json", "attempt.json")
 MARKERS = (
@@ -70,7 +70,7 @@ class UploadItem:
 
 
 class UploadSource:
-    """A folder at the place, and where in the store what is in it goes."""
+    """A folder on the host, and where its content goes in the store."""
 
     def __init__(
         self, root: str, target: str, names: tuple[str, ...] = (), writable: Sequence[str] = ()

@@ -74,8 +74,8 @@ class TensorboardCollector(StreamCollector):
         position = super()._position()
         return {**position, _OTHERS: dict(self._others)} if self._others else position
 
-    def _reached(self, key: str, place: int) -> bool:
-        return key == _OTHERS or super()._reached(key, place)
+    def _reached(self, key: str, offset: int) -> bool:
+        return key == _OTHERS or super()._reached(key, offset)
 
     def _count(self, kind: str, count: int, name: str) -> None:
         if kind not in self._others:

@@ -178,7 +178,7 @@ def _plugin(data: bytes, metadata: _Field) -> str:
 
 
 def _scalar_tensor(data: bytes, tensor: _Field) -> Optional[Tuple[float, int, str]]:
-    """Return value, place and layout of a tensor that is one number; None for any other."""
+    """Return value, offset and layout of a tensor that is one number; None for any other."""
     fields = list(_fields(data, tensor.value, tensor.value + tensor.size))
     known = _DTYPES.get(next((field.value for field in fields if field.number == _DTYPE), 0))
     if known is None:
