@@ -68,8 +68,8 @@ def test_a_stores_credentials_are_taken_from_environment_and_file_and_kept_for_a
 def test_secrets_that_are_nowhere_are_named_before_anything_starts(
     fabric: Fabric, clean_environment: Path, manifest: Path
 ) -> None:
-    assert "the secrets LAB_USER, LAB_KEY are nowhere" in fabric("run", "manifest.yml", expect=64).stderr
-    assert "the secret NOPE is nowhere" in fabric("run", "-e", "NOPE", "--", "true", expect=64).stderr
+    assert "secrets LAB_USER, LAB_KEY are not set" in fabric("run", "manifest.yml", expect=64).stderr
+    assert "secret NOPE is not set" in fabric("run", "-e", "NOPE", "--", "true", expect=64).stderr
     (clean_environment / "secrets.toml").write_text('NOPE = "x"\n')
     (clean_environment / "secrets.toml").chmod(0o644)
     assert "may be read by others" in fabric("run", "-e", "NOPE", "--", "true", expect=77).stderr

@@ -189,7 +189,7 @@ def test_a_rerun_says_that_the_data_is_another(fabric: Fabric, serve: Serve) -> 
     fabric("data", "put", "set", "served:my_set", "--create")
     first = fabric.json("run", "-d", "--json", "--data", "served:my_set", "--", "cat $DATA_DIR/file")["id"]
     fabric("wait", first)
-    assert "the data" not in fabric("rerun", first).stderr
+    assert "of the data store" not in fabric("rerun", first).stderr
     (fabric.folder / "set" / "file").write_text("two")
     fabric("data", "put", "set", "served:my_set")
 
