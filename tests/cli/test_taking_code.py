@@ -284,7 +284,7 @@ def test_what_takes_long_says_how_far_it_is(
     monkeypatch.setattr(code, "SILENT_SECONDS", 0.0)
 
     for quiet in (True, False):
-        progress = code.taking_code(quiet=quiet).progress
+        progress = code.terminal_code_options(quiet=quiet).progress
         progress("look", 2048, 0)
         progress("read", 1 << 20, 1 << 30)
         progress("pack", 1 << 20, 1 << 30)
@@ -297,6 +297,6 @@ def test_what_takes_long_says_how_far_it_is(
 
 
 def test_work_that_is_quickly_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    code.taking_code(quiet=False).progress("look", 2048, 0)
+    code.terminal_code_options(quiet=False).progress("look", 2048, 0)
 
     assert capsys.readouterr().err == ""

@@ -95,7 +95,7 @@ def test_a_large_code_folder_is_left_within_a_second_and_leaves_nothing_behind(
         preview_batch(
             read_batch(RunOptions(command=("true",))),
             home,
-            taking=SnapshotOptions(progress=progress),
+            code_options=SnapshotOptions(progress=progress),
             cancel=cancel.event,
         )
 

@@ -303,7 +303,7 @@ def run(
     from workbench.config import profile as chosen
     from workbench.services.submit.prepare import prepare
     from workbench.services.submit.submit import ControllerStart
-    from workbench.terminal.code import taking_code
+    from workbench.terminal.code import terminal_code_options
 
     options = _options(
         manifest,
@@ -323,8 +323,8 @@ def run(
         templates=tuple(templates),
     )
     with chosen(profile), _store() as store, ControllerStart(store.home):
-        taking = taking_code(quiet=not show, asks=False)
-        submission = prepare(options, store.home, launch=True, taking=taking)
+        code_options = terminal_code_options(quiet=not show, asks=False)
+        submission = prepare(options, store.home, launch=True, code_options=code_options)
         row = _submit(store, submission, show=show)
     started = Job(row.id)
     return started.wait(show=show) if wait else started

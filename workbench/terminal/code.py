@@ -22,7 +22,7 @@ _agreed: set[Path] = set()
 """Folders that a person has agreed to take: the jobs of a sweep do not ask again."""
 
 
-def taking_code(*, quiet: bool, asks: bool = True) -> SnapshotOptions:
+def terminal_code_options(*, quiet: bool, asks: bool = True) -> SnapshotOptions:
     """Return how code is taken with a person at the terminal.
 
     Args:

@@ -41,19 +41,19 @@ class JobBatch:
         home: Home,
         *,
         launch: bool,
-        taking: SnapshotOptions | None = None,
+        code_options: SnapshotOptions | None = None,
         cancel: threading.Event | None = None,
     ) -> list[JobSubmission]:
         """Prepare all jobs before any is submitted: a mistake in the last one starts none.
 
         With ``launch`` the jobs of a sweep get a number in their name, and only the first one keeps the notes
-        and warnings, which are the same for all. ``taking`` is how their code is taken. Once ``cancel`` is set,
+        and warnings, which are the same for all. ``code_options`` is how their code is taken. Once ``cancel`` is set,
         the call ends within a second.
 
         Raises:
             FabricError: as :func:`workbench.services.submit.prepare.prepare`.
         """
-        submissions = list(self._prepared(home, launch, taking, cancel))
+        submissions = list(self._prepared(home, launch, code_options, cancel))
         if not self.label or not launch:
             return submissions
         total = len(submissions)
@@ -66,7 +66,7 @@ class JobBatch:
         self,
         home: Home,
         launch: bool,
-        taking: SnapshotOptions | None,
+        code_options: SnapshotOptions | None,
         cancel: threading.Event | None,
     ) -> Iterator[JobSubmission]:
         from workbench.services.submit.dependencies import Parent
@@ -75,7 +75,13 @@ class JobBatch:
         chain: dict[str, Parent] = {}
         for number, (options, job_id) in enumerate(zip(self.options, self.ids, strict=True)):
             submission = prepare(
-                options, home, launch=launch, chain=chain, job_id=job_id, taking=taking, cancel=cancel
+                options,
+                home,
+                launch=launch,
+                chain=chain,
+                job_id=job_id,
+                code_options=code_options,
+                cancel=cancel,
             )
             if job_id is not None:
                 chain[self.names[number]] = Parent(

@@ -83,7 +83,7 @@ def prepare(
     launch: bool = False,
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
-    taking: SnapshotOptions | None = None,
+    code_options: SnapshotOptions | None = None,
     cancel: threading.Event | None = None,
 ) -> JobSubmission:
     """Prepare one job.
@@ -95,7 +95,7 @@ def prepare(
             containers of a store that this machine serves are made. A preview shows such a job all the same.
         chain: by name, the jobs that are submitted together with this one and before it.
         job_id: the job's id, where it is one of a chain.
-        taking: how its code is taken; None asks nobody and shows no progress.
+        code_options: how its code is taken; None asks nobody and shows no progress.
         cancel: ends the call within a second once it is set, however large the code is and whoever does not answer.
 
     Raises:
@@ -109,7 +109,7 @@ def prepare(
 
     return call(
         lambda: _prepare(
-            options, home, launch=launch, chain=chain, job_id=job_id, taking=taking, cancel=cancel
+            options, home, launch=launch, chain=chain, job_id=job_id, code_options=code_options, cancel=cancel
         ),
         cancel,
     )
@@ -122,7 +122,7 @@ def _prepare(
     launch: bool,
     chain: Mapping[str, Parent],
     job_id: JobId | None,
-    taking: SnapshotOptions | None,
+    code_options: SnapshotOptions | None,
     cancel: threading.Event | None,
 ) -> JobSubmission:
     from workbench.config.secrets import find_secrets
@@ -167,7 +167,7 @@ def _prepare(
     packed = None
     if code:
         never, anyway = _files_with_passwords(loaded, inline, options), loaded.spec.code_anyway
-        packed = _pack(code, home, taking, never=never, anyway=anyway, cancel=cancel)
+        packed = _pack(code, home, code_options, never=never, anyway=anyway, cancel=cancel)
     recorded = submit_environment.record(
         submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
     )
@@ -219,7 +219,7 @@ def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOpt
 def _pack(
     code: Path,
     home: Home,
-    taking: SnapshotOptions | None,
+    code_options: SnapshotOptions | None,
     *,
     never: Sequence[Path],
     anyway: bool,
@@ -235,10 +235,10 @@ def _pack(
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
     size, files, seconds = limits(load_config().code)
     bounds = Bounds(size or USUAL.size_bytes, files or USUAL.files, seconds or USUAL.seconds)
-    taking = taking or SnapshotOptions()
-    progress = cancellable(taking.progress, cancel)
+    code_options = code_options or SnapshotOptions()
+    progress = cancellable(code_options.progress, cancel)
     return take_snapshot(
-        code, home, replace(taking, never=tuple(never), anyway=anyway, bounds=bounds, progress=progress)
+        code, home, replace(code_options, never=tuple(never), anyway=anyway, bounds=bounds, progress=progress)
     )
 
 

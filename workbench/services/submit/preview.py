@@ -100,7 +100,7 @@ def preview_batch(
     batch: JobBatch,
     home: Home,
     *,
-    taking: SnapshotOptions | None = None,
+    code_options: SnapshotOptions | None = None,
     cancel: threading.Event | None = None,
 ) -> tuple[SubmissionPreview, ...]:
     """Prepare the jobs of a batch and preview them. Nothing is kept: the code is packed into a temporary folder.
@@ -108,7 +108,7 @@ def preview_batch(
     Args:
         batch: the jobs.
         home: where other jobs are known.
-        taking: how their code is taken; None asks nobody and shows no progress.
+        code_options: how their code is taken; None asks nobody and shows no progress.
         cancel: ends the call within a second once it is set.
 
     Raises:
@@ -121,8 +121,8 @@ def preview_batch(
 
     with TemporaryDirectory(prefix="fabric-plan-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        taking = replace(taking or SnapshotOptions(), scratch=scratch)
-        submissions = batch.prepare(home, launch=False, taking=taking, cancel=cancel)
+        code_options = replace(code_options or SnapshotOptions(), scratch=scratch)
+        submissions = batch.prepare(home, launch=False, code_options=code_options, cancel=cancel)
         return tuple(preview(each, home, scratch, cancel=cancel) for each in submissions)
 
 

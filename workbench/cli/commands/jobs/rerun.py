@@ -47,16 +47,16 @@ def rerun(
     with store_with(job, steers=True) as (store, row), ControllerStart(store.home):
         whole = detail(store, row.id)
         submission = prepare_rerun(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
-        _tell_differences(differences(whole.recorded, submission.recorded), whole, quiet=quiet or json)
+        _print_differences(differences(whole.recorded, submission.recorded), whole, quiet=quiet or json)
         again = submit_and_narrate(store, submission, quiet=quiet or json)
         if detach:
             return print_detached(again, json=json, quiet=quiet)
         code = attach_to(store, again, follow, fresh=True)
-        _tell_changed_data(store, whole, again.id)
+        _print_changed_data(store, whole, again.id)
         return code
 
 
-def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
+def _print_changed_data(store: Store, whole: JobDetail, again: str) -> None:
     """Say where the data is no longer what the first job read."""
     from workbench.data.stores.fingerprints import fingerprints
     from workbench.job import short_id
@@ -71,7 +71,7 @@ def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
             )
 
 
-def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
+def _print_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
     from workbench.job import short_id
     from workbench.terminal.console import narrate
     from workbench.terminal.errors import warn

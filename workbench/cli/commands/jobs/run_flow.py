@@ -37,9 +37,11 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
 
 def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
     from workbench.cli.follow.attach import attach_to
-    from workbench.terminal.code import taking_code
+    from workbench.terminal.code import terminal_code_options
 
-    (submission,) = batch.prepare(store.home, launch=True, taking=taking_code(quiet=follow.quiet))
+    (submission,) = batch.prepare(
+        store.home, launch=True, code_options=terminal_code_options(quiet=follow.quiet)
+    )
     if follow.detach and not follow.accept_loss:
         from workbench.services.submit.preview import refuse_loss
 
@@ -99,9 +101,9 @@ def _finish(store: Store, row: JobRow, code: int, follow: FollowOptions) -> int:
 
 
 def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
-    from workbench.terminal.code import taking_code
+    from workbench.terminal.code import terminal_code_options
 
-    submissions = batch.prepare(store.home, launch=True, taking=taking_code(quiet=quiet))
+    submissions = batch.prepare(store.home, launch=True, code_options=terminal_code_options(quiet=quiet))
     rows: list[JobRow] = []
     for options, submission in zip(batch.options, submissions, strict=True):
         rows.append(submit_and_narrate(store, submission, keep_manifest=not options.manifest, quiet=True))

@@ -37,10 +37,10 @@ def print_previews(batch: JobBatch, *, json: bool) -> int:
     """Print what the jobs of a batch would start; one job as one document, several as a list."""
     from workbench.paths import Home, default_home
     from workbench.services.submit.preview import preview_batch
-    from workbench.terminal.code import taking_code
+    from workbench.terminal.code import terminal_code_options
 
     with exit_on_signals():
-        previews = preview_batch(batch, Home(default_home()), taking=taking_code(quiet=False))
+        previews = preview_batch(batch, Home(default_home()), code_options=terminal_code_options(quiet=False))
     if json:
         from workbench.terminal.json_output import print_document
 

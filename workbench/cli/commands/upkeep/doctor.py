@@ -126,11 +126,11 @@ def _bind_home(*, yes: bool, json: bool) -> int:
 
         print_document({"schema": "fabric.bind-home/1", **asdict(bound)})
     else:
-        _tell(bound)
+        _print_bound(bound)
     return 0
 
 
-def _tell(bound: Bound) -> None:
+def _print_bound(bound: Bound) -> None:
     from workbench.formats import count
     from workbench.terminal.console import narrate
     from workbench.terminal.errors import warn
