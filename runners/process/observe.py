@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
+from runners.shared.agents import AgentKind, upload_agent
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
 from runners.shared.learner_status import status_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
+from workbench.paths import LearnerFolder
 
 
 def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> LearnerStatus:
@@ -41,9 +45,30 @@ def _why_lost(state: Mapping[str, Any], boot_id: str) -> Reason:
 
 
 NEVER: Final = math.inf
-TAKEOVERS: Final = 3
+TAKEOVERS: Final = 4
 TAKEOVER_SECONDS: Final = 10.0
-"""How long a new agent may take to begin before the learner counts as lost."""
+"""How long a new agent may take to begin before the next one is tried, or the learner counts as lost."""
+
+
+@dataclass(slots=True)
+class Takeover:
+    """The agents that were started for a learner whose own was killed."""
+
+    count: int = 0
+    fingerprint: str = ""
+    """Of the learner's facts when the last one was started: as long as they are the same it has done nothing."""
+    until: float = 0.0
+    """When it must have done something, on the monotonic clock."""
+    is_present: bool = False
+    """Whether it is the agent that this version brings, and not the one that the learner began with."""
+
+    def is_awaited(self, facts: Mapping[str, Any]) -> bool:
+        """Say whether the last agent may still begin."""
+        return facts["fingerprint"] == self.fingerprint and time.monotonic() < self.until
+
+
+_takeovers: dict[str, Takeover] = {}
+"""By the learners' markers. Runners come and go, at each look; what was tried in vain must outlive them."""
 
 
 @dataclass(slots=True)
@@ -55,8 +80,6 @@ class WatchedLearner:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The last facts from the host."""
     status: LearnerStatus | None = None
-    takeovers: int = 0
-    """How often a new agent was started for it."""
     patience_until: float = NEVER
     """When the new agent must have reported, on the monotonic clock."""
 
@@ -130,7 +153,7 @@ class ProcessObservations:
             self._forget_secrets(facts)
         if not is_dead(facts):
             return status_of(one.ref, facts, site.hostname)
-        if self._may_be_taken_over(one, boot_id) and self._take_over(path, one, site):
+        if self._may_be_taken_over(one, boot_id) and self._is_taken_over(path, one, site):
             return status_of(one.ref, facts, site.hostname)
         one.patience_until = NEVER
         self._host.call("end_marked", marker=marker(one.ref), grace_seconds=0.0)
@@ -140,23 +163,50 @@ class ProcessObservations:
     def _may_be_taken_over(self, one: WatchedLearner, boot_id: str) -> bool:
         state = one.facts["state"]
         # An agent that starts a command anew would do so without the slots of the old one.
-        begun = state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id
-        return begun and one.patience_until == NEVER and one.takeovers < TAKEOVERS
+        return bool(state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id)
 
-    def _take_over(self, path: str, one: WatchedLearner, site: HostFacts) -> bool:
-        """Start a new agent for a learner: it ends the learner's processes and saves its output."""
-        launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
-        argv = launch.get("guard")
-        if not argv:
+    def _is_taken_over(self, path: str, one: WatchedLearner, site: HostFacts) -> bool:
+        """Say whether a new agent is about to begin; start one, or the next one, where none is."""
+        takeover = _takeovers.setdefault(marker(one.ref), Takeover())
+        if not takeover.is_awaited(one.facts) and not self._take_over(path, one, site, takeover):
             return False
+        one.patience_until = takeover.until
+        return True
+
+    def _take_over(self, path: str, one: WatchedLearner, site: HostFacts, takeover: Takeover) -> bool:
+        """Start a new agent for a learner: it ends the learner's processes and saves its output."""
+        is_idle = takeover.fingerprint == one.facts["fingerprint"]
+        if takeover.count >= TAKEOVERS or (is_idle and takeover.is_present):
+            return False
+        launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
+        recorded = launch.get("guard")
+        if not recorded:
+            return False
+        # The learner's own agent knows best what it left, but may be gone with the folder that the home was moved
+        # from, or with an environment that was removed.
+        is_present = is_idle or not self._spawn(path, one, site, lambda: list(recorded))
+        if is_present and not self._spawn(
+            path, one, site, partial(self._present_agent, path, recorded, site)
+        ):
+            return False
+        takeover.count += 1
+        takeover.fingerprint = one.facts["fingerprint"]
+        takeover.until = time.monotonic() + TAKEOVER_SECONDS
+        takeover.is_present = is_present
+        return True
+
+    def _spawn(self, path: str, one: WatchedLearner, site: HostFacts, argv: Callable[[], list[str]]) -> bool:
         environment = {**site.environment, "FABRIC_GUARD": marker(one.ref)}
         try:
-            self._host.spawn(argv, env=environment, cwd="/", output=f"{path}/guard.log")
+            self._host.spawn(argv(), env=environment, cwd="/", output=f"{path}/guard.log")
         except FabricError:
             return False
-        one.takeovers += 1
-        one.patience_until = time.monotonic() + TAKEOVER_SECONDS
         return True
+
+    def _present_agent(self, path: str, recorded: Sequence[str], site: HostFacts) -> list[str]:
+        """Return the command of the agent and the interpreter that are there now."""
+        kind: AgentKind = "sh" if recorded[1].endswith(".sh") else "python"
+        return upload_agent(self._host, site, kind).argv(LearnerFolder(Path(path)))
 
     def _forget_secrets(self, facts: Mapping[str, Any]) -> None:
         if path := facts["secrets_file"]:

@@ -13,9 +13,11 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
 from runners.interface import AttemptRef, LearnerRef
+from runners.process import observe
 from runners.process.observe import lost
 from runners.shared.learner_status import status_of
 from tests.runners.conftest import HOME, Jobs
+from workbench.errors import RunnerError
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
 from workbench.learner.host.learners import is_begun, is_dead, is_over
@@ -58,16 +60,72 @@ def test_what_was_printed_before_the_agent_was_killed_is_not_lost(jobs: Jobs) ->
     )
 
 
-def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost(jobs: Jobs) -> None:
-    job = jobs.run(FOREVER)
-    job.until_running()
+def record_agent(job: LaunchedAttempt, argv: list[str]) -> None:
+    """Have another command stand in the launch document, as if the agent's home or interpreter had been removed."""
     folder = Path(job.plan.learners[0].native["folder"])
     document = json.loads((folder / "launch.json").read_text())
-    document["guard"] = ["/gone/python", "guard"]
+    document["guard"] = argv
     (folder / "launch.json").write_text(json.dumps(document))
+
+
+GONE = ["/gone/python", "-I", "-S", "/gone/__main__.py", "guard", "/gone"]
+EMPTY = ["/bin/sh", "-c", "exit 2", "the agent's file is gone"]
+
+
+@pytest.mark.parametrize("recorded", [GONE, EMPTY], ids=["no interpreter", "no agent"])
+def test_a_learner_whose_agent_was_removed_is_taken_over_by_the_present_one(
+    jobs: Jobs, recorded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "TAKEOVER_SECONDS", 1.0)
+    job = jobs.run(f"echo printed; {FOREVER}")
+    job.until_printed(b"printed\n")
+    record_agent(job, recorded)
     kill_all(agents(job.request.attempt.job_id))
 
     seen = job.until_over()[1]
+
+    assert (seen.phase, seen.reason.code if seen.reason else "") == (LearnerPhase.EXITED, "S202")
+    assert job.ref() not in set(job.runner.leftovers())
+
+
+def test_a_learner_whose_home_was_moved_from_under_it_is_taken_over_where_it_is_now(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "TAKEOVER_SECONDS", 1.0)
+    job = jobs.run(FOREVER)
+    job.until_running()
+    launch = Path(job.plan.learners[0].native["folder"]) / "launch.json"
+    here = str(launch.parents[1])
+    launch.write_text(launch.read_text().replace(here, "/gone/attempt-1"))
+    kill_all(agents(job.request.attempt.job_id))
+
+    seen = job.until_over()[1]
+
+    assert (seen.phase, seen.reason.code if seen.reason else "") == (LearnerPhase.EXITED, "S202")
+    assert (launch.parents[1] / "decision.json").exists()
+
+
+@pytest.mark.parametrize("recorded", [GONE, EMPTY], ids=["no interpreter", "no agent"])
+def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost_whoever_looks(
+    jobs: Jobs, recorded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RunnerError("no agent can be brought")
+
+    monkeypatch.setattr(observe, "TAKEOVER_SECONDS", 1.0)
+    monkeypatch.setattr(observe, "upload_agent", refuse)
+    job = jobs.run(FOREVER)
+    job.until_running()
+    record_agent(job, recorded)
+    kill_all(agents(job.request.attempt.job_id))
+
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        # The controller looks with another runner each time.
+        job.runner = jobs.runner()
+        (seen,) = job.observe(0).seen
+        if seen.phase is LearnerPhase.LOST:
+            break
 
     assert seen.phase is LearnerPhase.LOST
     assert seen.reason is not None

@@ -121,6 +121,7 @@ def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> 
     from workbench.learner.scribe.process import open_channels
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
+    launch.follow_move(folder)
     pipes = rescued_pipes(folder, launch)
     while True:
         try:

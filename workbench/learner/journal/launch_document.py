@@ -73,6 +73,18 @@ class LaunchDocument:
         self.writable: list[str] = list(get("writable") or ())
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
 
+    def follow_move(self, folder: str) -> None:
+        """Name the attempt's folder where it is now: its home may have been moved since the learner began.
+
+        ``folder`` is the learner's own.
+        """
+        before, now = self.attempt_dir, os.path.dirname(folder)
+        if os.path.isdir(before) or os.path.basename(before) != os.path.basename(now):
+            return
+        self.attempt_dir = now
+        if self.log_dir.startswith(before + "/"):
+            self.log_dir = now + self.log_dir[len(before) :]
+
     @property
     def marker(self) -> str:
         """What every process of the learner carries in ``FABRIC_LEARNER``."""
