@@ -23,6 +23,8 @@ from workbench.paths import LearnerFolder
 Cancelled = Callable[[], bool]
 CHUNK_BYTES: Final = 16 << 20
 """So much is indexed before the screen is told and the next request is looked at."""
+LAST_BYTES: Final = 1 << 20
+"""So much of a last line without a newline is searched."""
 CELLS: Final = 2000
 """A longer line is cut; its detail shows more of it."""
 
@@ -68,6 +70,8 @@ class LogDocument:
         """Grows when rows stand for other lines than before: another filter, a file that was replaced."""
         self._order: Order | None = Order(len(folders)) if len(folders) > 1 else None
         self._passed: array[int] | None = None
+        self._last: int | None = None
+        """The position of a last line without a newline that passes: it may change, or pass no longer."""
         self._looked = 0
         self._since_offsets = [0] * len(folders)
 
@@ -96,7 +100,7 @@ class LogDocument:
             source.look_for(sieve.pattern, invert=sieve.invert)
             self._since_offsets[number] = source.offset_of_time(sieve.since_us) if sieve.since_us else 0
         self._looked = 0
-        self._passed = None if sieve.open else array("Q")
+        self._passed, self._last = None if sieve.open else array("Q"), None
         self.epoch += 1
 
     def _begin_anew(self) -> None:
@@ -120,10 +124,21 @@ class LogDocument:
         if self.sieve.pattern is not None:
             for source in self.sources:
                 more |= source.search_on(cancelled)
-        return self._take_passed(self._passed) or more
+        return self._take_passed(self._passed) or more or self._take_last()
+
+    def _take_last(self) -> bool:
+        """Let a last line through that has no newline: an ended job's never gets one. Return whether that changed."""
+        before, source = self._last, self.sources[0]
+        is_next = self._order is None and self._looked == source.index.whole < source.index.count
+        since = source.index.line_at(self._since_offsets[0])
+        passes = is_next and self._looked >= since and source.last_passes(self.sieve)
+        self._last = self._looked if passes else None
+        return self._last != before
 
     def _take_passed(self, passed: array[int]) -> bool:
         before = self._looked
+        if self._last is not None and self._last < self.sources[0].index.whole:
+            self._last = None  # its newline has come: it is judged with the others
         for position, number, line, count in self._new_runs():
             source = self.sources[number]
             ready = min(count, source.sifted - line)
@@ -205,12 +220,12 @@ class LogDocument:
     @property
     def count(self) -> int:
         """How many rows there are."""
-        return self._positions if self._passed is None else len(self._passed)
+        return self._positions if self._passed is None else len(self._passed) + (self._last is not None)
 
     @property
     def looked_at(self) -> float:
         """How much of the log has been filtered, from 0 to 1."""
-        total = self._positions
+        total = self._order.count if self._order is not None else self.sources[0].index.whole
         return 1.0 if self._passed is None or not total else min(1.0, self._looked / total)
 
     @property
@@ -225,7 +240,10 @@ class LogDocument:
 
     def position(self, row: int) -> int:
         """Return the position of a row among all lines."""
-        return row if self._passed is None else self._passed[row]
+        if self._passed is None:
+            return row
+        last = self._last
+        return last if last is not None and row == len(self._passed) else self._passed[row]
 
     def row_of(self, position: int) -> int:
         """Return the row that shows a position, or the next that is shown."""
@@ -335,6 +353,12 @@ class LearnerLog:
             return candidates
         kinds = self.levels.kinds
         return [line for line in candidates if kinds[line] >= least]
+
+    def last_passes(self, sieve: Sieve) -> bool:
+        """Say whether the last line, whose newline has not come, is let through."""
+        line = self.index.raw(self.index.whole, limit=LAST_BYTES)
+        matches = sieve.pattern is None or (next(sieve.pattern.spans(line), None) is None) == sieve.invert
+        return matches and self.levels.of_last(line) >= sieve.least_level
 
     def has_error(self, first: int, stop: int) -> bool:
         """Say whether one of these lines is an error or begins a traceback."""

@@ -35,6 +35,8 @@ class LogMoves(LogLines):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._epoch = -1
+        self._kept_position: int | None = None
+        """Which line of the whole log the cursor was on when another filter was set."""
 
     def restore(self, memory: Memory) -> None:
         """Look as it was left."""
@@ -65,9 +67,13 @@ class LogMoves(LogLines):
         document = self.document
         if document is None:
             return
-        if document.epoch != self._epoch:
+        anew = document.epoch != self._epoch
+        if anew:
             self._epoch = document.epoch
             self._drawn.clear()
+            kept, self._kept_position = self._kept_position, None
+            if kept is not None and document.sieve.open:
+                self.state.cursor = kept
             self.state.cursor = min(self.state.cursor, max(0, document.count - 1))
         end = self.last_top()
         self._changes += 1
@@ -80,6 +86,8 @@ class LogMoves(LogLines):
             self.state.seen = document.count
             self.state.cursor = max(0, document.count - 1)
             self.go_to_top(end)
+        elif anew:
+            self.reveal(self.state.cursor, middle=True)
         self.refresh()
 
     def go_to_top(self, row: int) -> None:
@@ -205,6 +213,9 @@ class LogSearch(LogMoves):
     def _sift(self, **change: object) -> None:
         self.state.sieve = replace(self.state.sieve, **change)  # type: ignore[arg-type] # fields of Sieve
         self.state.marks.clear()
+        document, cursor = self.document, self.state.cursor
+        if document is not None and cursor < document.count:
+            self._kept_position = document.position(cursor)
         self.feed.sift(self.state.sieve)
 
     def action_log_level(self) -> None:

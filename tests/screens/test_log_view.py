@@ -136,6 +136,42 @@ async def test_only_lines_that_fit_are_shown_and_new_ones_join_them(
 
 
 @journey
+async def test_a_last_line_without_a_newline_is_filtered_too(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"first\nkept to the end")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "kept to the end")
+        await shown.press("backslash")
+        await shown.type("kept")
+        await shown.press("enter")
+        await shown.until_shown("1 of 2 lines", "\n kept to the end")
+        assert "filtered" not in shown.text() and "looking" not in shown.text()
+        output.write(b", longer\nkept too\nother")
+        await shown.until_shown("2 of 4 lines", "kept to the end, longer", "kept too")
+        await shown.press("backslash", *["backspace"] * 4)
+        await shown.type("nothing")
+        await shown.press("enter")
+        await shown.until_shown("no line matches; esc shows all")
+
+
+@journey
+async def test_the_cursor_stays_on_its_line_when_a_filter_is_removed(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 500))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 500")
+        await shown.press("k")
+        await shown.until_shown("499/500")
+        # Not by the prompt: its closing changes the size, which scrolls to what is there.
+        assert log(shown).entered("only lines that match", "line 77") == ""
+        await shown.until_shown("1/1", "line 77")
+        await shown.press("escape")
+        await shown.until_shown("77/500", "line 77", "line 80")
+
+
+@journey
 async def test_next_and_previous_error(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
     output.write(
         numbered(1, 30) + b"ERROR: first\n" + numbered(31, 60) + seeding.TRACEBACK + numbered(61, 90)

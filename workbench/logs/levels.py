@@ -98,6 +98,10 @@ class Levels:
         hits = [self.kinds.find(level, start + 1) for level in (Level.ERROR, Level.TRACEBACK)]
         return min((hit for hit in hits if hit >= 0), default=None)
 
+    def of_last(self, line: bytes) -> Level:
+        """Return the level of the line after all that are known, whose newline has not come."""
+        return Level(classify(line + b"\n", in_traceback=self._in_traceback)[0][0])
+
     def counts(self) -> dict[Level, int]:
         """Return how many lines of each level there are."""
         return {level: self.kinds.count(level) for level in Level}
