@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 LEASES = Path("/tmp/fabric-leases")
 """Where GPUs are leased, mode 1777. ``FABRIC_LEASES`` overrides it in tests."""
@@ -40,6 +42,33 @@ def runtime_folder() -> Path:
     if runtime and Path(runtime).is_dir():
         return Path(runtime) / "fabric"
     return Path(f"/tmp/fabric-{os.getuid()}")
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and those on the way, 0700 each whatever the umask; what is there is left as it is."""
+    if folder.is_dir():
+        return
+    if not folder.parent.exists():
+        make_private_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def create_private(file: Path, *, errors: str = "strict") -> TextIO:
+    """Create a file that nobody else may read, whatever the umask, and open it for text.
+
+    Raises:
+        FileExistsError: it is there.
+    """
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "w", encoding="utf-8", errors=errors)
+
+
+def write_private(file: Path, text: str, *, errors: str = "strict") -> None:
+    """Write a file that nobody else may read, whatever the umask."""
+    with contextlib.suppress(FileNotFoundError):
+        file.unlink()
+    with create_private(file, errors=errors) as stream:
+        stream.write(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.learner.platform.engine_client import EngineRefused, ask
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder, write_private
 
 SOCKET: Final = "/var/run/docker.sock"
 PING_SECONDS: Final = 3.0
@@ -157,7 +157,7 @@ def _check_files(path: str, home: Home) -> None:
     images = ask(path, "GET", "images/json", timeout_seconds=10.0)
     if not images:
         return  # without an image there is nothing to create; the first launch reports it
-    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(home.path)
     folder = tempfile.mkdtemp(prefix="seen-", dir=home.path)
     body = {
         "Image": images[0]["Id"],
@@ -192,9 +192,9 @@ def _remember(path: str, home: Home) -> None:
     try:
         known = json.loads(_memory(home).read_text())
     except (OSError, ValueError):
-        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(home.path)
     new = _memory(home).with_suffix(f".{os.getpid()}")
-    new.write_text(json.dumps({**known, path: _stamp(path)}))
+    write_private(new, json.dumps({**known, path: _stamp(path)}))
     new.rename(_memory(home))
 
 

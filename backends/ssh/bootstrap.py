@@ -19,7 +19,7 @@ from backends.ssh.connection import Pipe
 from workbench.errors import BackendError, BackendUnreachable, CannotWrite, ConfigError, NotAllowed
 from workbench.learner.host import remote_loader
 from workbench.learner.host.remote_loader import GREETING
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder, write_private
 
 HERE: Final = b"here"
 """What is said in the place of JSON where the agent begins at once."""
@@ -76,8 +76,8 @@ def remember_way(home: Home, key: str, found: Mapping[str, Any], home_uuid: str)
     path = home.place(f"{key}.way")
     beside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.write_text(json.dumps(asdict(way)))
+        make_private_folder(path.parent)
+        write_private(beside, json.dumps(asdict(way)))
         beside.replace(path)
 
 

@@ -15,7 +15,7 @@ from backends.contract.container_engines import OLDEST_API
 from backends.contract.errors import error_of
 from backends.contract.host import Host, HostIdentity, Node, Slot
 from workbench.errors import BackendError, FabricError, NotAllowed
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder, write_private
 
 _FORMAT: Final = 1
 
@@ -124,8 +124,8 @@ def write_cached(home: Home, key: str, facts: HostCache) -> None:
     path = home.place(key)
     beside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"format": _FORMAT, "facts": asdict(facts)}))
+        make_private_folder(path.parent)
+        write_private(beside, json.dumps({"format": _FORMAT, "facts": asdict(facts)}))
         beside.replace(path)
 
 

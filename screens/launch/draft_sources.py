@@ -12,7 +12,7 @@ from screens.workers.command_runner import manifests_here
 from workbench import formats
 from workbench.errors import InputMissing
 from workbench.job import short_id
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder, write_private
 from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
@@ -110,9 +110,8 @@ def write_draft(home: Home, name: str, said: str) -> Path:
     """
     file = home.drafts / f"{name}.yml"
     try:
-        home.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_text(said, encoding="utf-8")
-        file.chmod(0o600)
+        make_private_folder(home.drafts)
+        write_private(file, said)
     except OSError as error:
         raise write_failure(error, file) from error
     return file

@@ -90,3 +90,20 @@ def test_a_file_of_secrets_that_others_may_read_is_named(fabric: Fabric, clean_e
 
     file.chmod(0o600)
     assert "read by nobody else" in fabric("doctor", expect=None).stdout
+
+
+def test_a_home_that_others_can_read_is_closed_and_not_complained_about(fabric: Fabric, home: Home) -> None:
+    home.path.mkdir(mode=0o755)
+    home.path.chmod(0o755)
+
+    found = findings(fabric)["home"]
+
+    assert [each["level"] for each in found] == ["ok"]
+    assert home.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_last_line_says_that_something_is_missing(fabric: Fabric) -> None:
+    ran = fabric("doctor", FABRIC_MEANS_NOTHING="1")
+
+    assert any(line.startswith("  lack") for line in ran.stdout.splitlines())
+    assert ran.stderr == "no problems found; `lack` marks what is missing, and `do:` shows the remedies\n"

@@ -21,7 +21,7 @@ from workbench.controller.runtime.secrets import forget_secrets, write_secrets
 from workbench.errors import NoSpaceLeft, UnknownName
 from workbench.job import JobId, Reason, State, new_job_id, short_id
 from workbench.learner.journal.state import ask_to_stop, read
-from workbench.paths import Home, JobFolder
+from workbench.paths import Home, JobFolder, write_private
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
@@ -243,8 +243,7 @@ def _write_diff(home: Home, job_id: str, diff: str) -> None:
         return
     file = home.job(job_id).diff
     try:
-        file.write_text(diff, encoding="utf-8", errors="surrogateescape")
-        file.chmod(0o600)
+        write_private(file, diff, errors="surrogateescape")
     except OSError as error:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from workbench.paths import make_private_folder, write_private
+
 FORMAT: Final = 2
 
 RACY_NS: Final = 2_000_000_000
@@ -95,9 +97,9 @@ def save_cache(file: Path, remembered: ScanCache) -> None:
     # tempfile costs milliseconds to import, and a name by process and thread is as good here.
     temporary = file.with_name(f".scan-{os.getpid()}-{threading.get_ident()}")
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(file.parent)
         try:
-            temporary.write_bytes(json.dumps(document, separators=(",", ":")).encode())
+            write_private(temporary, json.dumps(document, separators=(",", ":")))
             temporary.replace(file)
         finally:
             temporary.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from workbench.data.code.ignore import rules_of_archive
 from workbench.data.code.scan import Progress, Scan, ScanOptions, scan_folder
 from workbench.data.code.scan_cache import FileFacts, ScanCache, load_cache, save_cache
 from workbench.errors import CannotWrite, InputMissing, TryAgain
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder
 
 LARGE_BYTES: Final = 100_000_000
 """Above it the largest files are named: most often one of them was never meant to be sent."""
@@ -123,7 +123,7 @@ def unpack(snapshot: Path, folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
     except OSError as error:
         raise CannotWrite(f"{folder} cannot be made: {error.strerror}") from error
 

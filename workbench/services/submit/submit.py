@@ -84,7 +84,9 @@ def submit(
     )
     client.ensure_controller(store.home)
     if keep_manifest:
-        store.home.job(row.id).manifest.write_text(submission.loaded.text, encoding="utf-8")
+        from workbench.paths import write_private
+
+        write_private(store.home.job(row.id).manifest, submission.loaded.text)
     return row
 
 

@@ -109,6 +109,7 @@ def _python_path(home: Home) -> Iterator[Finding]:
 
 def _home(home: Home) -> Iterator[Finding]:
     from workbench.store.db.home_folder import BIND, why_not
+    from workbench.store.db.privacy import close_home, is_open
 
     if not home.path.exists():
         yield Finding("home", f"{home.path} is not there yet; the first job makes it")
@@ -116,14 +117,15 @@ def _home(home: Home) -> Iterator[Finding]:
     if (why := why_not(home)) is not None:
         yield Finding("home", why, "wrong", "no job is started, stopped or moved on here", BIND)
         return
-    mode = home.path.stat().st_mode & 0o777
-    if mode & 0o077:
+    close_home(home)
+    found = home.path.stat()
+    if is_open(found):
         yield Finding(
             "home",
-            f"{home.path} has mode {mode:o}",
-            "lack",
+            f"{home.path} has mode {found.st_mode & 0o777:o}, which its file system does not let us change",
+            "wrong",
             "other people of this machine can read jobs and results",
-            f"chmod 700 {home.path}",
+            "FABRIC_HOME names a folder on another file system",
         )
     elif not os.access(home.path, os.W_OK):
         yield Finding(

@@ -17,6 +17,7 @@ from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
 from workbench.store.db.errors import translated
 from workbench.store.db.identity import home_uuid
+from workbench.store.db.privacy import close_home, keep_private
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.schema import LATEST
 from workbench.store.db.setup import bind_controller, journal_mode, prepare, version_of
@@ -70,6 +71,7 @@ class Store:
         """
         if not makes and not home.identity.is_file():
             raise InputMissing(f"the home {home.path} no longer exists")
+        close_home(home)
         home_uuid(home)
         return with_reserve(
             home, lambda: cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
@@ -79,6 +81,7 @@ class Store:
     def open_file(cls, home: Home, file: Path, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
         """Open a database that lies elsewhere than the home's own, while it is being rebuilt."""
         with translated(file):
+            keep_private(file)
             connection = sqlite3.connect(
                 file, timeout=wait_seconds, isolation_level=None, cached_statements=256
             )

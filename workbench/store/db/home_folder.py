@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import HomeNotBound
-from workbench.paths import Home
+from workbench.paths import Home, create_private
 from workbench.store.db.filesystem import filesystem_type, is_network, lasting_machine_id
 
 FORMAT: Final = 1
@@ -219,7 +219,7 @@ def _write(home: Home, origin: Binding | None, *, replaces: bool) -> None:
     """Write where a home lies, or which folder it is a copy of, whole or not at all."""
     temporary = home.path / f".binding.json.{os.getpid()}.{threading.get_ident()}"
     try:
-        with temporary.open("x") as stream:
+        with create_private(temporary) as stream:
             mark = os.fstat(stream.fileno()).st_ino
             binding = origin or replace(binding_of(home), mark=mark)
             json.dump({"format": FORMAT, **asdict(binding)}, stream)

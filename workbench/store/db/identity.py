@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import ConfigError, InputMissing
-from workbench.paths import Home
+from workbench.paths import Home, create_private, make_private_folder
 from workbench.store.db.errors import write_failure
 from workbench.store.db.home_folder import ensure_bound
 
@@ -32,9 +32,7 @@ def make_home(home: Home, *, uuid_text: str = "") -> None:
     if home.identity.is_file():
         return
     try:
-        if not home.path.is_dir():
-            home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            home.path.chmod(0o700)
+        make_private_folder(home.path)
         import uuid  # 5 ms that only a new home needs
 
         chosen = uuid.UUID(uuid_text) if uuid_text else uuid.uuid4()
@@ -75,7 +73,7 @@ def _write_once(file: Path, document: dict[str, Any]) -> None:
     """Write a file that keeps the content of whoever came first."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with temporary.open("x") as stream:
+        with create_private(temporary) as stream:
             json.dump(document, stream)
             stream.flush()
             os.fsync(stream.fileno())

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from workbench.errors import ConfigError, InputMissing
 from workbench.job import JobId, Reason
-from workbench.paths import Home
+from workbench.paths import Home, create_private, make_private_folder
 from workbench.store.db.errors import write_failure
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 
@@ -72,9 +72,10 @@ def with_changes(home: Home, document: dict[str, Any], attempt: int | None = Non
 def _write(file: Path, document: Mapping[str, Any]) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(file.parent)
+        temporary.unlink(missing_ok=True)  # what a process of the same number left
         try:
-            with temporary.open("w", encoding="utf-8") as stream:
+            with create_private(temporary) as stream:
                 json.dump(document, stream, ensure_ascii=False, separators=(",", ":"))
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from workbench.clock import now_us
 from workbench.learner.texts import clean_json
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
 from workbench.store.history.projection import apply
@@ -98,7 +98,7 @@ def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: S
     """Append one document as a whole line, or nothing at all; ``durable`` waits for the disk."""
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(file.parent)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             start = _whole_end(descriptor)

@@ -61,7 +61,7 @@ def doctor(rebuild: Rebuild = False, bind_home: Bind = False, yes: Yes = False, 
         from workbench.terminal.console import narrate
 
         print_findings(found)
-        narrate("no problems found" if _well(found) else "problems found; `do:` shows the remedies")
+        narrate(_verdict(found))
     return 0 if _well(found) else EXIT_WRONG
 
 
@@ -99,6 +99,15 @@ def _rebuild(*, yes: bool, json: bool) -> None:
     narrate(f"restored {restored}; {rebuilt.open_jobs} still open")
     if rebuilt.kept:
         narrate(f"the old database is kept: {rebuilt.kept}")
+
+
+def _verdict(found: list[Finding]) -> str:
+    """Say in one sentence what the findings come to."""
+    if not _well(found):
+        return "problems found; `do:` shows the remedies"
+    if any(each.level == "lack" for each in found):
+        return "no problems found; `lack` marks what is missing, and `do:` shows the remedies"
+    return "no problems found"
 
 
 def _well(found: list[Finding]) -> bool:
