@@ -159,7 +159,7 @@ def test_without_a_controller_the_learners_files_stop_a_job(make: Make) -> None:
     wait_for(lambda: not alive(pid))
     take_all(ground)
 
-    with pytest.raises(NoSpaceLeft, match="was told to stop, but the halt is not recorded"):
+    with pytest.raises(NoSpaceLeft, match="was asked to stop, but the halt is not recorded"):
         ask(ground.store, job_id, "halt", origin="test")
 
     assert told(ground, job_id) == "halt"

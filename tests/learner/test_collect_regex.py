@@ -248,7 +248,7 @@ def test_a_catastrophic_regex_is_given_up_and_the_others_go_on(tmp_path: Path) -
     found.finish()
 
     assert values(found, "train", "loss") == [1.0]
-    assert found.notes == ["group bad: its regex takes too long; it is not used any more"]
+    assert found.notes == ["group bad: its regex takes too long and is not used any more"]
     assert time.monotonic() - begun < 20
 
 

@@ -1,4 +1,4 @@
-"""All that is asked of jobs and done to them, in one place to import from."""
+"""Everything that reads and writes jobs, in one module to import from."""
 
 from __future__ import annotations
 

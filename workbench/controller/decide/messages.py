@@ -104,7 +104,7 @@ class CapacityMeasured:
     capacity: Capacity | None
     free_slots: int
     holders: str
-    """Who holds its slots, in words."""
+    """A description of who holds its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class JournalsCollected:
 
 @dataclass(frozen=True, slots=True)
 class JournalsDrained:
-    """An attempt's records are in the store; else ``trouble`` says why not, and nobody waits any longer."""
+    """An attempt's records are in the store; else ``trouble`` says why not, and the job's end waits no longer."""
 
     job_id: str
     attempt: int

@@ -68,7 +68,7 @@ class JobSnapshot:
     now: float
     intent: Intent = Intent.NONE
     asked_by: str = ""
-    """Who asked for the intent, in words."""
+    """Who asked for the intent, as the reason shows it."""
     restarts: int = 0
     platform_restarts: int = 0
     draw: float = 0.5
@@ -83,7 +83,7 @@ class JobSnapshot:
     """Whether the previous attempt's learners are confirmed to be over; None before the backend was asked."""
     operation: Operation = Operation.NOTHING
     is_cancelling: bool = False
-    """Whether the launch under way was told to end."""
+    """Whether the launch under way was cancelled."""
     launches: int = 0
     """How often this controller has launched this attempt to the end."""
     launched_at: float | None = None

@@ -1,4 +1,4 @@
-"""How an attempt ended: one verdict from how its learners ended and what was asked of it. Pure."""
+"""Decides how an attempt ended, from how its learners ended and what people asked for. Pure."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from workbench.job import (
 )
 
 ExitBy = Literal["job", "halt", "kill", "lost", "timeout", ""]
-"""Whose code it is; empty for fabric's own."""
+"""What the exit code comes from; empty for fabric itself."""
 
 OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
 _OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
-"""What a learner that was stopped for no other's sake says in ``stopped``."""
+"""Values of ``stopped`` of a learner that was not stopped by a person or because of another learner."""
 
 EXIT_REFUSED: Final = 65
-"""What a job asks for cannot be given: what it asks is at fault (``EX_DATAERR``)."""
+"""The exit code of a job that asks for what cannot be given (``EX_DATAERR``)."""
 
 REFUSED: Final = ("C1", "C205")
-"""How the codes begin of what keeps a job from starting and is its own fault."""
+"""Prefixes of reason codes: faults of the job that keep it from starting."""
 
 UNSTORED: Final = "S303"
-"""The code of results that could not be stored."""
+"""The reason code of results that could not be stored."""
 
 RESUMES: Final = "fabric resume continues from its last checkpoint"
 
@@ -54,7 +54,7 @@ class Outcome:
     exit_code: int
     exit_by: ExitBy
     final: bool = False
-    """Whether trying again cannot mend it."""
+    """Whether another attempt could not help."""
 
 
 def judge(
@@ -64,10 +64,15 @@ def judge(
     intent: Intent,
     asked_by: str,
 ) -> Outcome:
-    """Say how an attempt ended, all of whose learners are over or were never started.
+    """Return how an attempt ended; all of its learners are over or were never started.
 
-    ``asked_by`` says in words who asked for ``intent``. A learner that ended by itself before the stop
-    reached it speaks for the job all the same: a job that had completed is not called halted.
+    A learner that ended by itself before a stop reached it still decides: a job that had completed is not halted.
+
+    Args:
+        learners: the last status of each learner, by number.
+        ends_when: which learners have to succeed.
+        intent: what a person asked for.
+        asked_by: who asked for it, as the reason shows it.
     """
     deciding = decider(learners.values(), ends_when=ends_when, intent=intent)
     if deciding is None:
@@ -81,11 +86,9 @@ def judge(
         found = deciding.reason or Reason("max_runtime is over", "C204")
         return Outcome(State.FAILED, _prefixed(who, found), EXIT_TIMED_OUT, "timeout", final=True)
     if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, learners.values())):
-        return _stopped(
-            learners.values(), intent, asked_by
-        )  # while it stored, which a kill does not wait for
+        return _stopped(learners.values(), intent, asked_by)  # killed while it stored its results
     if deciding.reason is not None and deciding.reason.fault is FaultOwner.PLATFORM:
-        # What was trained is there: another attempt would train it again.
+        # The training is done: another attempt would repeat it.
         return Outcome(
             State.FAILED, _prefixed(who, deciding.reason), EXIT_LOST, "lost", final=_is_unstored(deciding)
         )
@@ -104,9 +107,9 @@ def judge(
 def decider(
     learners: Iterable[LearnerStatus], *, ends_when: Literal["first", "all"] | int, intent: Intent
 ) -> LearnerStatus | None:
-    """Find the learner whose end is the job's: the first failure, else the success that ``ends_when`` means.
+    """Return the learner whose end decides the job: the first failure, else the success that ``ends_when`` names.
 
-    None when every learner was stopped. What an agent wrote down as the decision is believed before any time.
+    None when every learner was stopped. A decision that an agent recorded goes before the order of times.
     """
     over = [learner for learner in learners if learner.phase in OVER]
     own = sorted((learner for learner in over if _ended_by_itself(learner, intent)), key=_order)
@@ -128,7 +131,7 @@ def failed(learner: LearnerStatus) -> bool:
 
 
 def _is_unstored(learner: LearnerStatus) -> bool:
-    """Say whether a learner's command did well and its results are not where they should be."""
+    """Say whether a learner's command succeeded and its results could not be stored."""
     return learner.reason is not None and learner.reason.code == UNSTORED
 
 

@@ -1,6 +1,7 @@
-"""Whether a failed attempt is followed by another, and when. Pure.
+"""Decides whether and when a failed attempt is followed by another. Pure.
 
-The delays grow, with jitter; faults of the user's (C) and of the platform's (S) are counted apart.
+Delays grow exponentially, with jitter. Faults of the user (codes C...) and of the platform (S...) are counted
+separately.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from workbench.job import FaultOwner, State
 FIRST_DELAY_SECONDS: Final = 1.0
 LONGEST_DELAY_SECONDS: Final = 60.0
 RETRY_LONGEST_SECONDS: Final = 4.0
-"""How long a place that does not answer is left alone: when it is back, that is to be seen at once."""
+"""The longest delay between tries of a backend that does not answer: its return is to be noticed soon."""
 
 JITTER: Final = 0.25
-"""A delay is drawn from this share below to this share above: what fell together must not rise together."""
+"""A delay varies by this share up and down, so that what failed at once is not tried again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,14 @@ class Restart:
 
     delay_seconds: float
     restarts: int
-    """How many restarts after faults of the user's there will have been, this one included."""
+    """The number of restarts after faults of the user, including this one."""
     platform_restarts: int
     text: str
-    """Why there is one, in words."""
+    """The sentence that explains it."""
 
 
 def backoff_seconds(tries: int, draw: float) -> float:
-    """Return how long to wait before try number ``tries`` + 1; ``draw`` is random in [0, 1)."""
+    """Return the delay after ``tries`` failed tries; ``draw`` is random in [0, 1), for the jitter."""
     delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(tries, 16), LONGEST_DELAY_SECONDS)
     return delay * (1.0 - JITTER + 2.0 * JITTER * draw)
 
@@ -47,10 +48,9 @@ def next_attempt(
     max_platform_restarts: int,
     draw: float,
 ) -> Restart | None:
-    """Say whether and when an attempt that ended so is tried again; ``draw`` is random in [0, 1).
+    """Return the restart after an attempt with this outcome, or None; ``draw`` is random in [0, 1).
 
-    A reason without a code counts as the user's: nothing is tried again for free that nobody has called the
-    platform's fault.
+    A reason without a code counts as a fault of the user: only known faults of the platform use its larger allowance.
     """
     if outcome.state is not State.FAILED or outcome.final:
         return None

@@ -45,7 +45,7 @@ class QueueVerdict:
     note: str = ""
     """A remark to show with a job that starts: it gets less than it asked for."""
     never: str = ""
-    """Why it can never start, in words; it has failed then."""
+    """Why it can never start; the job fails then."""
 
 
 def schedule(

@@ -92,7 +92,7 @@ class Settings:
     is_ours: Callable[[], bool] = field(default=lambda: True)
     """Whether the lock is still held."""
     beat: Callable[[], None] = field(default=lambda: None)
-    """Says to clients that the jobs were just looked after."""
+    """Records for clients that the jobs were just tracked."""
     looked_us: int | None = None
     """When a controller before this one last did so."""
 

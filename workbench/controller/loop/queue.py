@@ -20,13 +20,13 @@ ENDED: Final = ":ended"
 
 
 class Gates:
-    """Looks at the jobs that wait, oldest first, once for each look at the queues."""
+    """Holds back jobs that come after others or exceed their sweep's limit, before the queues are evaluated."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     def hold(self, waiting: Sequence[TrackedJob]) -> list[TrackedJob]:
-        """Give those that are held back their verdict; return the others, which may queue."""
+        """Set the verdict of the jobs that are held back; return the others, oldest first."""
         under_way: dict[str, int] = {}
         for tracked in self._context.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
@@ -63,7 +63,7 @@ def _sweep(tracked: TrackedJob) -> str:
 
 
 def _verdict(job_id: str, row: JobRow | None, *, may_fail: bool) -> QueueVerdict | None:
-    """Say what a job that comes before means; None where it holds nobody back."""
+    """Return the verdict that a job imposes on those after it; None where it holds nobody back."""
     if row is None or row.deleted_us is not None:
         return (
             None
@@ -81,10 +81,10 @@ def _verdict(job_id: str, row: JobRow | None, *, may_fail: bool) -> QueueVerdict
 
 
 MEASURE_AGAIN_SECONDS: Final = 10.0
-"""After this a measurement that nothing was heard of is asked for again."""
+"""A measurement without an answer is requested again after this."""
 
 BUSY_LONGEST_SECONDS: Final = 30.0
-"""How long slots that others hold are left alone at most before they are looked at again."""
+"""The longest pause before slots that others hold are measured again."""
 
 
 class JobQueue:
@@ -96,10 +96,10 @@ class JobQueue:
         self._measured: dict[str, CapacityMeasured] = {}
         self._measure_asked: dict[str, float] = {}
         self._refusing: set[str] = set()
-        """Machines that will not say what they have."""
+        """Machines whose capacity cannot be read."""
 
     def evaluate(self) -> float | None:
-        """Give every job that waits its verdict; return when to look again though nothing happens."""
+        """Set the verdict of every job that waits; return when to evaluate again even if nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
         queued = [one for one in self._context.jobs.values() if one.row.state is State.QUEUED]
@@ -112,7 +112,7 @@ class JobQueue:
         return min((at for at in times if at is not None), default=None)
 
     def measured(self, found: CapacityMeasured) -> None:
-        """Take in what a place has. Slots that others held may be free now."""
+        """Take over a measured capacity. Slots that others held may be free now."""
         context = self._context
         self._measure_asked.pop(found.target, None)
         for tracked in context.jobs_at(found.target):
@@ -127,13 +127,13 @@ class JobQueue:
                     self._still_busy(tracked, found, needed)
 
     def unmeasured(self, event: CapacityUnknown) -> None:
-        """Take in that a place will not say what it has: a launch there is tried, and says why."""
+        """Note that a capacity cannot be read: a launch is tried, and its error says why."""
         for tracked in self._context.jobs_at(event.target):
             tracked.answered_again()
             self._refusing.add(_machine(tracked))
 
     def unreachable_now(self, target: str) -> None:
-        """Note that a place does not answer: it is asked again soon, not only after a lost answer's time."""
+        """Note that a target does not answer: it is measured again soon, not only when the answer is overdue."""
         if target in self._measure_asked:
             self._measure_asked[target] = self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
 
@@ -141,7 +141,7 @@ class JobQueue:
         """Note that a job let go of what it held: who waits for slots retries again at once."""
         for tracked in self._context.jobs.values():
             known = self._measured.get(_machine(tracked))
-            # Where a place queues by itself, all at once would be in each other's way again.
+            # Where a backend has its own queue, jobs that try at once would collide again.
             if tracked.busy and (known is None or known.capacity is not None):
                 tracked.busy_until = self._context.now()
 
@@ -199,7 +199,7 @@ class JobQueue:
 
 
 def _sent_back(tracked: TrackedJob, now: float) -> QueueVerdict:
-    """Say whether a job may go to a place that queues by itself: one that it sent back waits a while of its own."""
+    """Return the verdict for a backend with its own queue: a job that it turned away waits before the next try."""
     if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
         return QueueVerdict(False, tracked.busy)
     return QueueVerdict(True)

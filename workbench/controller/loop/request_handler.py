@@ -155,4 +155,4 @@ _WEAKER = {
     Intent.KILL: (Intent.NONE, Intent.HALT),
     Intent.DELETE: (Intent.NONE, Intent.HALT, Intent.KILL),
 }
-"""What an intent takes the place of."""
+"""The intents that an intent replaces."""

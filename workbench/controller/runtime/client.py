@@ -130,8 +130,8 @@ def ask(
 ) -> int:
     """Ask for a job to be halted, killed, resumed or deleted; return the request's id.
 
-    On a full disk a stop is written into the home's reserve. Where that is gone, too, the controller or the learners
-    themselves are told.
+    On a full disk a stop is written into the home's reserve. Where that is used up, too, the controller or the learners
+    are asked directly.
 
     Raises:
         NoSpaceLeft: the request cannot be written; the sentence says whether the job stops all the same.
@@ -161,26 +161,26 @@ def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: NoSpaceLeft)
     if is_over(row):
         return NoSpaceLeft(f"{error}; the {kind} of {name} is not recorded", hint=error.hint)
     stop: Literal["halt", "kill"] = "halt" if kind == "halt" else "kill"
-    if _tell_controller(home, row.id, kind, who):
+    if _ask_controller(home, row.id, kind, who):
         done = f"the controller stops {name}, and records the {kind} when there is room"
     elif _stop_learners(home, row, stop, who):
-        done = f"{name} was told to stop, but the {kind} is not recorded"
+        done = f"{name} was asked to stop, but the {kind} is not recorded"
     else:
-        done = f"{name} could not be told to stop, as no controller answers"
+        done = f"{name} could not be asked to stop, as no controller answers"
     return NoSpaceLeft(f"{error}; {done}", hint=error.hint)
 
 
-def _tell_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
+def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
     """Have the controller stop a job and record that once it can; return whether one has heard it."""
     answer = say(home, "ask", job=job_id, kind=kind, who=who)
     return answer is not None and bool(answer.get("ok"))
 
 
 def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> bool:
-    """Have the learners of a job on this machine stop; return whether all that run were told."""
+    """Ask the learners of a job on this machine to stop; return whether all that run were asked."""
     if row.target.type != "local":
         return False
-    told = False
+    is_asked = False
     for number in range(1, row.learners + 1):
         folder = str(home.job(row.id).attempt(row.attempt).learner(number).path)
         phase = read(folder).get("phase")
@@ -191,8 +191,8 @@ def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: 
             ask_to_stop(folder, {"kind": kind, "by": who})
         except OSError:
             return False
-        told = True
-    return told
+        is_asked = True
+    return is_asked
 
 
 def _make_room(folder: JobFolder) -> bool:

@@ -14,7 +14,7 @@ from workbench.controller.runtime.connect import dial
 from workbench.paths import Home, default_home
 
 SESSION_SECONDS: Final = 15.0
-"""How long a place may take to begin a session on a connection that stands."""
+"""How long a host may take to begin a session on an open connection."""
 
 
 def load_client_backend(options: BackendOptions) -> Backend:
@@ -32,7 +32,7 @@ class ControllerSessions:
     home: Home
 
     def holds(self, options: BackendOptions) -> bool:
-        """Say whether one to that place stands."""
+        """Say whether a connection to this backend is open."""
         stream = self._ask(options, "")
         if stream is None:
             return False
@@ -40,7 +40,7 @@ class ControllerSessions:
         return True
 
     def session(self, options: BackendOptions, command: str) -> SharedPipe | None:
-        """Run a command on it; None where none stands, or the place gives no more sessions."""
+        """Run a command over the open connection; None where none is open, or the host allows no more sessions."""
         stream = self._ask(options, command)
         if stream is None:
             return None

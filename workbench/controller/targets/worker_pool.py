@@ -106,7 +106,7 @@ class WorkerPool:
             event = call.run()
             with self._lock:
                 if call.left:
-                    return  # another thread has taken this one's place
+                    return  # another thread replaced this one
                 self._running[me] = None
                 self._open -= 1
             self._post_event(event)

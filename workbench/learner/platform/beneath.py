@@ -1,10 +1,11 @@
-"""Files in folders that somebody else may change at any moment: nothing outside of them is ever reached.
+"""Opens files in folders that others may change at any moment, and never reaches anything outside of them.
 
-What a container may write is hostile: it may put links, pipes and devices where a file was a moment ago. So every
-path is walked from the descriptor of its root, no name is looked at first and opened later, and what was opened is
-looked at by its descriptor. Links are followed as long as they stay below the root.
+A container may be hostile: it may put links, pipes and devices where a file was a moment ago. So every path is
+resolved from an open descriptor of its root; no name is checked first and opened later; what was opened is checked by
+its descriptor. Links are followed as long as they stay below the root.
 
-Linux walks by itself (``openat2``). Elsewhere, and where it refuses, each part of a path is opened on its own.
+Linux resolves such a path itself (``openat2``). Elsewhere, and where the call is refused, each part of the path is
+opened on its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WALKED = (
     errno.EINVAL,
     errno.ENAMETOOLONG,
 )
-"""What the kernel says where it has no openat2 or lets nobody use it, and of paths that it does not walk for us."""
+"""Errors of openat2 after which the path is resolved here: the call is missing or forbidden, or fails for the path."""
 
 _LINKS_MAX = 40
 _STEPS_MAX = 10_000
@@ -48,18 +49,18 @@ class Outside(OSError):
 
 
 class WrongKind(OSError):
-    """What is at a path is not the kind of file that is asked for."""
+    """There is a file of another kind at the path."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(errno.EINVAL, "it is no %s" % expected, path)
 
 
 class Root:
-    """An open folder. Paths are relative to it and never lead out of it.
+    """An open folder; the paths of its methods are relative to it and never lead out of it.
 
     Args:
-        folder: its path; with ``/.`` at its end it may be a link.
-        follow: whether it may be a link without that, too: only where nobody else can have put it there.
+        folder: its path; a link is refused unless the path ends with ``/.``.
+        follow: whether a link is accepted in any case: only where no other user can have made it.
     """
 
     def __init__(self, folder: str, *, follow: bool = False) -> None:
@@ -81,10 +82,10 @@ class Root:
     # Opening
 
     def open(self, path: str, flags: int, mode: int = 0o600, *, follow: bool = True) -> int:
-        """Open what is at a path, without waiting for anybody; return its descriptor.
+        """Open a path without blocking; return its descriptor.
 
         Raises:
-            OSError: there is nothing, or it leads out.
+            OSError: nothing is there, or the path leads out of the root.
         """
         if "\0" in path:
             raise Outside(path)
@@ -99,10 +100,10 @@ class Root:
             return os.open(name or ".", flags | os.O_NOFOLLOW, mode, dir_fd=folder)
 
     def open_file(self, path: str, flags: int = os.O_RDONLY, *, follow: bool = True) -> int:
-        """Open a regular file that is there.
+        """Open an existing regular file.
 
         Raises:
-            WrongKind: it is a pipe, say.
+            WrongKind: it is another kind of file, such as a pipe.
         """
         return checked(self.open(path, flags, follow=follow), path, stat.S_ISREG, "regular file")
 
@@ -110,7 +111,7 @@ class Root:
         """Open a named pipe; a link to one is not followed.
 
         Raises:
-            WrongKind: it is a file, say.
+            WrongKind: it is another kind of file.
         """
         return checked(self.open(path, flags, follow=False), path, stat.S_ISFIFO, "pipe")
 
@@ -119,7 +120,7 @@ class Root:
         return self.open(path, os.O_RDONLY | _FOLDER, follow=follow)
 
     def make_folder(self, path: str, mode: int = 0o700) -> int:
-        """Open a folder, which is made with those above it where there is none."""
+        """Open a folder; missing folders on the path are made."""
         try:
             return self.open_folder(path)
         except FileNotFoundError:
@@ -132,17 +133,17 @@ class Root:
     # Reading and looking
 
     def read(self, path: str, limit_bytes: int = -1) -> bytes:
-        """Return what is in a regular file, at most so many bytes."""
+        """Return the content of a regular file, at most ``limit_bytes`` of it."""
         with open(self.open_file(path), "rb") as file:
             return file.read(limit_bytes)
 
     def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
-        """Say what is at a path."""
+        """Return the status of a path."""
         with _Walk(self.descriptor, self.below, path, follow=follow) as (folder, name):
             return os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
 
     def read_link(self, path: str) -> str:
-        """Return what a link says."""
+        """Return the target of a link."""
         with _Walk(self.descriptor, self.below, path, follow=False) as (folder, name):
             return os.readlink(name, dir_fd=folder)
 
@@ -155,9 +156,10 @@ class Root:
     def walk(
         self, below: str = "", *, onerror: Callable[[OSError], Any] | None = None
     ) -> Iterator[tuple[str, int, list[str], list[str]]]:
-        """Give every folder: its path, its descriptor while it is looked at, its folders, its other names.
+        """Yield every folder: its path, its open descriptor, the names of its folders, and its other names.
 
-        Paths are relative to ``below``. Links are not followed. Folders that are taken out of the list are left out.
+        Paths are relative to ``below``. Links are not followed. Folders that the caller removes from the list are
+        skipped. The descriptor is closed when the next folder is requested.
         """
         waiting = [""]
         while waiting:
@@ -178,15 +180,15 @@ class Root:
     # Changing
 
     def unlink(self, path: str) -> None:
-        """Remove what is at a path and is no folder; of a link the link itself."""
+        """Remove a file, pipe or link; a link is removed itself, not its target."""
         with _Walk(self.descriptor, self.below, path, follow=False) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def remove(self, path: str) -> None:
-        """Remove what is at a path, with all that is in it, as far as we may; nothing where there is nothing.
+        """Remove a file or a whole folder, as far as it is allowed; a missing path is no error.
 
         Raises:
-            Outside: it is the root itself, or leads out of it.
+            Outside: the path is the root itself, or leads out of it.
         """
         if not self.real(os.path.dirname(path)) and os.path.basename(path) in ("", "."):
             raise Outside(path)
@@ -207,14 +209,14 @@ class Root:
                 quietly(os.rmdir, name, dir_fd=folder)
 
     def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        """Write a file whole or not at all, down to the disk; what is there is replaced, a link too."""
+        """Write a file atomically and durably; an existing file or link is replaced."""
         spot = _Walk(self.descriptor, self.below, path, follow=False)
         with spot as (folder, name), NewFile(folder, name, mode) as file:
             file.write(data)
             file.finish()
 
     def create(self, path: str, mode: int = 0o644) -> bool:
-        """Make an empty file where there is nothing; say whether that was so. What is there stays as it is."""
+        """Make an empty file; return False, and change nothing, where the path exists."""
         with _Walk(self.descriptor, self.below, path, follow=False) as (folder, name):
             try:
                 os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | AT_ONCE, mode, dir_fd=folder))
@@ -223,7 +225,7 @@ class Root:
                 return False
 
     def below(self, target: str) -> str | None:
-        """Return an absolute path relative to the root, by names alone; None for one that is not below it."""
+        """Return an absolute path relative to the root, without reading the disk; None if it is not below it."""
         for root in (os.path.normpath(self.path), os.path.realpath(self.path)):
             if target == root or target.startswith(root.rstrip("/") + "/"):
                 return target[len(root) :].lstrip("/")
@@ -233,26 +235,27 @@ class Root:
         try:
             os.close(self.open_folder(path))
         except FileNotFoundError:
-            # One that is a link to nothing is not made through it.
+            # A dangling link is not followed.
             with _Walk(self.descriptor, self.below, path, follow=False) as (folder, name):
                 try:
                     os.mkdir(name, mode, dir_fd=folder)
                 except FileExistsError:
-                    # Two launches at once make the same folder; whatever else has the name stays an error.
+                    # Two launches may make the same folder at once; any other kind of file is an error.
                     if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                         raise
 
 
 class _Walk:
-    """Walks a path part by part, with one folder open at a time.
+    """Resolves a path part by part, with one folder open at a time.
 
-    As a context it gives the folder that the last part is in, and that part, which is empty for the root.
+    As a context manager it returns the descriptor of the folder that holds the last part, and that part's name, which
+    is empty for the root.
 
     Args:
-        root: where to begin, open.
-        below: returns an absolute path relative to the root, or None for one that is not below it.
+        root: the descriptor of the folder to start from.
+        below: returns an absolute path relative to the root, None if it is not below it.
         path: relative to it.
-        follow: whether a link that the path ends in is followed; those on the way are.
+        follow: whether a link at the end of the path is followed; links before it always are.
     """
 
     def __init__(self, root: int, below: Callable[[str], str | None], path: str, *, follow: bool) -> None:
@@ -265,7 +268,7 @@ class _Walk:
         self._folder = root
         self._entered = 0
         self.parts: list[str] = []
-        """The path without links, once it was walked."""
+        """The resolved path, without links."""
 
     def __enter__(self) -> tuple[int, str]:
         try:
@@ -281,7 +284,7 @@ class _Walk:
             self._folder = self._root
 
     def _begin(self) -> None:
-        """Be at the root again."""
+        """Go back to the root."""
         self.__exit__()
         self._entered = 0
         self.parts = []
@@ -294,7 +297,7 @@ class _Walk:
                 return
             part = waiting.pop()
             if part == "..":
-                # From the root again: what is above an open folder may be another one by now.
+                # Start again at the root: the parent of an open folder may have changed meanwhile.
                 waiting += self._above()[::-1]
                 self._begin()
                 continue
@@ -315,7 +318,7 @@ class _Walk:
         return self.parts[:-1]
 
     def _enter(self) -> None:
-        """Open the folder that was the last part until now."""
+        """Open the folder of the last resolved part."""
         if self._entered < len(self.parts):
             folder = os.open(self.parts[-1], _STEP, dir_fd=self._folder)
             self.__exit__()
@@ -323,7 +326,7 @@ class _Walk:
             self._entered = len(self.parts)
 
     def _target(self, part: str) -> str | None:
-        """Return what a link says; None for what is none, or not there."""
+        """Return the target of a link; None for anything else, or nothing."""
         try:
             return os.readlink(part, dir_fd=self._folder)
         except OSError as error:
@@ -332,7 +335,7 @@ class _Walk:
             raise
 
     def _relative(self, target: str) -> str:
-        """Return what a link says relative to where the walk is then."""
+        """Return the target of a link relative to the current folder; an absolute one goes back to the root first."""
         if not os.path.isabs(target):
             return target
         below = self._below(target)
@@ -343,7 +346,7 @@ class _Walk:
 
 
 def root_of(path: str, roots: Sequence[str]) -> str:
-    """Return the outermost of these folders that a path is in, by names alone; empty where it is in none."""
+    """Return the outermost of these folders that a path is in, without reading the disk; empty where it is in none."""
     normal = os.path.join(os.path.normpath(path), "")
     found = [root for root in roots if normal.startswith(os.path.join(os.path.normpath(root), ""))]
     return min(found, key=len, default="")
@@ -351,9 +354,9 @@ def root_of(path: str, roots: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def opened(path: str, roots: Sequence[str] = ()) -> Iterator[tuple[Root, str]]:
-    """Open the root that a folder is in; give it with the folder's path relative to it.
+    """Open the root that a folder is in; yield it with the folder's path relative to it.
 
-    A folder that is in none of these is its own root: nobody else can change the way to it.
+    A folder that is in none of these roots is its own root: no other user can change the path to it.
 
     Raises:
         OSError: there is no such folder.
@@ -364,13 +367,13 @@ def opened(path: str, roots: Sequence[str] = ()) -> Iterator[tuple[Root, str]]:
 
 
 def relative(path: str, root: str) -> str:
-    """Return a path relative to the root that it is in, by names alone; empty for the root itself."""
+    """Return a path relative to the root that it is in, without reading the disk; empty for the root itself."""
     found = os.path.relpath(path, root)
     return "" if found == os.curdir else found
 
 
 def open_plainly(path: str, roots: Sequence[str] = ()) -> int:
-    """Open a regular file to read it; below the root that it is in, if it is in one of these."""
+    """Open a regular file for reading; if it is in one of these roots, never outside of it."""
     root = root_of(path, roots)
     if not root:
         return checked(os.open(path, os.O_RDONLY | AT_ONCE), path, stat.S_ISREG, "regular file")
@@ -381,14 +384,14 @@ def open_plainly(path: str, roots: Sequence[str] = ()) -> int:
 def copy_tree(
     source: Root, below: str, target: Root, into: str = "", *, include: Callable[[str], bool] | None = None
 ) -> None:
-    """Copy what a folder holds into another one; links stay links, and what is neither file nor folder is left out.
+    """Copy the content of a folder into another one; links stay links, pipes and devices are left out.
 
     Args:
-        source: the root that the folder is in.
-        below: the folder.
-        target: the root that the other one is in.
-        into: the other one.
-        include: says of a file's path whether to copy it; without it empty folders are made, too.
+        source: the root of the folder.
+        below: the folder's path in it.
+        target: the root of the destination.
+        into: the destination's path in it.
+        include: whether to copy the file with this path; None copies all files, and empty folders.
     """
     for path, folder, _, names in source.walk(below):
         if include is None:
@@ -403,10 +406,10 @@ def copy_tree(
 
 
 def checked(descriptor: int, path: str, is_expected: Callable[[int], bool], expected: str) -> int:
-    """Return a descriptor that is of the wanted kind; any other is closed.
+    """Return the descriptor if its file is of the expected kind; otherwise close it.
 
     Raises:
-        WrongKind: it is another one.
+        WrongKind: it is of another kind.
     """
     if not is_expected(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -424,10 +427,10 @@ def _listed(folder: int) -> tuple[list[str], list[str]]:
 
 
 def openat2(folder: int, path: str, flags: int, mode: int) -> int:
-    """Open a path below an open folder; the kernel sees to it that it stays there.
+    """Open a path below an open folder by Linux's ``openat2``, which refuses to leave the folder.
 
     Raises:
-        OSError: ENOSYS where the kernel does not know how; EXDEV where the path would lead out.
+        OSError: ENOSYS where the system has no such call; EXDEV where the path leads out.
     """
     from workbench.learner.platform import system
 

@@ -1,8 +1,8 @@
-"""Waits until files change: inotify where there is one, looking again and again elsewhere.
+"""Waits until files change: by inotify where the system has it, by polling elsewhere.
 
-Noticed are files that appear (also in folders that do not exist yet), a rename over a file, appends,
-truncation and removal; of a folder, entries that come and go. ``splice`` into a file is noticed by new
-kernels only: watch a journal's index, not its output.
+It reports files that appear (also in folders that do not exist yet), renames over a file, appends, truncation and
+removal; of a folder, entries that are added and removed. ``splice`` into a file is reported by new kernels only, so
+watch a journal's index, not its output.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from workbench.learner.platform.inotify import (
 )
 
 POLL_SECONDS = 0.05
-"""How often it looks where the system does not tell."""
+"""The polling interval where the system reports no changes."""
 
 _NO_WATCH = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EACCES})
 _Signature = Optional[Tuple[int, int, int, int]]
 
 
 class Watcher:
-    """Watches paths, from when they are added on; nothing that changes after :meth:`add` returned is missed.
+    """Watches paths. A change after :meth:`add` has returned is never missed.
 
-    One thread waits. :meth:`add`, :meth:`remove` and :meth:`wake` may be called from any thread,
-    :meth:`close` when nobody waits.
+    One thread calls :meth:`wait`. :meth:`add`, :meth:`remove` and :meth:`wake` may be called from any thread,
+    :meth:`close` only while no thread waits.
     """
 
     def __init__(self, paths: Iterable[str] = (), *, polling: bool = False) -> None:
@@ -60,7 +60,7 @@ class Watcher:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Watch one more path; it need not exist, nor its folder. Adding it again does nothing."""
+        """Watch a path; neither it nor its folder need exist. Adding it again does nothing."""
         path = os.path.abspath(path)
         with self._lock:
             if path in self._watched:
@@ -71,7 +71,7 @@ class Watcher:
             self.wake()  # it may be waiting for inotify alone
 
     def remove(self, path: str) -> None:
-        """Watch a path no more."""
+        """Stop watching a path."""
         path = os.path.abspath(path)
         with self._lock:
             watched = self._watched.pop(path, None)
@@ -80,14 +80,14 @@ class Watcher:
             self._changed.discard(path)
 
     def paths(self) -> List[str]:
-        """Return what is watched."""
+        """Return the watched paths."""
         with self._lock:
             return list(self._watched)
 
     def wait(self, timeout_seconds: Optional[float] = None) -> List[str]:
-        """Block until something changed, :meth:`wake` is called or the time is over; return what changed.
+        """Block until a path changes, :meth:`wake` is called or the time is over; return the paths that changed.
 
-        What changed before the call, but after the last one, returns at once. None waits without end.
+        A change since the last call returns at once. A timeout of None waits without end.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
@@ -102,19 +102,19 @@ class Watcher:
 
     def wake(self) -> None:
         """Make the waiting thread, or the next one that waits, return at once. Safe in a signal handler."""
-        # It may be full of calls that nobody has answered yet, or closed.
+        # The pipe may be full of earlier calls, or closed.
         with contextlib.suppress(OSError):
             os.write(self._wake, b"!")
 
     def fileno(self) -> Optional[int]:
-        """Return a descriptor that is readable when :meth:`wait` has news; None where files are polled."""
+        """Return a descriptor that is readable when :meth:`wait` would return changes; None where files are polled."""
         with self._lock:
             if self._ready is None or any(watched.polled for watched in self._watched.values()):
                 return None
             return self._ready.fileno()
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         with self._lock:
             if self._ready is not None:
                 self._ready.close()
@@ -177,7 +177,7 @@ class Watcher:
             self._arm(watched)
 
     def _arm(self, watched: _Watched) -> None:
-        """Watch the path and its folder, or the nearest folder there is; note whether it came or went."""
+        """Set the watches of a path and its folder, or the nearest one that exists; report if the path came or went."""
         was = watched.signature is not None
         if self._inotify is not None:
             try:
@@ -199,7 +199,7 @@ class Watcher:
             folder, awaited = _nearest(watched.path)
             try:
                 folder_watch = inotify.add(folder, ON_FOLDER)
-                # Asked only now, since the next part may have come just before the watch did.
+                # Checked after the watch was set: the next part of the path may have appeared just before.
                 if awaited != watched.path and os.path.isdir(awaited):
                     continue
                 watched.awaited = os.path.basename(awaited)
@@ -207,7 +207,7 @@ class Watcher:
                 self._hold(watched, folder_watch, self._own(inotify, watched.path))
                 return
             except (FileNotFoundError, NotADirectoryError):
-                continue  # a folder was removed under our hands
+                continue  # a folder was removed meanwhile
 
     def _own(self, inotify: Inotify, path: str) -> Optional[int]:
         try:
@@ -216,7 +216,7 @@ class Watcher:
             return None
 
     def _hold(self, watched: _Watched, folder_watch: Optional[int], own_watch: Optional[int]) -> None:
-        """Remember which watches serve a path, and drop those that serve none any more."""
+        """Record which watches serve a path, and remove those that serve none any more."""
         dropped = {watched.folder_watch, watched.own_watch} - {folder_watch, own_watch}
         watched.folder_watch, watched.own_watch = folder_watch, own_watch
         for watch in (folder_watch, own_watch):
@@ -250,15 +250,17 @@ class _Watched:
         self.path = path
         self.folder_watch: Optional[int] = None
         self.own_watch: Optional[int] = None
-        self.awaited = ""  # the name in the watched folder that matters
-        self.awaits_itself = True  # ... and whether that is the path itself or a folder on the way to it
+        self.awaited = ""
+        """The name in the watched folder that the path needs next."""
+        self.awaits_itself = True
+        """Whether that is the path's own name, not a folder on the way to it."""
         self.polled = False
         self.armed = False
         self.signature: _Signature = None
 
 
 def _nearest(path: str) -> Tuple[str, str]:
-    """Return the nearest folder that there is on the way to a path, and the next part after it."""
+    """Return the nearest existing folder above a path, and the path of the next part below it."""
     awaited, folder = path, os.path.dirname(path)
     while folder != awaited and not os.path.isdir(folder):
         awaited, folder = folder, os.path.dirname(folder)
@@ -275,11 +277,11 @@ def _signature(path: str) -> _Signature:
 
 
 IDLE_LIMIT = 8
-"""How many idle watchers are kept; each has a descriptor of which a user has 128."""
+"""The number of idle watchers in the pool; each has an inotify descriptor, of which a user has 128."""
 
 
 class WatcherPool:
-    """Gives each call the idle watcher that knows most of its paths. Safe from several threads."""
+    """Keeps idle watchers, and uses for each call the one that shares most paths with it. Safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -290,8 +292,7 @@ class WatcherPool:
     def wait(self, paths: Sequence[str], timeout_seconds: float) -> List[str]:
         """Block until one of these files changes or appears, or the time is over; return those that changed.
 
-        What changed since the last call that named it counts; of a path that no call named, what changes
-        from now on.
+        A change since the last call with the same path counts; for a new path, changes from now on.
         """
         watcher = self._take(set(paths))
         try:
@@ -300,7 +301,7 @@ class WatcherPool:
             self._put_back(watcher)
 
     def close(self) -> None:
-        """Give everything back; calls that wait return."""
+        """Close all watchers; calls that wait return."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

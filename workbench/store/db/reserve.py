@@ -29,9 +29,9 @@ def keep_reserve(home: Home) -> None:
     try:
         found, held = os.statvfs(home.path), reserve_bytes(home)
         spare = (found.f_bavail * found.f_frsize + held) // _LEAST_SHARE
-        wanted = min(RESERVE_BYTES, spare // SLICE_BYTES * SLICE_BYTES)
-        if wanted > held:
-            _grow(home, held, wanted)
+        size = min(RESERVE_BYTES, spare // SLICE_BYTES * SLICE_BYTES)
+        if size > held:
+            _grow(home, held, size)
     except OSError:
         return  # a disk without room has none to keep
 
@@ -70,13 +70,13 @@ def with_reserve(home: Home, write: Callable[[], _Result]) -> _Result:
                 raise
 
 
-def _grow(home: Home, held: int, wanted: int) -> None:
+def _grow(home: Home, held: int, size: int) -> None:
     descriptor = os.open(home.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, held, wanted - held)
+            os.posix_fallocate(descriptor, held, size - held)
         else:
-            os.pwrite(descriptor, bytes(wanted - held), held)
+            os.pwrite(descriptor, bytes(size - held), held)
     except OSError:
         os.ftruncate(descriptor, held)
     finally:

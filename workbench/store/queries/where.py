@@ -1,6 +1,6 @@
 """The filter language of lists: ``state:running backend:gpubox loss<0.3 tag:a !done words``, as SQL.
 
-Terms stand beside each other and must all hold; ``!`` turns one round. A term is
+Terms are separated by blanks and must all hold; ``!`` negates one. A term is
 
 * ``field:text``, where text may be ``/a regular expression/``, ``"quoted"`` or several with ``|`` between
   them. Fields are those of :data:`TEXTS`, ``state`` (a state, or queued, running, done, failed, stopped),

@@ -120,7 +120,7 @@ def rebuild(home: Home, *, ingest: TakeRecords) -> RebuildReport:
     """Make the database again of the job folders and put it in place of the one that is there.
 
     Nothing on a backend is touched, and no learner is stopped or removed because of it. The caller makes sure
-    that no controller runs. What is in no folder is lost: when places last answered, and what the screens
+    that no controller runs. What is in no folder is lost: when backends last answered, and what the screens
     remember.
 
     Args:

@@ -1,1 +1,1 @@
-"""regex."""
+"""The collector ``regex_extractor``: metrics from lines of text by regular expressions."""

@@ -1,4 +1,4 @@
-"""FfDL's ``regex_extractor``: points from lines of text, by regular expressions with macros."""
+"""FfDL's ``regex_extractor``: reads metrics from lines of text, by regular expressions with macros."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from workbench.learner.collectors.sources import OWN_OUTPUT_NAMES, is_own_output
 from workbench.learner.collectors.streams import BlockStream, Stream, StreamCollector, StreamSource
 
 LOOKAHEAD = 4
-"""Lines of a window where the manifest does not say."""
+"""The window's length in lines where the manifest sets none."""
 LOOKAHEAD_LIMIT = 100
 
 USER_LOG = "user_log.txt"
 
 
 class RegexCollector(StreamCollector):
-    """Matches the learner's own output and FfDL's log files in LOG_DIR, or the files that ``in:`` names."""
+    """Reads the learner's own output and FfDL's log files in LOG_DIR, or the files that ``in:`` names."""
 
     name = "regex_extractor"
 
@@ -36,7 +36,7 @@ class RegexCollector(StreamCollector):
         self.wants_output = self._whole or is_own_output(self._path, context)
 
     def find(self) -> Iterator[StreamSource]:
-        """Name the log files there are now; folders right below LOG_DIR are subids."""
+        """Yield the log files that exist now; the name of a folder directly below LOG_DIR is the subid of its files."""
         if not self.context.owns_log_dir or (self.wants_output and not self._whole):
             return
         for path, name, below in walk(self._path, self.context, self._is_log, depth=1):
@@ -49,13 +49,13 @@ class RegexCollector(StreamCollector):
         return name.endswith((".log", ".txt"))
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
-        """Begin to read a file or the output."""
+        """Open a file, or the output (None), for matching from an offset on."""
         windows = Windows([group.rule for group in self._groups], self._lookahead, offset)
         return _TextStream(windows, self._groups, source, offset, until, self.note)
 
 
 class _TextStream(BlockStream):
-    """One stream of text under its window."""
+    """One stream of text, matched through a sliding window."""
 
     def __init__(
         self,
@@ -76,28 +76,28 @@ class _TextStream(BlockStream):
 
     @property
     def position(self) -> int:
-        """Where the first line begins that may still become part of a match."""
+        """The offset of the first line that may still become part of a match."""
         return self._windows.offset
 
     def feed(self, data: bytes, end_offset: int, time_us: int) -> None:
-        """Match what becomes decided by these bytes."""
+        """Take the next bytes and add the matches that no later line can change."""
         with Watchdog() as dog:
             for text, end in self._cutter.feed(data, end_offset):
                 hits = self._windows.push(text.decode("utf-8", "replace") + "\n", end, time_us, dog)
                 if hits:
                     self._add(hits)
         self.read_offset = end_offset
-        self._tell()
+        self._add_notes()
 
     def finish(self, time_us: int) -> None:
-        """Match the last lines, to which none will be added."""
+        """Match the last lines: no more will come."""
         with Watchdog() as dog:
             hits: List[RuleMatch] = []
             for text, end in self._cutter.finish(self.read_offset):
                 hits.extend(self._windows.push(text.decode("utf-8", "replace"), end, time_us, dog))
             hits.extend(self._windows.finish(dog))
         self._add(hits)
-        self._tell()
+        self._add_notes()
 
     def _add(self, hits: Sequence[RuleMatch]) -> None:
         for hit in hits:
@@ -117,12 +117,10 @@ class _TextStream(BlockStream):
                 texts=reading.texts,
             )
 
-    def _tell(self) -> None:
+    def _add_notes(self) -> None:
         while self._windows.slow:
             name = self._windows.slow.pop()
-            self._note("group %s: its regex takes too long; it is not used any more" % name)
+            self._note("group %s: its regex takes too long and is not used any more" % name)
         if self._cutter.cut_short:
-            self._note(
-                "%s: of lines above %d bytes only the beginning is looked at" % (self._name, LINE_LIMIT)
-            )
+            self._note("%s: of lines above %d bytes only the beginning is matched" % (self._name, LINE_LIMIT))
             self._cutter.cut_short = 0

@@ -1,4 +1,4 @@
-"""What a group of ``evaluation_metrics`` makes of a match: values, evaluation times, step, time, subid."""
+"""Turns a match of a group of ``evaluation_metrics`` into values, evaluation times, step, time and subid."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MACROS: Dict[str, str] = {
     "INT_ANY": r"[-+]?(?:0[xX][\dA-Fa-f]+|0[0-7]*|\d+)",
     "HEX": r"[-+]?(?:0[xX])?[\dA-Fa-f]+",
 }
-"""Name to pattern; a pattern may name others."""
+"""Patterns by macro name; a pattern may use other macros."""
 
 _REFERENCE = re.compile(r"%\{(\w+)(?::(\w+))?\}")
 _DEPTH = 8
 
 
 def expand(pattern: str, depth: int = 0) -> str:
-    """Return the pattern with every ``%{NAME}`` and ``%{NAME:bind}`` replaced, again and again.
+    """Return the pattern with every macro ``%{NAME}`` or ``%{NAME:bind}`` expanded, nested ones too.
 
     Raises:
-        ValueError: a name that is not in the library, or one that names itself.
+        ValueError: a macro is unknown, or uses itself.
     """
     if depth > _DEPTH:
         raise ValueError("the pattern %.60r names itself" % pattern)
@@ -45,7 +45,7 @@ def expand(pattern: str, depth: int = 0) -> str:
 
 
 class Reading(NamedTuple):
-    """One match, read."""
+    """The values that one match holds."""
 
     subid: str
     step: Step
@@ -54,14 +54,14 @@ class Reading(NamedTuple):
     etimes: Dict[str, Number]
     texts: Dict[str, str]
     unreadable: List[str]
-    """Names whose text was not of their type."""
+    """Names of values whose text is not of their type."""
 
 
 class Group:
-    """One of the manifest's groups: a regular expression and what its hits mean.
+    """One group of the manifest: a regular expression, and which of its bound names are values, step and time.
 
     Raises:
-        ValueError: the expression cannot be used, or a value names what it does not bind.
+        ValueError: the expression is invalid, or a value refers to a name that it does not bind.
     """
 
     def __init__(self, name: str, description: Mapping[str, Any]) -> None:
@@ -95,7 +95,13 @@ class Group:
                 )
 
     def read(self, found: Mapping[str, Optional[str]], time_us: int, subid: str) -> Reading:
-        """Say what a match means that was printed at ``time_us``, in the stream of that subid."""
+        """Return the values of a match.
+
+        Args:
+            found: the bound texts by name; None for a part of the expression that did not match.
+            time_us: when the text was printed, where the match binds no time.
+            subid: of the stream, where the match binds none.
+        """
         reading = Reading(
             subid=self._bound(self._subid, found) or subid,
             step=None,
@@ -121,7 +127,7 @@ class Group:
         for name, kind, source in fields:
             text = self._bound(source, found)
             if text is None:
-                continue  # an optional part of the expression that took no part in the match
+                continue  # an optional part of the expression that did not match
             try:
                 value = typed(kind, text)
             except ValueError:

@@ -1,9 +1,8 @@
-"""Looks into a regular expression: what a text must hold to match, and what a match could begin with.
+"""Analyses a regular expression: a text that every match holds, and what the first line of a match looks like.
 
-Both make the extractor quick: a line that does not hold the words of a pattern is never matched against it.
-The second also makes it prompt, since a line that cannot begin a match need not wait for the lines that
-follow it. Built on the parser of Python's ``re``; where that gives way nothing is known, and everything is
-tried.
+Both save matching: a line without the required text is never matched against the pattern, and a line that cannot
+begin a match does not wait for the lines after it. The analysis uses the parser of Python's ``re``, which is not a
+public interface; where it fails, nothing is filtered.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def _module(new: str, old: str) -> Any:
 
 
 def required_text(pattern: str) -> str:
-    """Return the longest text that every match holds, without newlines; empty when none is known."""
+    """Return the longest literal text that every match holds, without newlines; empty when none is known."""
     try:
         parser = _module("re._parser", "sre_parse")
         parsed = parser.parse(pattern, FLAGS)
@@ -42,9 +41,9 @@ def required_text(pattern: str) -> str:
 
 
 def opening(pattern: str) -> Optional[Pattern[str]]:
-    """Return a pattern that matches every whole line or lines that a match could begin with.
+    """Return a pattern that matches every line, or lines, that a match could begin with.
 
-    None when nothing can be said: then any line may begin one.
+    None when that is not known: then any line may begin a match.
     """
     try:
         parser = _module("re._parser", "sre_parse")
@@ -60,7 +59,7 @@ def opening(pattern: str) -> Optional[Pattern[str]]:
 
 
 def _collect(items: Any, runs: List[str]) -> None:
-    """Append the runs of literal characters that cannot be left out; the last of ``runs`` still grows."""
+    """Append the runs of literal characters that every match holds; the last item of ``runs`` still grows."""
     for operation, argument in items:
         name = str(operation)
         if name == "LITERAL" and argument != _NEWLINE:
@@ -83,7 +82,7 @@ def _collect(items: Any, runs: List[str]) -> None:
 
 
 def _beginning(parser: Any, state: Any, items: List[Any]) -> List[Any]:
-    """Return the items up to the first that may run past the last line so far; there the text may end."""
+    """Return the items up to the first that may match beyond the end of a line; there the text may end."""
     begin: List[Any] = []
     for index, item in enumerate(items):
         if not _may_pass_line(item):

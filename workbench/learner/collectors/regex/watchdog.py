@@ -1,7 +1,7 @@
-"""Ends a regular expression that does not end by itself: a catastrophic one must not stop the output.
+"""Interrupts a regular expression that takes too long: catastrophic backtracking must not stop the output.
 
-Python's matcher looks for signals as it works, so a timer of the process's own CPU time whose handler
-raises gets out of it. Signals reach the main thread only; in another one nothing is guarded.
+Python's matcher handles signals while it works, so a timer of the process's CPU time whose handler raises ends it.
+Signals reach the main thread only: in any other thread the time is not limited.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ TICK_SECONDS = 0.25
 
 
 class TooSlow(Exception):
-    """Raised inside of what took more than two ticks of CPU time."""
+    """Raised in a match that took more than two ticks of CPU time."""
 
 
 class Watchdog:
     """Raises :class:`TooSlow` in a call through :meth:`guarded` that takes longer than two ticks.
 
-    A context manager: the timer runs, and the process's handler of SIGVTALRM is ours, only inside of it.
+    A context manager: the timer runs, and the process's handler of SIGVTALRM is replaced, only inside of it.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Watchdog:
         """Return ``match(text)``.
 
         Raises:
-            TooSlow: it did not come to an end in time.
+            TooSlow: the match took too long.
         """
         self._ticks = 0
         try:

@@ -1,8 +1,8 @@
-"""FfDL's sliding window: the last few lines of a stream, matched from its beginning against each group.
+"""FfDL's sliding window: matches a few lines of a stream at a time against each group.
 
-From every line on, windows of one line, two lines and so on up to ``line_lookahead`` are tried, each
-against the groups in their order; the first match wins, and the next window begins behind it. What is found
-depends on the lines alone, not on how they arrive, and no line that matches is lost to the lines before it.
+Windows of one line, two lines and so on up to ``line_lookahead`` begin at each line. Each is tried against the
+groups in their order; the first match wins, and the next window begins behind it. The result depends on the lines
+alone, not on how they are cut when they arrive.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from workbench.learner.collectors.regex.watchdog import TooSlow, Watchdog
 
 
 class CompiledRule(NamedTuple):
-    """One group's regular expression and what is known of it."""
+    """One group's regular expression, with the filters that spare matching it."""
 
     name: str
     regex: Pattern[str]
     required: str
     """A text that every match holds; empty when none is known."""
     opening: Any
-    """Matches what a match could begin with; None when anything could."""
+    """A pattern of the lines that a match could begin with; None when any line could."""
 
 
 class RuleMatch(NamedTuple):
-    """A match, and the stretch of the stream that it used up."""
+    """A match, and the range of the stream that its window covers."""
 
     rule: int
     match: Match[str]
@@ -41,7 +41,7 @@ class _Line(NamedTuple):
     end: int
     time_us: int
     may_hold: int
-    """Bit by rule: whether its required text is in this line."""
+    """One bit a rule: whether its required text is in this line."""
 
 
 class Windows:
@@ -52,22 +52,22 @@ class Windows:
         self._lookahead = lookahead
         self._lines: List[_Line] = []
         self._tried = 0
-        """Of how many lines the largest window is that was tried from the first line on."""
+        """The length in lines of the largest window that was tried at the first line."""
         self._open = 0
-        """Bit by rule: whether a match could begin with the first line."""
+        """One bit a rule: whether a match could begin with the first line."""
         self._usable = (1 << len(rules)) - 1
         self._closable = any(rule.opening is not None for rule in rules)
         self._past = offset
         self.slow: List[str] = []
-        """Names of the rules that took too long, in the order in which they were given up."""
+        """Names of the rules that took too long and are not used any more, in this order."""
 
     @property
     def offset(self) -> int:
-        """Where the first line begins that may still become part of a match."""
+        """The offset of the first line that may still become part of a match."""
         return self._lines[0].begin if self._lines else self._past
 
     def push(self, text: str, end: int, time_us: int, dog: Watchdog) -> Sequence[RuleMatch]:
-        """Take a line (its end included) and return every match that is decided by it."""
+        """Take the next line (with its newline); return the matches that no later line can change."""
         may_hold = self._usable
         for index, rule in self._rules:
             if rule.required and rule.required not in text:
@@ -89,7 +89,7 @@ class Windows:
         return hits
 
     def _decide(self, dog: Watchdog) -> Iterator[RuleMatch]:
-        """Try windows from the first line on until one matches or none can any more; then from the next."""
+        """Yield matches: try the windows at the first line until one matches or none can; then those at the next."""
         while self._lines:
             if self._tried == 0:
                 self._open = self._could_begin(self._lines[0].text, self._usable, dog)
@@ -128,7 +128,7 @@ class Windows:
         return None
 
     def _could_begin(self, text: str, rules: int, dog: Watchdog) -> int:
-        """Return the bits of those rules of which a match could begin with this text."""
+        """Return the bits of those ``rules`` of which a match could begin with this text."""
         found = 0
         for index, rule in self._rules:
             bit = 1 << index

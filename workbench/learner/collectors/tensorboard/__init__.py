@@ -1,1 +1,1 @@
-"""tensorboard."""
+"""The collector ``tensorboard``: scalars from event files, without TensorBoard or TensorFlow."""

@@ -15,16 +15,16 @@ from workbench.learner.collectors.values import as_step, as_time_us, number
 from workbench.learner.texts import clean_name
 
 DEPTH = 12
-"""Levels of folders that are looked through."""
+"""Levels of folders that are searched for event files."""
 
 _OTHERS = "#"
-"""Key in positions: how many there were of what is not shown, by kind."""
+"""Key in positions: counts of what is in event files and not shown, by kind."""
 
 
 class TensorboardCollector(StreamCollector):
     """Reads all event files under LOG_DIR, or under the folder (or the one file) that ``in:`` names.
 
-    The group is the name of a file's folder; ``learner-N`` or a number on the way to it is the subid.
+    The group is the name of a file's folder; a folder above it named ``learner-N`` or by a number is the subid.
     """
 
     name = "tensorboard"
@@ -36,12 +36,12 @@ class TensorboardCollector(StreamCollector):
         self._groups: Dict[Tuple[str, str], str] = {}
 
     def restore(self, cursor: Any) -> None:
-        """Go on behind the record that has this cursor."""
+        """Resume after the record with this cursor."""
         super().restore(cursor)
         self._others = dict(self._batches.begin.get(_OTHERS) or {})
 
     def find(self) -> Iterator[StreamSource]:
-        """Name the event files there are now."""
+        """Yield the event files that exist now."""
         if not self.context.owns_log_dir:
             return
         for path, name, below in walk(self._path, self.context, _is_event_file, depth=DEPTH):
@@ -53,16 +53,16 @@ class TensorboardCollector(StreamCollector):
             yield StreamSource(path, name, group, subid)
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
-        """Begin to read a file."""
+        """Open an event file at an offset."""
         assert source is not None, "it does not want the output"
         return _EventStream(source, offset, until, self.note, self._count)
 
     def in_order(self, streams: Mapping[str, Stream]) -> List[Stream]:
-        """Return the streams by their oldest point's time, as FfDL does."""
+        """Return the streams in the order of their oldest points, as FfDL does."""
         return sorted(super().in_order(streams), key=lambda stream: getattr(stream, "oldest", 0.0))
 
     def finish(self, now_us: int) -> bool:
-        """Read on to the end, and name what is not shown."""
+        """Read all files to their ends, then note what is not shown."""
         more = super().finish(now_us)
         if not more and self._others:
             counts = ", ".join("%d %s" % (self._others[kind], kind) for kind in sorted(self._others))
@@ -107,27 +107,27 @@ class _EventStream(Stream):
         self._before: Optional[Dict[str, ScalarSeries]] = (
             {} if until is not None and until <= offset else None
         )
-        """What lies before ``until``, once that was reached."""
+        """The points before ``until``, once reading has reached it."""
         self._time_us = 0
 
     @property
     def position(self) -> int:
-        """Where the first record begins that is not whole yet."""
+        """The offset of the first record that is not complete yet."""
         return self.read_offset - self._scanner.held
 
     @property
     def points(self) -> int:
-        """How many scalars wait."""
+        """The number of scalars to take."""
         return self._scanner.points + sum(len(series.steps) for series in (self._before or {}).values())
 
     @property
     def oldest(self) -> float:
-        """The time of the oldest point that waits."""
+        """The time of the oldest point to take, in seconds."""
         waiting = self._before or self._scanner.waiting
         return min((series.wall_times[0] for series in waiting.values()), default=0.0)
 
     def pending_bytes(self, available: int) -> int:
-        """Nothing of a damaged file; after a restart first what the batch held that was cut off."""
+        """Return how many bytes to read next: none of a damaged file; after a restart first the cut-off batch's."""
         if self._damaged:
             return 0
         if self.until is not None and self._before is None and self.read_offset < self.until:
@@ -135,7 +135,7 @@ class _EventStream(Stream):
         return min(available, READ_BYTES)
 
     def feed(self, data: bytes, end_offset: int, time_us: int) -> None:
-        """Read the records that are whole."""
+        """Take the next bytes and read the records that are complete."""
         self._time_us = time_us
         self.read_offset = end_offset
         try:
@@ -151,17 +151,17 @@ class _EventStream(Stream):
             self._before = self._scanner.take()
 
     def finish(self, time_us: int) -> None:
-        """A record that is not whole never will be."""
+        """Do nothing: an incomplete record at the end stays unread."""
 
     def drain(self) -> List[Record]:
-        """Return what lies before ``until``, or all if there is none, and forget ``until``."""
+        """Return the points before ``until``, or all if it is None, as records, and clear ``until``."""
         series = self._scanner.take() if self._before is None else self._before
         self._before, self.until = None, None
         return list(_blocks(series, self._source, self._time_us))
 
 
 def _blocks(series: Mapping[str, ScalarSeries], source: StreamSource, time_us: int) -> Iterator[Record]:
-    """Make records: tags that were written at the same steps share a block."""
+    """Yield records: tags that were written at the same steps share one."""
     alike: Dict[Tuple[int, ...], List[Tuple[ScalarSeries, List[str]]]] = {}
     for tag in sorted(series):  # the order of writing depends on where reading began
         found = series[tag]
@@ -201,7 +201,7 @@ def read_points(path: str) -> Dict[str, ScalarSeries]:
     """Read all scalars of one event file into memory, by tag.
 
     Raises:
-        Damaged: the file does not go on as an event file does.
+        Damaged: the file is no event file from some point on.
     """
     scanner = ScalarScanner()
     with open(path, "rb", buffering=0) as file:

@@ -1,8 +1,7 @@
-"""Reads one TensorFlow event: its time, its step, the scalars in it, and what else it holds by name.
+"""Parses one TensorFlow event: its time, its step, its scalars, and the kinds of what else it holds.
 
-A scanner of the few protocol buffer fields that matter, for every writer: TF1's and PyTorch's
-``simple_value``, TF2's and Keras's scalar tensors. ``scalars`` is the quick way through a whole file; this
-is the thorough one.
+Reads the few protocol buffer fields that matter, of every writer: TF1's and PyTorch's ``simple_value``, TF2's and
+Keras's scalar tensors. ``scalars`` reads whole files with templates, and calls this where none fits.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class ScalarValue(NamedTuple):
     tag: str
     value: float
     at: int
-    """Where in the payload the value's bytes lie, -1 if they are not laid out plainly."""
+    """The offset of the value's bytes in the payload; -1 if it has no fixed layout there."""
     layout: str
-    """How they are laid out, for ``struct``."""
+    """The layout of the value's bytes, for ``struct``."""
 
 
 class Event(NamedTuple):

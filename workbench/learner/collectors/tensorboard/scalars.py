@@ -1,9 +1,8 @@
-"""Reads the scalars out of an event file's bytes as they come, quickly.
+"""Reads the scalars of an event file as its bytes arrive, fast.
 
-Events of one tag differ in time, step and value alone. The first of its kind is read thoroughly and becomes
-a template: the bytes around its value. An event whose other bytes are all the same is read by that
-template, with one look into a dictionary. The checksum of a length is always verified, that of a payload
-only where no template fits.
+Events of one tag differ in time, step and value only. The first one is parsed, and the bytes around its value become
+a template. A later event with the same bytes around its value is read by the template, with one dictionary access.
+The checksum of a length is always verified, that of a payload only where no template fits.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from workbench.learner.collectors.tensorboard.tfrecord import (
 )
 
 RECORD_LIMIT = 16 << 20
-"""A longer record (an image, a graph) is passed over unread."""
+"""A longer record (an image, a graph) is skipped."""
 
 _BEGIN = struct.Struct("<QIBdB")
 """Length, its checksum, and of the payload: key of wall_time, wall_time, key of step."""
@@ -33,7 +32,7 @@ _CHECKED_BYTES = 64 << 10
 
 
 class Damaged(Exception):
-    """The file does not go on as an event file does."""
+    """The bytes are no event file from here on."""
 
 
 class ScalarSeries:
@@ -54,7 +53,8 @@ class ScalarSeries:
 
 
 _Templates = Dict[int, List[Tuple[int, struct.Struct, int, Dict[bytes, ScalarSeries]]]]
-"""Bytes behind the step -> (bytes from the value on, its layout, its size, all other bytes -> series)."""
+"""By the number of bytes after the step: templates of (bytes from the value to the end, the value's layout, its size,
+and the series by all other bytes)."""
 
 
 class ScalarScanner:
@@ -62,9 +62,9 @@ class ScalarScanner:
 
     def __init__(self) -> None:
         self.others: Dict[str, int] = {}
-        """Kind of what is no scalar -> how many there were."""
+        """Counts of what is not a scalar, by kind."""
         self.held = 0
-        """How many bytes were fed of a record that is not whole yet."""
+        """How many bytes of an incomplete record were fed."""
         self._held = b""
         self._skip = 0
         self._series: Dict[str, ScalarSeries] = {}
@@ -73,16 +73,16 @@ class ScalarScanner:
 
     @property
     def points(self) -> int:
-        """How many points there are to take."""
+        """The number of points to take."""
         return sum(len(series.steps) for series in self._series.values())
 
     @property
     def waiting(self) -> Dict[str, ScalarSeries]:
-        """The points that there are to take, by tag."""
+        """The points to take, by tag."""
         return {tag: series for tag, series in self._series.items() if series.steps}
 
     def take(self) -> Dict[str, ScalarSeries]:
-        """Return the points so far by tag, and go on with none."""
+        """Return the points so far by tag, and remove them."""
         taken: Dict[str, ScalarSeries] = {}
         for tag, series in self._series.items():
             if series.steps:
@@ -92,10 +92,10 @@ class ScalarScanner:
         return taken
 
     def feed(self, data: bytes) -> None:
-        """Take the bytes that follow.
+        """Take the next bytes.
 
         Raises:
-            Damaged: they do not go on as an event file does; what came before them is kept.
+            Damaged: they are no event file from some point on; the points before it can be taken.
         """
         if self._skip:
             passed = min(self._skip, len(data))
@@ -111,7 +111,7 @@ class ScalarScanner:
                 raise Damaged(problem)
 
     def _hold(self, rest: bytes) -> None:
-        """Keep the beginning of a record; only count it where the record is too long to be read."""
+        """Keep the beginning of an incomplete record; one that is too long is only counted and skipped."""
         self._held = rest
         self.held = len(rest)
         if len(rest) >= HEADER_BYTES:
@@ -124,7 +124,7 @@ class ScalarScanner:
                 self._count("oversized records")
 
     def _scan(self, buffer: bytes) -> Tuple[int, str]:
-        """Read all whole records; return where the first other one begins, and what is wrong with it."""
+        """Read all complete records; return the offset of the rest, and what is wrong there, if anything."""
         unpack, templates = _BEGIN.unpack_from, self._templates
         at, end = 0, len(buffer)
         last = end - _BEGIN.size - FOOTER_BYTES
@@ -132,14 +132,14 @@ class ScalarScanner:
             length, checksum, time_key, wall_time, step_key = unpack(buffer, at)
             stop = at + HEADER_BYTES + length
             if checksum != length_checksums.get(length) and checksum != length_checksum(length):
-                # Zeros are space that was made and not written yet.
+                # Zeros are space that was allocated and not written yet.
                 return at, "the length of a record is damaged" if any(buffer[at : at + HEADER_BYTES]) else ""
             if stop + FOOTER_BYTES > end:
                 return at, ""
             begin = 0
             series = None
             if time_key == _WALL_TIME_KEY and step_key == _STEP_KEY:
-                # Four bytes can be looked at whatever the length: the footer of the record is there.
+                # Four bytes can be read whatever the length: the record's footer follows.
                 begin = at + _BEGIN.size
                 step = buffer[begin]
                 begin += 1
@@ -169,7 +169,7 @@ class ScalarScanner:
         return at, ""
 
     def _read(self, buffer: bytes, start: int, stop: int, begin: int) -> str:
-        """Read one payload thoroughly; return what is wrong with it, if anything is."""
+        """Parse one payload; return what is wrong with it, if anything."""
         payload = buffer[start:stop]
         expected = int.from_bytes(buffer[stop : stop + FOOTER_BYTES], "little")
         if len(payload) <= _CHECKED_BYTES and masked_crc32c(payload) != expected:
@@ -187,7 +187,7 @@ class ScalarScanner:
         return ""
 
     def _learn(self, scalar: ScalarValue, payload: bytes, begin: int) -> None:
-        """Remember what surrounds the value, so that the next event of this kind is read by it."""
+        """Remember the bytes around the value as a template for the next events of this tag."""
         if self._template_count >= _TEMPLATE_LIMIT:
             return
         layout = struct.Struct(scalar.layout)

@@ -1,4 +1,4 @@
-"""How event files frame their records: length, its checksum, the payload, the payload's checksum."""
+"""The TFRecord format of event files: a length, its checksum, the payload, its checksum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLE = _table()
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the checksum that TFRecord files keep: CRC-32C, rotated and shifted, as files may be nested."""
+    """Return the checksum of TFRecord files: CRC-32C, rotated and with a constant added."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -35,7 +35,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 length_checksums: Dict[int, int] = {}
-"""Those of the few lengths that a file repeats."""
+"""Checksums of lengths: a file has few different ones."""
 
 
 def length_checksum(length: int) -> int:
