@@ -63,7 +63,7 @@ def test_all_of_a_long_journal_comes_in_turns_and_its_end_last(
         if state.exists():
             assert (folder_here(elsewhere) / "output.log").stat().st_size == len(journal.written)
 
-    assert came == 4
+    assert came >= 4
     assert (folder_here(elsewhere) / "output.log").read_bytes() == journal.written
     assert (folder_here(elsewhere) / "output.idx").read_bytes() == journal.index.read_bytes()
     assert state.exists()

@@ -24,7 +24,14 @@ from workbench.controller.decide.messages import (
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation
-from workbench.controller.targets.mirror import Mirrors, MirrorWorker, bring_all, fetch_stored
+from workbench.controller.targets.mirror import (
+    Mirrors,
+    MirrorWorker,
+    bring_files,
+    bring_some,
+    fetch_stored,
+    learners_of,
+)
 from workbench.controller.targets.observer import TargetObserver
 from workbench.controller.targets.on_demand import OnDemand
 from workbench.controller.targets.opener import OpenedTarget, Opener
@@ -41,7 +48,7 @@ LAUNCH_SILENCE_SECONDS: Final = 1800.0
 STOP_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 600.0
 MEASURE_SECONDS: Final = 60.0
-FETCHES_AT_ONCE: Final = 2
+FETCHES_AT_ONCE: Final = 4
 COLLECT_SILENCE_SECONDS: Final = 3600.0
 COLLECT_AGAIN_SECONDS: Final = 2.0
 SAME_FAILURE_SECONDS: Final = 0.5
@@ -63,6 +70,17 @@ class LaunchOrder:
     request: Callable[[], LaunchRequest]
     """Reads what is needed, in the thread that makes the launch."""
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True)
+class _Collection:
+    """What an attempt left that is over, while it is being fetched."""
+
+    attempt: AttemptRef
+    done: Callable[[], None]
+    claim: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Keeps others from fetching the same journals."""
+    tries: int = 0
 
 
 class BackendWorker:
@@ -133,12 +151,9 @@ class BackendWorker:
             done()
             return
 
-        def run() -> None:
-            self._collect(attempt, call)
-            if not self._closed.is_set():
-                done()
-
-        call = Call(run, lambda: None, COLLECT_SILENCE_SECONDS)
+        collection = _Collection(attempt, done)
+        collection.claim.enter_context(self._mirrors.claim(learners_of([attempt])))
+        call = Call(lambda: self._collect(collection, call), lambda: None, COLLECT_SILENCE_SECONDS)
         self._fetching.submit(call)
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
@@ -220,25 +235,42 @@ class BackendWorker:
         if opened is not None and self._mirroring is not None:
             _close(opened)
 
-    def _collect(self, attempt: AttemptRef, call: Call) -> None:
-        """Try until it works; a backend that answers with errors is given up after some tries."""
-        tries = 0
-        while not self._closed.is_set():
-            try:
-                runner = self._runner()
-                if not runner.journals_in_place:
-                    bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
-                    fetch_stored(self._home, attempt.job_id, runner)
-                return
-            except (BackendUnreachable, TryAgain, CannotWrite):
-                tries = 0  # the observer reports why
-            except BaseException as error:
-                tries += 1
-                if tries >= COLLECT_TRIES:
-                    self._post(LogNote(f"{attempt.job_id}: its files stay on the backend: {sentence(error)}"))
-                    return
-            call.heartbeat()
+    def _collect(self, collection: _Collection, call: Call) -> None:
+        """Fetch some of what an attempt left, then queue again: a long log does not delay the end of other jobs.
+
+        It is tried until it works; a backend that answers with errors is given up after some tries.
+        """
+        try:
+            is_over = self._fetch_some(collection.attempt)
+            collection.tries = 0
+        except (BackendUnreachable, TryAgain, CannotWrite):
+            collection.tries, is_over = 0, False  # the observer reports why
             self._closed.wait(COLLECT_AGAIN_SECONDS)
+        except BaseException as error:
+            collection.tries += 1
+            is_over = collection.tries >= COLLECT_TRIES
+            if is_over:
+                job_id = collection.attempt.job_id
+                self._post(LogNote(f"{job_id}: its files stay on the backend: {sentence(error)}"))
+            else:
+                self._closed.wait(COLLECT_AGAIN_SECONDS)
+        if not is_over and not self._closed.is_set():
+            self._fetching.submit(call)
+            return
+        collection.claim.close()
+        if not self._closed.is_set():
+            collection.done()
+
+    def _fetch_some(self, attempt: AttemptRef) -> bool:
+        """Fetch the next part of the journals of an attempt, and last its files; return whether that is all."""
+        runner = self._runner()
+        if runner.journals_in_place:
+            return True
+        if bring_some(self._mirrors, runner, attempt, self._home):
+            return False
+        bring_files(runner, attempt, self._home)
+        fetch_stored(self._home, attempt.job_id, runner)
+        return True
 
     def _launch(self, order: LaunchOrder, call: Call) -> Event:
         if order.cancelled.is_set():

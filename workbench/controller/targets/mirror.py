@@ -211,11 +211,20 @@ def bring_all(
         home: where the job is.
         alive: called while it makes progress.
     """
-    refs = learners_of([attempt])
-    job = home.job(attempt.job_id)
-    with mirrors.claim(refs):
-        while job.path.is_dir() and mirrors.turn(runner, refs, 0.0):
+    with mirrors.claim(learners_of([attempt])):
+        while bring_some(mirrors, runner, attempt, home):
             alive()
+    bring_files(runner, attempt, home)
+
+
+def bring_some(mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home) -> bool:
+    """Fetch the next part of the journals of an attempt that is over; return False once there is no more."""
+    return home.job(attempt.job_id).path.is_dir() and mirrors.turn(runner, learners_of([attempt]), 0.0)
+
+
+def bring_files(runner: Runner, attempt: AttemptRef, home: Home) -> None:
+    """Fetch the files that an attempt left, which is over."""
+    job = home.job(attempt.job_id)
     if job.path.is_dir():
         runner.download(attempt, job)
 
