@@ -16,6 +16,12 @@ from workbench.learner.platform import frames
 SLACK_SECONDS: Final = 30.0
 """Added to an operation's own time limit: how much longer its reply may take."""
 
+BACKLOG_SECONDS: Final = 10.0
+"""An agent that serves first come, first served is not late while bulk data has come for so long ago at most."""
+
+LATEST_SECONDS: Final = 600.0
+"""How long such an agent's reply is waited for at all."""
+
 
 class FrameClient:
     """Multiplexes calls to an agent over one pair of streams. Thread-safe.
@@ -33,8 +39,7 @@ class FrameClient:
         self._pending: dict[int, PendingCall] = {}
         self._next = 1
         self._lost: FabricError | None = None
-        self.heard_at = time.monotonic()
-        """When the last frame came, on the monotonic clock."""
+        self._bulk_at = -BACKLOG_SECONDS
         self._greeted = threading.Event()
         self._receiver = threading.Thread(target=self._receive, daemon=True, name="agent replies")
         self._receiver.start()
@@ -70,9 +75,11 @@ class FrameClient:
             FabricError: the operation failed on the host.
         """
         call = self.open(do, arguments, seconds=seconds)
-        view = memoryview(stdin)
-        for start in range(0, len(view), frames.CHUNK_BYTES):
-            call.send(bytes(view[start : start + frames.CHUNK_BYTES]))
+        left = memoryview(stdin)
+        while left:
+            size = self.chunk_bytes
+            call.send(bytes(left[:size]))
+            left = left[size:]
         call.end()
         return call.result()
 
@@ -104,6 +111,22 @@ class FrameClient:
         """Whether the connection has ended."""
         return self._lost is not None
 
+    @property
+    def heard_at(self) -> float:
+        """When the last byte came, on the monotonic clock."""
+        return self._channel.heard_at
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much of a stream should go in one frame."""
+        return self._channel.chunk_bytes
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether replies may be on their way behind bulk data: the agent is an older one, and sends such data."""
+        is_busy = time.monotonic() < self._bulk_at + BACKLOG_SECONDS
+        return is_busy and not self._channel.window.is_paced
+
     def join(self, seconds: float) -> None:
         """Wait for the receiving thread, which ends with the stream."""
         self._receiver.join(seconds)
@@ -114,9 +137,12 @@ class FrameClient:
             hello = self._channel.receive()
             if hello is None or hello.json().get("format") != frames.FORMAT:
                 raise frames.FrameError("the agent there is of another version")
+            if hello.json().get(frames.ACKNOWLEDGES):
+                self._channel.acknowledge()
             self._greeted.set()
             while (frame := self._channel.receive()) is not None:
-                self.heard_at = time.monotonic()
+                if frame.kind == frames.DATA:
+                    self._bulk_at = time.monotonic()
                 with self._lock:
                     call = self._pending.get(frame.call)
                 if call is not None:
@@ -125,6 +151,7 @@ class FrameClient:
         except (frames.FrameError, OSError, ValueError) as error:
             self._lose(error)
         finally:
+            self._channel.close()
             self._greeted.set()
 
     def _lose(self, error: Exception | None) -> FabricError:
@@ -168,6 +195,11 @@ class PendingCall:
             raise self._late()
         self._client.send(self._number, frames.DATA, data)
 
+    @property
+    def chunk_bytes(self) -> int:
+        """How much of a stream should go in one chunk."""
+        return self._client.chunk_bytes
+
     def end(self) -> None:
         """End the input stream."""
         self._client.send(self._number, frames.END)
@@ -196,11 +228,7 @@ class PendingCall:
             BackendUnreachable: it did not come in time.
             FabricError: the call failed there.
         """
-        try:
-            frame = self._frames.get(timeout=self._seconds)
-        except queue.Empty:
-            self.cancel()
-            raise self._late() from None
+        frame = self._await_frame()
         if isinstance(frame, FabricError):
             raise frame
         if frame.kind == frames.ERROR:
@@ -208,6 +236,17 @@ class PendingCall:
             failure = frame.json()
             raise error_of(failure["kind"], failure["message"], failure["hint"])
         return frame
+
+    def _await_frame(self) -> frames.Frame | FabricError:
+        begun = time.monotonic()
+        while True:
+            try:
+                return self._frames.get(timeout=self._seconds)
+            except queue.Empty:
+                if self._client.is_behind and time.monotonic() < begun + LATEST_SECONDS:
+                    continue
+                self.cancel()
+                raise self._late() from None
 
     def hello(self) -> Any:
         """Wait until the agent is ready for the stream, and return its JSON reply."""

@@ -12,7 +12,7 @@ from workbench.errors import FabricError
 
 EVERY_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
-"""The connection is closed when no frame has come for so long after a ping."""
+"""The connection is closed when not one byte has come for so long after a ping."""
 
 AWOKEN_SECONDS: Final = 3.0
 """The same after this machine has slept: the other end may have closed the connection meanwhile."""

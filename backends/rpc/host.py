@@ -11,8 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock, skip
 from backends.rpc.client import SLACK_SECONDS, FrameClient
-from backends.rpc.journal_feed import read_journal_feed
-from backends.rpc.streams import Incoming, relayed_socket
+from backends.rpc.streams import Incoming, read_journal_feed, relayed_socket
 from workbench.errors import BackendUnreachable
 from workbench.learner.platform import frames
 
@@ -89,7 +88,7 @@ class FrameHost(Host):
         if offset >= 0:
             try:
                 skip(stream, offset)
-                while data := stream.read(frames.CHUNK_BYTES):
+                while data := stream.read(call.chunk_bytes):
                     call.send(data)
                 call.end()
             except BaseException:

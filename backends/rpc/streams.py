@@ -1,4 +1,7 @@
-"""Interactive commands on a host, and sockets relayed to it, over the frame protocol."""
+"""What goes over the frame protocol in streams: commands' input and output, sockets, files, and journals.
+
+Of the reply to ``follow``, bytes of logs are passed on at once, all else when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import contextlib
 import io
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from backends.contract.host import Chunk, EarlyBytes
 from backends.rpc.client import SLACK_SECONDS, FrameClient, PendingCall
-from workbench.errors import FabricError
+from workbench.errors import BackendError, FabricError
+from workbench.learner.host.journals import EARLY
 from workbench.learner.platform import frames
 
 
@@ -87,7 +92,7 @@ def relayed_socket(call: PendingCall) -> socket.socket:
 def _relay_out(call: PendingCall, stream: socket.socket, incoming: threading.Thread) -> None:
     with stream:
         try:
-            while data := stream.recv(frames.CHUNK_BYTES):
+            while data := stream.recv(call.chunk_bytes):
                 call.send(data)
             call.end()
         except (OSError, FabricError):
@@ -136,3 +141,51 @@ class Incoming(io.RawIOBase):
         buffer[:count] = self._unread[:count]
         self._unread = self._unread[count:]
         return count
+
+
+def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:
+    """Read the reply to ``follow``: the sizes first, then the bytes.
+
+    Args:
+        call: the call.
+        early: called with each piece of a log as it arrives; None keeps all for the result.
+
+    Raises:
+        BackendUnreachable: the reply did not come in time; what ``early`` was given remains valid.
+    """
+    sizes, incoming = call.hello(), _CallBytes(call)
+    news: dict[str, dict[str, Chunk]] = {}
+    for folder, parts in sizes.items():
+        for name, (length, offset, end) in parts.items():
+            kept: list[memoryview] = []
+            reached = offset
+            for piece in incoming.take(length):
+                if early is None or name not in EARLY:
+                    kept.append(piece)
+                    continue
+                early(folder, name, piece, reached)
+                reached += len(piece)
+            news.setdefault(folder, {})[name] = Chunk(b"".join(kept), reached, end)
+    if call.next().kind != frames.RESULT:
+        raise BackendError("The backend sent an invalid answer to follow.")
+    return news
+
+
+class _CallBytes:
+    """The bytes of a call as they arrive; like :class:`Incoming`, without copies and flow control."""
+
+    def __init__(self, call: PendingCall) -> None:
+        self._call = call
+        self._left = memoryview(b"")
+
+    def take(self, count: int) -> Iterator[memoryview]:
+        """Yield ``count`` bytes in pieces."""
+        while count:
+            if not self._left:
+                frame = self._call.next()
+                if frame.kind != frames.DATA:
+                    raise BackendError("The backend sent an incomplete answer to follow.")
+                self._left = memoryview(frame.payload)
+            piece, self._left = self._left[:count], self._left[count:]
+            count -= len(piece)
+            yield piece

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from backends.rpc.client import PendingCall
-from backends.rpc.journal_feed import read_journal_feed
+from backends.rpc.streams import read_journal_feed
 from workbench.errors import BackendError
 from workbench.learner.platform import frames
 from workbench.learner.platform.frames import Frame

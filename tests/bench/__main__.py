@@ -33,6 +33,7 @@ BENCHMARKS: Mapping[str, str] = {
     "ssh-latency": "ssh:latency_rows",
     "ssh-upload": "ssh_links:upload_rows",
     "ssh-upload-throttled": "ssh_links:throttled_upload_rows",
+    "ssh-slow": "ssh_links:slow_rows",
     "ssh-changed-code": "ssh_links:changed_code_rows",
     "ssh-many": "ssh_links:many_rows",
     "ssh-back": "ssh_links:back_rows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
@@ -16,7 +17,7 @@ import psutil
 
 from tests.bench.harness import FABRIC, Row, in_turn
 from tests.bench.ssh import Ground, ground
-from tests.ssh.lab import lab
+from tests.ssh.lab import Lab, lab
 from tests.ssh.relay import Relay
 
 JOBS = 50
@@ -24,6 +25,8 @@ WATCHED_SECONDS = 30.0
 CODE_BYTES = 1 << 20
 UPLOAD_BYTES = 1 << 30
 RATE = "1gbit"
+SLOW_RATE = "2mbit"
+SLOW_RUNS = 3
 AWAY_SECONDS = 5.0
 COUNT = (
     "import time\nfor number in range(600):\n    print(time.time_ns(), flush=True)\n    time.sleep(0.05)\n"
@@ -76,23 +79,100 @@ def changed_code_rows() -> list[Row]:
 
 def upload_rows() -> list[Row]:
     """A large file to the host."""
-    with ground() as it, _as(it):
+    with ground() as it, as_user(it):
         return [_upload_row(it, "box", f"SSH: upload of {UPLOAD_BYTES >> 30} GiB")]
+
+
+@contextmanager
+def behind(it: Ground) -> Iterator[Lab]:
+    """Make a host that is called ``target`` behind a jump host, and let this process reach it as the bench's user."""
+    folder = Path(it.environment["HOME"])
+    key, known = folder / ".ssh" / "id_ed25519", folder / ".ssh" / "known_hosts"
+    with lab(folder / "lab", it.user, Path(f"{key}.pub"), folder / "leases") as links, as_user(it):
+        with (folder / ".ssh" / "config").open("a") as stream:
+            stream.write(links.config(it.user, key, known))
+        with known.open("a") as stream:
+            stream.write(links.jump.known_line("10.213.77.2") + links.target.known_line("10.213.78.2"))
+        yield links
 
 
 def throttled_upload_rows() -> list[Row]:
     """The same over a link of 1 Gbit/s and a jump host."""
-    with ground() as it:
-        folder = Path(it.environment["HOME"])
-        key, known = folder / ".ssh" / "id_ed25519", folder / ".ssh" / "known_hosts"
-        with lab(folder / "lab", it.user, Path(f"{key}.pub"), folder / "leases") as links, _as(it):
-            with (folder / ".ssh" / "config").open("a") as stream:
-                stream.write(links.config(it.user, key, known))
-            with known.open("a") as stream:
-                stream.write(links.jump.known_line("10.213.77.2") + links.target.known_line("10.213.78.2"))
-            links.throttle(RATE)
-            what = f"SSH: upload of {UPLOAD_BYTES >> 30} GiB over 1 Gbit/s and a jump host"
-            return [_upload_row(it, "target", what)]
+    with ground() as it, behind(it) as links:
+        links.throttle(RATE)
+        what = f"SSH: upload of {UPLOAD_BYTES >> 30} GiB over 1 Gbit/s and a jump host"
+        return [_upload_row(it, "target", what)]
+
+
+def slow_rows() -> list[Row]:
+    """At 2 Mbit/s, beside the same without a flood: another job's first line and a halt, while a log fills the link."""
+    with ground() as it, behind(it) as links:
+        _fabric(it, "run", "-q", "--backend", "ssh://target", "--", "true")  # the agent is there
+        links.throttle(SLOW_RATE)
+        quiet_line, quiet_halt = _first_line_seconds(it), _halt_seconds(it, "echo began; sleep 600")
+        busy = "seq 100000 999999; " * 10  # 63 MB, four minutes of the link
+        holder = _begin(it, f"{busy} sleep 600")
+        line, halt = _first_line_seconds(it), _halt_seconds(it, "echo began; sleep 600")
+        links.throttle(RATE)
+        _fabric(it, "kill", holder)
+    where = f"SSH, {SLOW_RATE}, a log of 63 MB on its way"
+    return [
+        Row(
+            f"{where}: another job's first line",
+            line,
+            "s",
+            "nothing else on its way",
+            quiet_line,
+            "<= 10 s",
+            line <= 10,
+        ),
+        Row(
+            f"{where}: a halt at the host",
+            halt,
+            "s",
+            "nothing else on its way",
+            quiet_halt,
+            "<= 5 s",
+            halt <= 5,
+        ),
+    ]
+
+
+def _first_line_seconds(it: Ground) -> float:
+    """Return the median time from ``fabric run`` to the first line."""
+
+    def once() -> float:
+        argv = [FABRIC, "run", "-q", "--backend", "ssh://target", "--", "echo", "ready"]
+        started = time.perf_counter()
+        with subprocess.Popen(argv, cwd=it.folder, env=it.environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            return time.perf_counter() - started
+
+    return statistics.median(once() for _ in range(SLOW_RUNS))
+
+
+def _halt_seconds(it: Ground, command: str) -> float:
+    """Return the median time from ``fabric halt`` to the request's arrival at the host."""
+
+    def once() -> float:
+        job = _begin(it, command)
+        (learner,) = it.user.home.glob(f".fabric/*/*/jobs/{job}/attempt-1/learner-1")
+        started = time.perf_counter()
+        _fabric(it, "halt", "--no-wait", job)
+        while not (learner / "stop.json").exists():
+            time.sleep(0.01)
+        return time.perf_counter() - started
+
+    return statistics.median(once() for _ in range(SLOW_RUNS))
+
+
+def _begin(it: Ground, command: str) -> str:
+    """Begin a job, and wait until something that it printed is here."""
+    job = _fabric(it, "run", "-d", "-q", "--backend", "ssh://target", "--", "sh", "-c", command).strip()
+    while not _fabric(it, "logs", "--tail", "1", job):
+        time.sleep(0.05)
+    return job
 
 
 def _upload_row(it: Ground, name: str, what: str) -> Row:
@@ -180,7 +260,7 @@ def _sessions_of(it: Ground) -> int:
 
 
 @contextmanager
-def _as(it: Ground) -> Iterator[None]:
+def as_user(it: Ground) -> Iterator[None]:
     """Reach hosts from this process as the bench's user does."""
     before = {name: os.environ.get(name) for name in ("HOME", "FABRIC_HOME")}
     os.environ.update({name: it.environment[name] for name in before if name in it.environment})

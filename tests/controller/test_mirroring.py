@@ -22,7 +22,6 @@ from tests.controller.waiting import wait_for
 from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
-from workbench.learner.host import journals as host_journals
 from workbench.learner.host.journals import FILES, SHARE_BYTES, JournalFollower, new_in
 from workbench.paths import Home
 
@@ -76,9 +75,10 @@ def here(tmp_path: Path) -> Path:
     return tmp_path / "job" / "attempt-1" / "learner-1"
 
 
-def chunks(journal: Journal, mirror: LearnerMirror) -> dict[str, Chunk]:
+def chunks(journal: Journal, mirror: LearnerMirror, share_bytes: int = SHARE_BYTES) -> dict[str, Chunk]:
     """Return what is new, as a host tells it."""
-    return {name: Chunk(*part) for name, part in new_in(str(journal.folder), mirror.known()).items()}
+    news = new_in(str(journal.folder), mirror.known(), share_bytes)
+    return {name: Chunk(*part) for name, part in news.items()}
 
 
 def mirror_all(journal: Journal, mirror: LearnerMirror) -> int:
@@ -121,23 +121,22 @@ def test_what_is_not_published_stays_there(journal: Journal, here: Path) -> None
     assert (here / "records.jsonl").read_text() == '{"format": 1}\n'
 
 
-def test_an_index_never_says_more_than_its_log_has(
-    journal: Journal, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_journals, "SHARE_BYTES", 1 << 20)
+@pytest.mark.parametrize("share_bytes", [1 << 20, 100])
+def test_an_index_never_says_more_than_its_log_has(journal: Journal, here: Path, share_bytes: int) -> None:
     draw = random.Random(3)
     for _ in range(200):
-        journal.prints(draw.randbytes(draw.randrange(1, 60_000)))
+        journal.prints(draw.randbytes(draw.randrange(1, 60 * share_bytes // 1000)))
     journal.exits()
-    assert len(journal.written) > 2 << 20
+    assert len(journal.written) > 2 * share_bytes
     mirror = LearnerMirror(here)
-    while found := chunks(journal, mirror):
+    while found := chunks(journal, mirror, share_bytes):
         mirror.take(found)
         size = (here / "output.log").stat().st_size
         index = (here / "output.idx").read_bytes()
         published = ENTRY.unpack(index[-24:])[0] if len(index) > len(HEADER) else 0
         assert published <= size
-        assert (here / "state.json").exists() == (size == len(journal.written))
+        is_whole = size == len(journal.written) and index == journal.index.read_bytes()
+        assert (here / "state.json").exists() == is_whole
 
     assert same(journal, here)
 

@@ -28,11 +28,12 @@ class Lab:
             _run("ip", "route", "replace", "10.213.78.0/24", "via", "10.213.77.2")
 
     def throttle(self, rate: str) -> None:
-        """Let no more than so much through to the jump host, such as ``8mbit``."""
-        _run(
-            *("tc", "qdisc", "replace", "dev", f"{self.tag}a", "root", "tbf"),
-            *("rate", rate, "burst", "32kbit", "latency", "400ms"),
-        )
+        """Let no more than so much through between us and the jump host in each direction, such as ``8mbit``."""
+        for namespace, device in (((), f"{self.tag}a"), (("-n", f"{self.tag}jump"), "outer")):
+            _run(
+                *("tc", *namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
+                *("rate", rate, "burst", "32kbit", "latency", "400ms"),
+            )
 
     def config(self, user: User, key: Path, known_hosts: Path) -> str:
         """Return what ``~/.ssh/config`` says of both."""

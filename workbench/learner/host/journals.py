@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 import zlib
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 from workbench.learner.host.subscribers import Subscriber
 from workbench.learner.platform import system
@@ -15,10 +15,12 @@ from workbench.learner.platform.files import published_end
 from workbench.learner.platform.watch import Watcher
 
 ANSWER_BYTES = 16 << 20
-"""An answer that has grown to this is sent; the rest goes with the next."""
+"""An answer that has grown to this is sent; the rest goes with the next. A slow link has smaller ones."""
 
 SHARE_BYTES = 8 << 20
 """What one learner's file may take of an answer, so that no learner's output holds up the others'."""
+
+MIN_SHARE_BYTES = 4 << 10
 
 GATHER_SECONDS = 0.002
 """News comes in company: an answer waits so long for the rest of it."""
@@ -61,13 +63,21 @@ class JournalFollower(Subscriber):
         self._settled: Dict[str, Dict[str, int]] = {}
         """Learners without news, and what was known of them then."""
 
-    def follow(self, known: Known, timeout_seconds: float) -> News:
-        """Return what is new, and wait until something is."""
+    def follow(
+        self, known: Known, timeout_seconds: float, budget_bytes: Callable[[], int] = lambda: ANSWER_BYTES
+    ) -> News:
+        """Return what is new, and wait until something is.
+
+        Args:
+            known: what the caller has.
+            timeout_seconds: how long to wait for something new.
+            budget_bytes: returns how much the answer may hold.
+        """
         until = time.monotonic() + timeout_seconds
         with self._calls:
             self._watch(known)
             while True:
-                news = self._collect(known)
+                news = self._collect(known, budget_bytes)
                 left = until - time.monotonic()
                 if news or self._interrupted or left <= 0:
                     self._interrupted = False
@@ -92,7 +102,7 @@ class JournalFollower(Subscriber):
             self._settled.pop(folder, None)
         return bool(changed)
 
-    def _collect(self, known: Known) -> News:
+    def _collect(self, known: Known, budget_bytes: Callable[[], int]) -> News:
         """Look at learners in turn, beginning with another one each time, until the answer is full.
 
         Left out are those that had nothing more when the same was known of them, and have not changed since.
@@ -100,11 +110,12 @@ class JournalFollower(Subscriber):
         self._wait(0.0)
         folders = [folder for folder in known if self._settled.get(folder) != known[folder]]
         news: News = {}
-        budget = ANSWER_BYTES
+        budget = min(ANSWER_BYTES, budget_bytes())
+        share = max(MIN_SHARE_BYTES, min(SHARE_BYTES, budget // max(1, len(folders))))
         self._turn += 1
         begin = self._turn % len(folders) if folders else 0
         for folder in folders[begin:] + folders[:begin]:
-            found = new_in(folder, known[folder])
+            found = new_in(folder, known[folder], share)
             if not found:
                 self._settled[folder] = dict(known[folder])
                 continue
@@ -125,8 +136,8 @@ class JournalFollower(Subscriber):
             del self._settled[folder]
 
 
-def new_in(folder: str, known: Mapping[str, int]) -> Dict[str, Part]:
-    """Return what is new in one learner's journal.
+def new_in(folder: str, known: Mapping[str, int], share_bytes: int = SHARE_BYTES) -> Dict[str, Part]:
+    """Return what is new in one learner's journal, of each file at most ``share_bytes``.
 
     A log's index goes no further than the log itself, and the state comes only with the last of all, so that
     whoever appends the parts in this order never says more than is there.
@@ -135,14 +146,16 @@ def new_in(folder: str, known: Mapping[str, int]) -> Dict[str, Part]:
     state = system.read_bytes(os.path.join(folder, FILES["state"]))
     whole = True
     for log, index in LOGS:
-        whole = _new_in_log(folder, log, index, known, found) and whole
-    whole = _new_in_records(folder, known, found) and whole
+        whole = _new_in_log(folder, log, index, known, found, share_bytes) and whole
+    whole = _new_in_records(folder, known, found, share_bytes) and whole
     if state and whole and zlib.crc32(state) != known.get("state", 0):
         found["state"] = (state, 0, len(state))
     return found
 
 
-def _new_in_log(folder: str, log: str, index: str, known: Mapping[str, int], found: Dict[str, Part]) -> bool:
+def _new_in_log(
+    folder: str, log: str, index: str, known: Mapping[str, int], found: Dict[str, Part], share_bytes: int
+) -> bool:
     """Add what is new in a log and its index; return whether that is all there is."""
     try:
         entries = os.open(os.path.join(folder, FILES[index]), os.O_RDONLY | os.O_CLOEXEC)
@@ -153,12 +166,13 @@ def _new_in_log(folder: str, log: str, index: str, known: Mapping[str, int], fou
         size -= size % _ENTRY.size
         published = _end_of(entries, size - _ENTRY.size) if size > _HEADER_BYTES else 0
         offset = known.get(log, 0)
-        data = _read(os.path.join(folder, FILES[log]), offset, min(SHARE_BYTES, published - offset))
+        data = _read(os.path.join(folder, FILES[log]), offset, min(share_bytes, published - offset))
         if data:
             found[log] = (data, offset, published)
         reached = offset + len(data)
         start = known.get(index, 0)
-        stop = _last_before(entries, start, min(size, start + SHARE_BYTES), reached)
+        most = start + share_bytes - (start + share_bytes) % _ENTRY.size
+        stop = _last_before(entries, start, min(size, most), reached)
         if stop > start:
             found[index] = (os.pread(entries, stop - start, start), start, size)
         return reached >= published and stop >= size
@@ -166,7 +180,7 @@ def _new_in_log(folder: str, log: str, index: str, known: Mapping[str, int], fou
         os.close(entries)
 
 
-def _new_in_records(folder: str, known: Mapping[str, int], found: Dict[str, Part]) -> bool:
+def _new_in_records(folder: str, known: Mapping[str, int], found: Dict[str, Part], share_bytes: int) -> bool:
     path, offset = os.path.join(folder, FILES["records"]), known.get("records", 0)
     try:
         with open(path, "rb") as stream:
@@ -174,7 +188,7 @@ def _new_in_records(folder: str, known: Mapping[str, int], found: Dict[str, Part
                 return True
             end = published_end(path, stream)
             stream.seek(offset)
-            data = stream.read(max(0, min(SHARE_BYTES, end - offset)))
+            data = stream.read(max(0, min(share_bytes, end - offset)))
     except OSError:
         return True
     if data:

@@ -56,7 +56,7 @@ class FrameServer:
     def run(self) -> int:
         """Serve until the other side closes."""
         self._channel.greet()
-        self._channel.send_json(0, frames.HELLO, {"format": frames.FORMAT})
+        self._channel.send_json(0, frames.HELLO, {"format": frames.FORMAT, frames.ACKNOWLEDGES: True})
         try:
             while True:
                 frame = self._channel.receive()
@@ -66,6 +66,7 @@ class FrameServer:
         except frames.FrameError:
             return 1
         finally:
+            self._channel.close()
             for call in list(self._calls.values()):
                 call.cancel()
             host_processes.end_running()
@@ -92,7 +93,7 @@ class FrameServer:
             else:
                 answer, data = self._operations.call(call.name, call.arguments), b""
             for piece in data if isinstance(data, list) else [data]:
-                self._channel.send_data(call.number, piece)
+                self._send_bytes(call, piece)
             self._channel.send_json(call.number, frames.RESULT, answer)
         except (BrokenPipeError, ValueError) as error:
             if not isinstance(error, BrokenPipeError):
@@ -103,6 +104,15 @@ class FrameServer:
             self._send_error(call, Failure("failed", f"{call.name} failed: {type(error).__name__}: {error}"))
         finally:
             self._calls.pop(call.number, None)
+
+    def _send_bytes(self, call: _Call, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            if call.cancelled:
+                raise BrokenPipeError("nobody wants the rest")
+            size = self._channel.chunk_bytes
+            self._channel.send(call.number, frames.DATA, left[:size])
+            left = left[size:]
 
     def _send_error(self, call: _Call, error: Failure) -> None:
         document = {"kind": error.kind, "message": error.message, "hint": error.hint}
@@ -139,9 +149,15 @@ class FrameServer:
 
     def _follow(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
-        news = self._operations.followers.of(arguments.pop("asker")).follow(**arguments)
+        follower = self._operations.followers.of(arguments.pop("asker"))
+        news = follower.follow(**arguments, budget_bytes=self._budget_bytes)
         self._channel.send_json(call.number, frames.HELLO, journals.sizes_of(news))
         return None, [part[0] for parts in news.values() for part in parts.values()]
+
+    def _budget_bytes(self) -> int:
+        """Return how much one answer may hold: what the link carries in a second, so that the next is not far."""
+        window = self._channel.window
+        return window.bytes_per_second if window.is_paced else journals.ANSWER_BYTES
 
     def _fetch(self, call: _Call) -> Answer:
         from workbench.learner.host.trees import send_files
@@ -198,9 +214,14 @@ class FrameServer:
             threading.Thread(target=self._feed, args=(call, session), daemon=True).start()
 
             def take(stream: int, data: bytes) -> None:
-                call.window.acquire()
-                if not call.cancelled:
-                    self._channel.send(call.number, frames.DATA, bytes((stream,)) + data)
+                left = memoryview(data)
+                while left:
+                    call.window.acquire()
+                    if call.cancelled:
+                        return
+                    size = self._channel.chunk_bytes
+                    self._channel.send(call.number, frames.DATA, b"".join((bytes((stream,)), left[:size])))
+                    left = left[size:]
 
             return {"exit_code": session.relay(take, lambda: call.cancelled)}, b""
         finally:
@@ -225,7 +246,7 @@ class FrameServer:
     def _send_from(self, call: _Call, stream: socket.socket) -> None:
         try:
             while call.window.acquire():
-                data = stream.recv(frames.CHUNK_BYTES)
+                data = stream.recv(self._channel.chunk_bytes)
                 self._channel.send(call.number, frames.DATA if data else frames.END, data)
                 if not data:
                     return
@@ -312,12 +333,12 @@ class _Outgoing(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        view = memoryview(data)
-        for start in range(0, len(view), frames.CHUNK_BYTES):
+        left = view = memoryview(data)
+        while left:
             self._call.window.acquire()
             if self._call.cancelled:
                 raise BrokenPipeError("nobody wants the rest")
-            self._channel.send(
-                self._call.number, frames.DATA, bytes(view[start : start + frames.CHUNK_BYTES])
-            )
+            size = self._channel.chunk_bytes
+            self._channel.send(self._call.number, frames.DATA, bytes(left[:size]))
+            left = left[size:]
         return len(view)

@@ -1,0 +1,122 @@
+"""A link of 2 Mbit/s, full of logs: what a person asks for goes first, and the host still counts as reachable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from tests.ssh.lab import Lab, lab
+from workbench.job import TERMINAL, State
+from workbench.paths import Home
+from workbench.store.db.rows import TargetRef
+from workbench.store.jobs import open_jobs
+
+RATE = "2mbit"
+FAST = "1gbit"
+FLOOD = "while :; do seq 100000 299999; sleep 0.5; done"
+"""Eleven times what the link carries."""
+
+BACKLOG_BYTES = 70_000_000
+BACKLOG = (
+    "echo ready; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; "
+    f"yes 0123456789012345678901234567890123456789 | head -c {BACKLOG_BYTES}; "
+)
+PROMPT_SECONDS = 30.0
+"""What a command may take on a loaded machine. At 2 Mbit/s it took 50 s, or for ever, behind the logs."""
+
+
+@pytest.fixture
+def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
+    """A host behind a jump host, both in networks of their own."""
+    with lab(
+        clean_environment / "lab", box.user, Path(f"{box.key}.pub"), clean_environment / "leases"
+    ) as found:
+        with box.config.open("a") as stream:
+            stream.write(found.config(box.user, box.key, box.known_hosts))
+        lines = found.jump.known_line("10.213.77.2") + found.target.known_line("10.213.78.2")
+        box.known_hosts.write_text(box.known_hosts.read_text() + lines)
+        yield found
+
+
+@pytest.fixture
+def ground(home: Home, behind: Lab) -> Iterator[Ground]:
+    """A home whose jobs run there; nothing is left of them."""
+    made = Ground(home, TargetRef("target", "ssh", "process", address="ssh://target"))
+    yield made
+    behind.link("up")
+    behind.throttle(FAST)
+    for row in open_jobs(made.store):
+        made.ask(row.id, "kill")
+    wait_for(lambda: not open_jobs(made.store), seconds=120)
+    made.clean_up()
+
+
+def log_there(box: Box, job_id: str) -> Path:
+    """Return a job's log at the host."""
+    (attempt,) = box.user.home.glob(f".fabric/*/*/jobs/{job_id}/attempt-1")
+    return attempt / "learner-1" / "output.log"
+
+
+def is_asked_to_stop(box: Box, job_id: str) -> bool:
+    """Whether a stop has arrived at the host."""
+    return (log_there(box, job_id).parent / "stop.json").exists()
+
+
+def comes_through(ground: Ground, box: Box, busy: str) -> None:
+    """Run a trivial job to its end and halt another one, while a log fills the link; see that both take seconds."""
+    began = time.monotonic()
+    trivial = ground.submit("echo ready")
+    wait_for(
+        lambda: ground.output(trivial) == "ready\n", lambda: str(ground.row(trivial)), seconds=PROMPT_SECONDS
+    )
+    first_line_seconds = time.monotonic() - began
+    row = ground.reaches(trivial, *TERMINAL, seconds=PROMPT_SECONDS)
+    assert row.state is State.COMPLETED, row.reason
+    began = time.monotonic()
+    ground.ask(busy, "halt")
+    wait_for(
+        lambda: is_asked_to_stop(box, busy), lambda: str(ground.row(busy).reason), seconds=PROMPT_SECONDS
+    )
+    print(f"first line {first_line_seconds:.2f} s, halt {time.monotonic() - began:.2f} s")
+
+
+def test_a_job_that_floods_its_log_holds_up_neither_a_halt_nor_another_job(
+    ground: Ground, box: Box, behind: Lab
+) -> None:
+    flood = ground.submit(FLOOD)
+    ground.prints(flood, "100000")
+    behind.throttle(RATE)
+    wait_for(lambda: log_there(box, flood).stat().st_size > len(ground.output(flood)) + 5_000_000)
+
+    comes_through(ground, box, flood)
+
+    assert log_there(box, flood).stat().st_size > len(ground.output(flood)) + 5_000_000
+    assert "cannot be reached" not in ground.home.job(flood).events.read_text()
+
+
+@pytest.mark.parametrize("end", ["while :; do sleep 0.1; done", "exit 0"], ids=["running", "ended"])
+def test_the_logs_of_a_night_offline_hold_up_neither_a_halt_nor_another_job(
+    ground: Ground, box: Box, behind: Lab, end: str
+) -> None:
+    jobs = [ground.submit(BACKLOG + end) for _ in range(3)]
+    other = ground.submit("echo ready; while :; do sleep 0.1; done")
+    for job_id in (*jobs, other):
+        ground.prints(job_id, "ready")
+    logs = [log_there(box, job_id) for job_id in jobs]
+    behind.link("down")
+    for log in logs:
+        (log.parents[2] / "results" / "go").touch()
+    wait_for(lambda: all(log.stat().st_size > BACKLOG_BYTES for log in logs), seconds=60)
+    behind.throttle(RATE)
+    behind.link("up")
+    wait_for(lambda: any(len(ground.output(job_id)) > 500_000 for job_id in jobs), seconds=60)
+
+    comes_through(ground, box, other)
+
+    assert all(len(ground.output(job_id)) < BACKLOG_BYTES for job_id in jobs)
