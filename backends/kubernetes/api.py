@@ -79,7 +79,7 @@ class Api:
             document = None
         if not isinstance(document, dict):
             raise BackendError(
-                f"What answers at {self.server} is no Kubernetes API.", hint="Check the kubeconfig's server."
+                f"The server at {self.server} is not a Kubernetes API.", hint="Check the kubeconfig's server."
             )
         return document
 
@@ -209,7 +209,7 @@ def _new_pool(credentials: Credentials) -> Any:
         return RESTClientObject(configuration).pool_manager
     except ImportError as error:
         raise ConfigError(
-            "The kubeconfig names a SOCKS proxy, and the package for that is not there.",
+            "The kubeconfig names a SOCKS proxy, and the Python package for SOCKS is not installed.",
             hint="pip install pysocks",
         ) from error
     except (OSError, ValueError) as error:

@@ -263,9 +263,7 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
         else:
             load_incluster_config(configuration)
     except ConfigException as error:
-        raise ConfigError(
-            _plain(access, str(error)), hint="kubectl config view shows what it says."
-        ) from error
+        raise ConfigError(_plain(access, str(error)), hint="See its content: kubectl config view") from error
     except OSError as error:
         raise InputMissing(
             f"A file that the context {access.context} names cannot be read: {error.filename}: {error.strerror}."

@@ -295,5 +295,5 @@ def _numbers(document: Document) -> tuple[int, int]:
     try:
         major, minor = (int("".join(filter(str.isdigit, str(document[key])))) for key in ("major", "minor"))
     except (KeyError, ValueError) as error:
-        raise BackendError(f"The cluster does not say its version: {dict(document)}.") from error
+        raise BackendError(f"The cluster does not report its version: {dict(document)}.") from error
     return major, minor

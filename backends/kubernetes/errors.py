@@ -50,7 +50,7 @@ def refusal(call: ApiCall, status: int, body: bytes) -> FabricError:
     if status == 401:
         return LoginRejected(
             f"The cluster at {call.server} does not accept your credentials.",
-            hint="Log in to it again (kubectl get pods shows whether it lets you in).",
+            hint="Log in to it again (kubectl get pods shows whether that worked).",
         )
     if status == 403:
         return _forbidden(call, message)
@@ -95,11 +95,11 @@ def no_answer(call: ApiCall, failure: Exception) -> FabricError:
         )
     if isinstance(failure, http.ProxyError):
         return BackendUnreachable(
-            f"The proxy on the way to {call.server} does not let us through: {failure.original_error}.",
+            f"The proxy for {call.server} refuses the connection: {failure.original_error}.",
             hint="It is the cluster's proxy-url in the kubeconfig, or HTTPS_PROXY.",
         )
     if isinstance(failure, http.LocationParseError | http.LocationValueError | http.URLSchemeUnknown):
-        return ConfigError(f"{call.server} is no address of a cluster: {_sentence(str(failure))}.")
+        return ConfigError(f"{call.server} is not the address of a cluster: {_sentence(str(failure))}.")
     return BackendUnreachable(
         f"The cluster at {call.server} does not answer: {_short(failure)}.",
         hint="Is it up, and is this machine on its network (VPN)?",

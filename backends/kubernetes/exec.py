@@ -184,7 +184,7 @@ class ExecStream:
                 return int(cause.get("message") or 1)
         message = " ".join(str(status.get("message") or status.get("reason") or "no reason").split())
         if "container not found" in message:
-            raise Absent("The container does not run.")
+            raise Absent("The container is not running.")
         if found := _CANNOT_START.search(message):
             message = found[1]
         raise BackendError(f"The command could not be started in the container: {message.rstrip('.')}.")

@@ -214,7 +214,8 @@ def _no_kubeconfig(kubeconfig: str, environ: Mapping[str, str]) -> ConfigError:
 def _checked(namespace: str) -> str:
     if not _LABEL.fullmatch(namespace):
         raise ConfigError(
-            f"{namespace!r} is no name of a namespace.", hint="small letters, digits and '-', 63 at most"
+            f"{namespace!r} is not a valid name of a namespace.",
+            hint="Use at most 63 letters a-z, digits and '-'.",
         )
     return namespace
 

@@ -90,7 +90,7 @@ def _named(cluster: KubernetesCluster, subject: str, kind: str, name: str) -> Fi
     try:
         found = cluster.read(kind, name)
     except FabricError as error:
-        return Finding(subject, f"{name}: whether it is there cannot be seen: {error.message}", "lack")
+        return Finding(subject, f"{name}: whether it exists cannot be checked: {error.message}", "lack")
     if found is None:
         where = "" if kind == "PriorityClass" else f" in {cluster.namespace}"
         return Finding(
@@ -129,7 +129,7 @@ def stock(cluster: KubernetesCluster) -> Iterator[Finding]:
             "nodes",
             found.note or "none",
             "lack",
-            "a request that no node can give is seen only when the scheduler says so",
+            "a request that no node can satisfy is noticed only by the scheduler",
         )
         return
     cpus = sum(node.cpus for node in found.nodes)
@@ -189,7 +189,7 @@ def quotas(cluster: KubernetesCluster) -> Iterator[Finding]:
                 f"{name}: {text}",
                 "lack",
                 f"jobs wait until there is room again for {', '.join(sorted(full))}",
-                "ask for a larger ResourceQuota, or end what is not needed",
+                "ask for a larger ResourceQuota, or stop jobs that are not needed",
             )
         else:
             yield Finding("quota", f"{name}: {text}")
@@ -234,7 +234,7 @@ def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
             "certificate",
             "not checked (insecure-skip-tls-verify)",
             "lack",
-            "whoever is on the way can read and change everything, secrets of jobs too",
+            "anybody on the network path can read and change everything, including secrets of jobs",
             "put the cluster's certificate-authority into the kubeconfig",
         )
     if absent := _absent_namespace(cluster):

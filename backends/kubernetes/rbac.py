@@ -51,7 +51,7 @@ RIGHTS: Final = (
         "",
         "events",
         ("list",),
-        "a wait is not explained by the scheduler's words",
+        "a wait is not explained by the scheduler's message",
         needed=False,
     ),
     Right(
@@ -65,14 +65,14 @@ RIGHTS: Final = (
         "",
         "resourcequotas",
         ("list",),
-        "the probe does not tell the quota, and a job that is above it waits",
+        "the probe does not report the quota, and a job above it waits",
         needed=False,
     ),
     Right(
         "",
         "limitranges",
         ("list",),
-        "the probe does not tell the limits",
+        "the probe does not report the limits",
         needed=False,
     ),
 )
@@ -80,7 +80,7 @@ CLAIM_PODS: Final = Right(
     "",
     "pods",
     ("create",),
-    "results on a claim cannot be brought home, and what the cluster refuses is told only when it makes the pods",
+    "results on a claim cannot be downloaded, and refusals of the cluster are reported only when it creates the pods",
     needed=False,
 )
 """A small pod reads a claim once its job is over; before a launch one is asked for that is not made."""

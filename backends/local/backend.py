@@ -175,7 +175,7 @@ def _shell() -> Finding:
         "shell",
         "sh only",
         level="lack",
-        consequence="Commands run under sh; what only bash understands fails.",
+        consequence="Commands run under sh; bash syntax fails.",
         remedy="Install bash.",
     )
 

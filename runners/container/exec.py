@@ -40,7 +40,7 @@ class EngineStream:
             self._id: str = engine.ask("POST", f"containers/{name}/exec", body)["Id"]
         except EngineRefused as error:
             if error.status in (NOT_FOUND, _CONFLICT):
-                raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
+                raise RunnerError("The job is not running.", hint="See its state: fabric show JOB") from error
             raise RunnerError(f"The command cannot be run: {error.message}") from error
         self._stream = engine.host.connect(engine.path)
         self._received = _hijack(self._stream, self._id, terminal=terminal)

@@ -149,8 +149,8 @@ def _path_inside(job_path: JobPath) -> str:
 
 def _container_ended(path: str) -> RunnerError:
     return RunnerError(
-        f"{path} went with the container: the learner does not run.",
-        hint=f"What is kept begins with {', '.join(ROOTS)}",
+        f"{path} was removed with the container: the job is not running.",
+        hint=f"Kept paths begin with {', '.join(ROOTS)}",
     )
 
 

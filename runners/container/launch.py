@@ -300,7 +300,7 @@ class ContainerLaunch:
         try:
             exports = render_secrets(secrets)
         except ValueError as error:
-            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+            raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
         self._host.call("write_files", files={f"{name}.json": json.dumps(secrets) for name in names.values()})
         # Readable by the container's user; the parent folder is closed to others.
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)

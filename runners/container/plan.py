@@ -57,7 +57,7 @@ def notes_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     if spec.storage_bytes:
         yield "storage: is not limited: the job writes to the disk that its folder is on"
     if spec.python not in ("current", "PATH", "requirements"):
-        yield f"python: {spec.python} is not looked at: the image's own is used"
+        yield f"python: {spec.python} is ignored: the image's own Python is used"
 
 
 LEAST_MEMORY_BYTES: Final = 6 << 20
@@ -86,7 +86,7 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
     spec = request.spec
     if not spec.image:
         raise LaunchRefused(
-            "The job names no image, and a container is made of one.",
+            "The job has no image; the runner container needs one.",
             hint="Name it with --image, or by framework: {name: custom, version: IMAGE}; or use --runner process.",
             code="C101",
         )

@@ -70,7 +70,7 @@ def _check_pod(cluster: Cluster, stem: str, template: Mapping[str, Any]) -> None
         if any(word in error.message for word in _UNABLE):
             return
         hint = error.hint or refusal_of(error.message) or ""
-        raise LaunchRefused(f"The cluster takes no such pod: {error.message}", hint=hint) from error
+        raise LaunchRefused(f"The cluster refuses the pod: {error.message}", hint=hint) from error
 
 
 def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) -> None:
@@ -232,7 +232,7 @@ class UnschedulablePods:
         if self._is_provided_for(pod) or (_hides_taints(text) and self._nodes_may_come_back()):
             return None
         hint = "ask for less; node_selector, gpu_types and tolerations of the backend choose the nodes"
-        return Reason(f"no node of the cluster can hold it: {text}", "C104", hint)
+        return Reason(f"no node of the cluster can run it: {text}", "C104", hint)
 
     def keep(self, uids: set[str]) -> None:
         """Remove all other pods from the records."""

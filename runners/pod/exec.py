@@ -35,7 +35,7 @@ class PodExec:
         try:
             self._stream = cluster.exec(pod, LEARNER, [*around, *argv], stdin=True, terminal=terminal)
         except (Absent, Invalid) as error:
-            raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
+            raise RunnerError("The job is not running.", hint="See its state: fabric show JOB") from error
 
     def wait(self) -> int:
         """Pass input and output on until the command has ended; return its exit code."""
@@ -89,7 +89,7 @@ def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
             return str(pod["metadata"]["name"])
     name = learner_name(ref.job_id, ref.attempt, ref.learner)
     raise RunnerError(
-        f"The learner does not run: there is no pod {name}.", hint="fabric show says how it is."
+        f"The job is not running: there is no pod {name}.", hint="See its state: fabric show JOB"
     )
 
 

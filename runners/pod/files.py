@@ -98,8 +98,8 @@ class PodFiles:
 
                 files = JobFiles(LocalHost(), _plain(self._home()))
             if files is None:
-                hint = "" if writes else f"What is kept begins with {', '.join(KEPT)}"
-                raise RunnerError(f"{path} is not there: the learner's pod does not run.", hint=hint)
+                hint = "" if writes else f"Kept paths begin with {', '.join(KEPT)}"
+                raise RunnerError(f"{path} cannot be read: the learner's pod is not running.", hint=hint)
             yield files, job_path
 
     def _inside(
@@ -158,7 +158,7 @@ class _ShellFiles:
         """Write a file."""
         if job_path.root == "data":
             raise NotAllowed(
-                "data is not written to: other jobs may share it",
+                "data cannot be written: other jobs may share it",
                 hint="put the file into results, checkpoints or the working folder",
             )
         if not job_path.path:

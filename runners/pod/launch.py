@@ -48,8 +48,8 @@ SENDS: Final = 4
 
 _REFUSED: Final = {
     "code": (
-        "The code is too large to travel with the job",
-        "leave what is large to a data store or a volume",
+        "The code is too large for a Secret",
+        "put large files into a data store or a volume",
     ),
     "rclone": (
         "What moves the data of stores is sent to the pods",
@@ -89,7 +89,7 @@ class PodLaunch:
         if job is None or not begun(job):
             if "rclone" in sends:
                 _pack_rclone()
-            self._progress("its objects are made in the cluster", stage="waiting")
+            self._progress("creates its objects in the cluster", stage="waiting")
             job = self._create(job)
             self._progress("is being started", stage="starting")
             if not self._options.queue:
@@ -107,7 +107,7 @@ class PodLaunch:
         """
         lock = _turns.setdefault((self._request.attempt.home, self._cluster.namespace), threading.Lock())
         if not lock.acquire(blocking=False):
-            raise SlotsBusy("waits until another job of several learners has its nodes")
+            raise SlotsBusy("waits until another job with several learners is scheduled")
         turn.callback(lock.release)
 
     def _refuse(self) -> None:
@@ -159,12 +159,12 @@ class PodLaunch:
         except AlreadyThere:
             found = self._cluster.read(kind, name)
             if found is None:
-                raise TryAgain(f"The {kind} {name} is there and not there: it is being removed.") from None
+                raise TryAgain(f"The {kind} {name} is being removed.") from None
             self._check(found)
             if _owner_of(found) != _owner_of(document):
                 # It belongs to a Job that was deleted by others, and will be deleted, too.
                 raise TryAgain(
-                    f"The {kind} {name} is of an earlier Job and is still being removed."
+                    f"The {kind} {name} belongs to an earlier Job and is still being removed."
                 ) from None
             return found
         except OverQuota as error:
@@ -180,7 +180,7 @@ class PodLaunch:
         is_own = found["kind"] == "PersistentVolumeClaim" or is_same(found, attempt)
         if not is_own:
             raise RunnerError(
-                f"The {found['kind']} {name} is another home's.",
+                f"The {found['kind']} {name} belongs to another home.",
                 hint="Remove it by hand if it is not needed.",
             )
         if found["metadata"].get("deletionTimestamp"):
@@ -221,7 +221,7 @@ class PodLaunch:
         try:
             return render_secrets(self._request.secrets).encode()
         except ValueError as error:
-            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+            raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
 
     def _unsuspend(self, job: Mapping[str, Any]) -> None:
         precondition = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
@@ -289,7 +289,7 @@ class PodLaunch:
         waiting = [pod for pod in pods if pod["metadata"]["uid"] not in sent]
         if not waiting:
             return
-        self._progress("sends what its pods wait for", stage="preparing")
+        self._progress("sends files to its pods", stage="preparing")
         with ThreadPoolExecutor(SENDS, thread_name_prefix="send") as pool:
             for one in [pool.submit(self._send, pod, sends) for pod in waiting]:
                 one.result()

@@ -232,7 +232,7 @@ class PodObservations:
         self._why[attempt] = (now, text)
         if pod is None and (hint := refusal_of(text)) is not None:
             message = text.partition(": ")[2] or text
-            self._give_up(attempt, Reason(f"the cluster makes no pod: {message}", "C104", hint))
+            self._give_up(attempt, Reason(f"the cluster creates no pod: {message}", "C104", hint))
         return text
 
     def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:
@@ -258,7 +258,7 @@ def _event_text(events: Sequence[Mapping[str, Any]]) -> str:
     if last is None:
         return ""
     message = " ".join(str(last.get("message") or "").split()).rstrip(".")
-    texts = {"FailedCreate": "waits, since the cluster makes no pod", "FailedMount": "waits for a volume"}
+    texts = {"FailedCreate": "waits, since the cluster creates no pod", "FailedMount": "waits for a volume"}
     return f"{texts.get(str(last.get('reason')), 'waits')}: {message}"
 
 

@@ -121,7 +121,7 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: ResultVolume
     spec, attempt = request.spec, request.attempt
     if not spec.image:
         raise LaunchRefused(
-            "The job names no image, and a pod is made of one.",
+            "The job has no image; the runner pod needs one.",
             hint="Name it with --image, or by framework: {name: custom, version: IMAGE}.",
             code="C101",
         )
@@ -231,7 +231,7 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
     if results.kind == "hold":
         minutes = options.results_hold_seconds / 60
         yield (
-            f"results lie in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"
+            f"results are in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"
             " a claim or a storage class keeps them"
         )
     elif results.kind != "store":
@@ -240,12 +240,12 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
         )
         yield f"results lie {location}"
     if request.attempt.learners > 1 and not results.shared:
-        yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
+        yield "each learner has its own /job: it would be shared on a ReadWriteMany claim"
     if request.spec.python == "requirements":
         yield "requirements are installed in each pod by the image's own Python, before its command starts"
     if code_transport(request) == "streamed":
-        yield "the code is too large to travel with the job and is sent when its pods wait for it"
+        yield "the code is too large for a Secret and is sent once the pods wait for it"
     if request.spec.memory_bytes is None:
         memory = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
-        yield f"memory: is not said: each learner gets {memory} (default_memory of the backend)"
+        yield f"memory: is not set: each learner gets {memory} (default_memory of the backend)"
     yield f"image {image_of(request)}"

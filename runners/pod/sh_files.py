@@ -92,7 +92,7 @@ class ShellFiles:
             reader.readall()
             if command.wait() != 0:
                 stderr = reader.stderr.decode("utf-8", "replace").strip()
-                raise NotAllowed(f"{path} cannot be written: {stderr or 'it did not arrive whole'}")
+                raise NotAllowed(f"{path} cannot be written: {stderr or 'it did not arrive complete'}")
 
     def has(self, program: str) -> bool:
         """Return whether the image has a program."""
@@ -134,7 +134,7 @@ class ShellFiles:
             if stream.wait() != 0:
                 lines = reader.stderr.decode("utf-8", "replace").strip().splitlines()
                 raise BackendError(
-                    f"The container does not give its files: {lines[-1] if lines else 'no reason'}."
+                    f"The container's files cannot be read: {lines[-1] if lines else 'no reason'}."
                 )
         finally:
             stream.close()

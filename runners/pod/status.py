@@ -49,7 +49,7 @@ _DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
     "EvictionByEvictionAPI": ("evicted, as when a node is drained", "S200", ""),
     "DeletionByPodGC": ("its node is gone", "S200", ""),
     "TerminationByKubelet": (
-        "ended by its node, which shuts down or has too little of something",
+        "ended by its node, which shuts down or lacks resources",
         "S100",
         "",
     ),
@@ -135,10 +135,10 @@ def unrecoverable(pod: Pod) -> Reason | None:
             hint = "check its name, and what may pull it: image_pull_secrets of the backend"
             if reason == "ErrImageNeverPull":
                 hint = "load it onto the nodes, or let it be pulled: --set image_pull=missing"
-            return Reason(f"the image {image} cannot be had: {_short(message or reason)}", "S103", hint)
+            return Reason(f"the image {image} cannot be pulled: {_short(message or reason)}", "S103", hint)
         if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
             if "runAsNonRoot" in message or "non-numeric user" in message:
-                hint = "this backend runs pods as restricted; run_as=image, or the other way round, may do"
+                hint = "try the other value of the backend's option run_as: restricted or image"
                 return Reason(f"the container cannot be started: {_short(message)}", "C104", hint)
             if 'exec: "sh"' in message or "sh: no such file" in message:
                 return Reason(
@@ -156,7 +156,7 @@ def waits_for_image(pod: Pod) -> Reason | None:
         if waiting.get("reason") in IMAGE_REASONS:
             message = _short(str(waiting.get("message") or waiting["reason"]))
             hint = "check its name, and whether the nodes reach its registry"
-            return Reason(f"the image {_image_of(pod)} cannot be had: {message}", "S103", hint)
+            return Reason(f"the image {_image_of(pod)} cannot be pulled: {message}", "S103", hint)
     return None
 
 
@@ -298,12 +298,12 @@ def _why_failed(pod: Pod) -> Reason:
         text = f"evicted by its node: {_short(str(status.get('message') or ''))}"
         return Reason(text, "S100", "ask for what the job needs with memory: and storage:")
     if status.get("reason") == "DeadlineExceeded":
-        return Reason("ran longer than the cluster lets it", "C204", "raise the deadline, or resume the job")
+        return Reason("ran longer than the cluster permits", "C204", "raise the deadline, or resume the job")
     if disrupted := _why_disrupted(pod):
         return disrupted
     if ended and (ended.get("exitCode") or 0) != 0:
         return Reason(f"its pod could not be prepared: exit code {ended['exitCode']}", "S101")
-    message = str(status.get("message") or status.get("reason") or "the cluster does not say why")
+    message = str(status.get("message") or status.get("reason") or "the cluster gives no reason")
     code = (
         "S100" if status.get("reason") in ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory") else "S200"
     )

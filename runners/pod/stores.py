@@ -129,7 +129,7 @@ def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     origin = request.recorded.get("from") or {}
     if origin.get("local"):
         yield (
-            f"the checkpoint of {origin.get('job')} is on a machine that pods do not reach; give both jobs the same"
+            f"the checkpoint of {origin.get('job')} is on a machine that pods cannot reach; give both jobs the same"
             " result store"
         )
 
@@ -141,12 +141,12 @@ def store_notes(request: LaunchRequest, stores: Mapping[str, Any] | None) -> Ite
     for data in data_of(request):
         if not data.store.is_copied:
             continue
-        yield f"{data.store.data_path} of the data store {data.store.id} is copied into each pod: {inside(data)}"
+        yield f"{data.store.data_path} of the data store {data.store.id} is downloaded into each pod: {inside(data)}"
     found = results_of(request, POD_FACTS)
     if found is not None and found.store.is_copied:
         every = f"every {request.spec.upload_seconds:g} s and " if request.spec.upload_seconds > 0 else ""
         yield (
-            f"results are stored {every}at the end in {found.path} of the data store {found.store.id},"
-            " from the pod; its GPUs are held until that is done"
+            f"results are uploaded {every}at the end to {found.path} of the data store {found.store.id},"
+            " by the pod; it keeps its GPUs until the upload is done"
         )
-    yield "rclone, about 30 MB packed, is sent to each pod that waits for it, unless its image has it"
+    yield "rclone, about 30 MB packed, is sent to each pod unless its image contains it"

@@ -48,8 +48,8 @@ def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
         return
     if not files.has("base64"):
         raise LaunchRefused(
-            "The image has no Python 3.8, no tar and no base64, and code of this size cannot be brought into it.",
-            hint="leave what is large to a data store or a volume, or take an image with tar",
+            "The image has no Python 3.8, no tar and no base64, so code of this size cannot be sent to it.",
+            hint="put large files into a data store or a volume, or take an image with tar",
         )
     command = cluster.exec(pod, PREPARE, ["sh", "-s"], stdin=True)
     with tarfile.open(archive, "r:*") as tar:

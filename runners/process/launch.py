@@ -115,7 +115,7 @@ class ProcessLaunch:
             # All learners must have slots, or none: the others are stopped.
             self._agent_starts.stop_others(waiting)
             raise RunnerError(
-                f"The launch was cut off, and meanwhile others took what it still needs: {busy.message}"
+                f"The launch was interrupted, and other jobs took what it still needs: {busy.message}"
             ) from busy
 
     def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:

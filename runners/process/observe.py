@@ -38,10 +38,10 @@ def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> 
 
 def _why_lost(state: Mapping[str, Any], boot_id: str) -> Reason:
     if not state.get("boot_id"):
-        return Reason("the learner is gone and nobody knows why", "S104")
+        return Reason("the learner ended and left no reason", "S104")
     if state["boot_id"] != boot_id:
-        return Reason("the machine was restarted", "S203", "A restart of the job begins where it saved last.")
-    return Reason("the learner's agent was killed, and what it kept with it", "S202")
+        return Reason("the machine was restarted", "S203", "A restart continues from its last checkpoint.")
+    return Reason("the learner's agent was killed together with the learner", "S202")
 
 
 NEVER: Final = math.inf

@@ -62,7 +62,7 @@ def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterat
     if spec.storage_bytes:
         yield "storage: is not limited: the job writes to the disk that its folder is on"
     if spec.shm_size_bytes:
-        yield "shm_size: is not looked at: a process uses the machine's own /dev/shm"
+        yield "shm_size: is ignored: a process uses the machine's own /dev/shm"
 
 
 def _texts(request: LaunchRequest) -> Iterator[tuple[str, str]]:

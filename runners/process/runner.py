@@ -200,7 +200,7 @@ class ProcessRunner(Runner):
         """Run a command in a learner's folder and environment, on this process's standard streams."""
         facts = self._host.call("learner", folder=str(self._learner(learner).path))
         if not facts["alive"]:
-            raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
+            raise RunnerError("The job is not running.", hint="See its state: fabric show JOB")
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
         if self._host.here:
             return ProcessExec(launch, marker(learner), argv)

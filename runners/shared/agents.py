@@ -106,7 +106,9 @@ class ShAgent(Agent):
         try:
             text = render(document, learner_dir=str(folder.path), secrets_file=document["secrets_file"] or "")
         except ValueError as error:
-            raise LaunchRefused(f"The job cannot be written for a shell: {error}.", code="C101") from error
+            raise LaunchRefused(
+                f"The job cannot be run by the agent in shell: {error}.", code="C101"
+            ) from error
         return {str(folder.launch_sh): text, str(folder.launch): json.dumps(document) + "\n"}
 
     def secrets_text(self, secrets: Mapping[str, str]) -> str:
@@ -116,7 +118,7 @@ class ShAgent(Agent):
         try:
             return render_secrets(secrets)
         except ValueError as error:
-            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+            raise LaunchRefused(f"The secrets cannot be passed to the job: {error}.", code="C103") from error
 
 
 def agent_kind(site: HostFacts) -> AgentKind:

@@ -199,16 +199,16 @@ def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterato
     stores = stores_of(request.spec)
     for store in stores:
         if store.type not in TYPES and not store.is_volume:
-            yield f"a data store of type {store.type} ({store.id}) cannot be used; it was FfDL's own test double"
+            yield f"a data store of type {store.type} ({store.id}) cannot be used; it was for FfDL's own tests"
         elif store.is_volume and runner == "process":
             yield (
-                f"the data store {store.id} is a volume, which only containers can use; take --runner container,"
+                f"the data store {store.id} is a volume, which only containers can use; use --runner container,"
                 " or a host_path"
             )
     if agent_kind == "sh" and (request.recorded.get("from") or any(not store.is_volume for store in stores)):
         yield "data stores need Python 3.8 or newer on the backend, which brings the data in and stores the results"
     if len([store for store in stores if store.results_container]) > 1:
-        yield "several data stores have training_results; keep one, results go to one place"
+        yield "several data stores have training_results; keep one of them"
 
 
 def _fetched(data: Data, link: str | None, before: Mapping[str, str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
                 for index, learner in enumerate(learners)
             }
             return Leased(lock, shares)
-    raise SlotsBusy("waits for GPUs: others took them first, again and again")
+    raise SlotsBusy("waits for GPUs: other jobs took them first")
 
 
 def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: HostFacts) -> list[Slot]:

@@ -79,14 +79,14 @@ def with_first(environment: Mapping[str, str], folder: str) -> dict[str, str]:
 
 def _current(python: str, environment: dict[str, str], site: HostFacts, host: Host) -> Interpreter:
     if not site.here:
-        note = f"the Python is that of {site.hostname}: the one that is active here is not there"
+        note = f"the Python is that of {site.hostname}: the active one of this machine does not exist there"
         return Interpreter("", _without_active(environment), (note,))
     if not python:
         return Interpreter("", environment)
     if not host.call("runnable", paths=[python]):
         raise LaunchRefused(
             f"The interpreter {python}, which was active when the job was submitted, no longer exists.",
-            hint="Name another one with 'python:', or give the job again.",
+            hint="Name another one with 'python:', or submit the job again.",
             code="C205",
         )
     if _is_first(python, environment["PATH"]):
@@ -116,7 +116,7 @@ def _conda(name: str, environment: dict[str, str], site: HostFacts, host: Host) 
     if not folder:
         raise LaunchRefused(
             f"There is no conda environment {name!r} on {site.name}.",
-            hint="See 'conda env list'; a path serves too: 'python: conda:/path/of/environment'.",
+            hint="See 'conda env list'; a path works, too: 'python: conda:/path/of/environment'.",
             code="C205",
         )
     variables = with_first(_without_active(environment), f"{folder}/bin")

@@ -129,7 +129,7 @@ class JobFiles:
         """
         if job_path.root in _READ_ONLY:
             raise NotAllowed(
-                f"{job_path.root} is not written to: other jobs may share it",
+                f"{job_path.root} cannot be written: other jobs may share it",
                 hint="put the file into results, checkpoints or the working folder",
             )
         found = self._locate(job_path)
@@ -171,5 +171,7 @@ def job_path_of(path: str, folders: Mapping[str, JobRoot]) -> JobPath:
     """
     found = split(path, {root: folder.path for root, folder in folders.items()})
     if found is None:
-        raise UsageError(f"{path} is none of the job's", hint=f"a path begins with {', '.join(ROOTS)}")
+        raise UsageError(
+            f"{path} is outside of the job's folders", hint=f"a path begins with {', '.join(ROOTS)}"
+        )
     return found

@@ -53,7 +53,7 @@ def refuse_stores(
         if path not in there:
             where = "" if site.here else f" on {site.name}"
             raise LaunchRefused(
-                f"The data store {store.id} is the folder {path}, and there is none{where}.",
+                f"The data store {store.id} is the folder {path}, which does not exist{where}.",
                 hint="A host_path is a folder of the machine that the job runs on; --data PATH uses one"
                 " of this machine's."
                 if not site.here
@@ -115,7 +115,7 @@ def upload_rclone(host: Host, site: HostFacts) -> str:
     if (identity.system, identity.architecture) != (platform.system(), platform.machine()):
         version = ".".join(str(part) for part in VERSION_MIN)
         raise LaunchRefused(
-            f"Data stores need rclone {version} or newer on {site.name}, which is another kind of machine than this one"
+            f"Data stores need rclone {version} or newer on {site.name}, whose platform differs from this machine's"
             f" ({identity.system} {identity.architecture}).",
             hint="Install rclone there: https://rclone.org/install/",
             code="C104",
@@ -201,7 +201,7 @@ def _read(output: bytes) -> dict[str, Any]:
     try:
         document = json.loads(output)
     except ValueError as error:
-        raise RunnerError("The agent does not say whether the results are stored.") from error
+        raise RunnerError("The agent's reply about the upload is not valid.") from error
     if not isinstance(document, dict):
-        raise RunnerError("The agent does not say whether the results are stored.")
+        raise RunnerError("The agent's reply about the upload is not valid.")
     return document

@@ -241,7 +241,7 @@ def test_an_image_that_is_not_here_and_may_not_be_pulled(fabric: Fabric, home: H
 def test_no_image(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, code=65)
 
-    assert "The job names no image, and a container is made of one." in said
+    assert "The job has no image; the runner container needs one." in said
 
 
 def test_more_gpus_than_there_are(fabric: Fabric, home: Home) -> None:

@@ -152,7 +152,7 @@ def test_a_command_runs_beside_a_learner_and_its_code_is_ours(engine: None, runn
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "typed\nhere\n42\n", "err\n")
     assert after.returncode == 70
-    assert "does not run" in after.stderr
+    assert "is not running" in after.stderr
 
 
 def test_images_come_from_files_too(engine: None, tmp_path: Path) -> None:

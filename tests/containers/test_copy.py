@@ -123,7 +123,7 @@ def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
     assert (fabric.folder / "own" / "file").read_text() == "inside\n"
     assert [each["path"] for each in listed] == ["/tmp/own", "/tmp/own/file"]
     assert "has no /tmp/other" in missing.stderr
-    assert "went with the container" in gone.stderr
+    assert "was removed with the container" in gone.stderr
 
 
 def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
@@ -142,7 +142,7 @@ def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
 
     assert all((each.returncode, each.stdout) == (0, "inside\n") for each in copied)
     assert gone.returncode == 70
-    assert "went with the container" in gone.stderr
+    assert "was removed with the container" in gone.stderr
 
 
 def test_what_is_put_into_a_container_may_be_used_by_its_user(

@@ -71,7 +71,7 @@ def test_an_image_that_nobody_has_is_refused_and_nothing_is_left(make_job: MakeJ
 
 
 def test_a_job_without_an_image_is_refused(make_job: MakeJob) -> None:
-    with pytest.raises(LaunchRefused, match="names no image"):
+    with pytest.raises(LaunchRefused, match="has no image"):
         make_job("true", image="")
 
 

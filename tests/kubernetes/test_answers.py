@@ -92,7 +92,7 @@ def test_a_watch_that_is_cut_in_the_middle_says_so(server: Server) -> None:
 def test_what_is_no_kubernetes_is_said(server: Server) -> None:
     server.says("/version", Answer(raw=b"<html>Welcome to nginx!</html>"))
 
-    with pytest.raises(BackendError, match="is no Kubernetes API"):
+    with pytest.raises(BackendError, match="is not a Kubernetes API"):
         _ = server.cluster().version
 
 

@@ -113,4 +113,4 @@ def test_a_command_beside_a_learner_that_has_ended_is_refused(fabric: Fabric, ru
 
     ran = fabric("exec", running, "--", "true", expect=None)
 
-    assert ran.returncode != 0 and "does not run" in ran.stderr
+    assert ran.returncode != 0 and "is not running" in ran.stderr

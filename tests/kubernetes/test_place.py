@@ -119,7 +119,7 @@ def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, words: 
 
 
 def test_a_namespace_that_cannot_be_is_refused(write: WriteConfig) -> None:
-    with pytest.raises(ConfigError, match="'Team_1' is no name of a namespace"):
+    with pytest.raises(ConfigError, match="'Team_1' is not a valid name of a namespace"):
         found("k8s://dev/Team_1", write("dev"))
 
 

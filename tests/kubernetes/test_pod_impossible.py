@@ -49,7 +49,7 @@ def limit(space: Space, kind: str, spec: dict[str, Any]) -> None:
 def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, words: tuple[str, ...]) -> None:
     shown, said = refused(pods, *words)
 
-    assert "no node of the cluster can hold it" in shown["reason"]
+    assert "no node of the cluster can run it" in shown["reason"]
     assert "Insufficient" in said
     assert "ask for less" in said
 

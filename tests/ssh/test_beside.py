@@ -48,7 +48,7 @@ def test_a_command_has_our_streams_the_jobs_folder_and_its_own_exit_code(
     fabric("kill", job)
     over = fabric("exec", job, "--", "true", expect=None)
     assert over.returncode != 0
-    assert "does not run" in over.stderr
+    assert "is not running" in over.stderr
 
 
 def test_large_input_and_output_are_exact(fabric: Fabric) -> None:

@@ -64,7 +64,7 @@ def test_a_host_path_that_only_this_machine_has_is_refused_before_anything_start
     row = there.ends(job_id)
 
     assert (row.state, row.reason.code) == (State.FAILED, "C104")
-    assert "and there is none on" in row.reason.text
+    assert "which does not exist on" in row.reason.text
 
 
 def test_results_in_a_folder_of_the_host_come_home_where_they_are_wanted(
