@@ -36,14 +36,15 @@ class Subscribers(Generic[A]):
                 self._subscribers[caller] = self._make()
             return self._subscribers[caller]
 
-    def interrupt(self, caller: str) -> None:
+    # Frames call these two by keyword, so their parameter keeps the frames' name.
+    def interrupt(self, asker: str) -> None:
         """Make a caller's call that waits, or its next one, return at once."""
-        self.of(caller).interrupt()
+        self.of(asker).interrupt()
 
-    def forget(self, caller: str) -> None:
+    def forget(self, asker: str) -> None:
         """Release what is held for a caller."""
         with self._lock:
-            subscriber = self._subscribers.pop(caller, None)
+            subscriber = self._subscribers.pop(asker, None)
         if subscriber is not None:
             subscriber.close()
 
