@@ -27,7 +27,7 @@ from workbench.controller.decide.model import (
     Untrack,
 )
 from workbench.controller.decide.reconcile import decide
-from workbench.controller.decide.requests import Hurry, Intend, Keep, Resume, answer
+from workbench.controller.decide.requests import Intend, Keep, Resume, StartNow, answer
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, LearnerPhase, Reason, State, may_step
 from workbench.spec import JobSpec
@@ -193,7 +193,7 @@ class Simulation:
             elif isinstance(found, Resume):
                 self._next_attempt(previous_is_over=None, delay=0.0, restarts=(0, 0))
                 self.closed = False
-            elif isinstance(found, Hurry):
+            elif isinstance(found, StartNow):
                 self.tracked.not_before = None
         self.requests = kept
 

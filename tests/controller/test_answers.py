@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.controller.values import row
-from workbench.controller.decide.requests import Answer, Hurry, Intend, Keep, Resume, Settle, answer
+from workbench.controller.decide.requests import Answer, Intend, Keep, Resume, Settle, StartNow, answer
 from workbench.job import TERMINAL, Intent, State
 
 OPEN = [state for state in State if state not in TERMINAL]
@@ -63,7 +63,7 @@ def test_resume_waits_for_a_halt_that_is_under_way_unless_another_follows() -> N
 
 
 def test_resume_of_what_waits_for_its_restart_hurries_it() -> None:
-    assert answer("resume", row(State.QUEUED, next_try_us=5), ()) == Hurry()
+    assert answer("resume", row(State.QUEUED, next_try_us=5), ()) == StartNow()
 
 
 def test_resume_of_what_runs_or_is_being_deleted_says_so() -> None:

@@ -20,7 +20,7 @@ from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their name
 )
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
-from workbench.controller.runtime.connect import say
+from workbench.controller.runtime.connect import send_message
 from workbench.job import Reason
 from workbench.paths import Home, config_file
 from workbench.store.db.database import Store
@@ -59,7 +59,7 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
         assert SECRET not in shown.text()
         await shown.press("enter")
         await shown.until_shown("logged in to gpubox")
-        held = say(home, "recall") or {}
+        held = send_message(home, "recall") or {}
         assert SECRET in (held.get("answers") or {}).values()
         await shown.until_shown("gpubox (ssh)  answers in")
 

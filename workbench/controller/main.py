@@ -187,7 +187,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         # On a crash, or on SIGUSR1, the log shows where each thread is.
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
-        lock.say(str(server.path))
+        lock.write_address(str(server.path))
         server.start()
         _load_paramiko_early(home)
         from workbench.controller.loop.loop import Loop, Settings
@@ -215,7 +215,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
     finally:
         if lock.is_ours():
             server.close()
-            lock.say("")
+            lock.write_address("")
 
 
 def _load_paramiko_early(home: Home) -> None:

@@ -60,12 +60,12 @@ def chart_points(
     Args:
         store: The store.
         row: The series.
-        axis: ``step``, ``time``, ``number``, or the name of what was reported beside metrics, such as ``epoch``.
+        axis: ``step``, ``time``, ``number``, or the name of what was reported with metrics, such as ``epoch``.
         width: Columns of the chart.
         shown: Which points; ``x_from`` and ``x_to`` are microseconds over time.
 
     Returns:
-        None where not every point has a place on this axis.
+        None where a point has no value on this axis.
     """
     if axis in (STEP, TIME, NUMBER):
         if axis == STEP and _goes_back(store, row) and _total(row) <= POINTS_MAX:
@@ -83,8 +83,8 @@ def infinities(store: Store, row: SeriesRow, shown: ChartRange = ChartRange()) -
     sql = "SELECT 1 FROM rollups WHERE series = ? AND level = ? AND (min = -9e999 OR max = 9e999)"
     if store.row(sql, (row.id, top)) is None:
         return 0
-    gone = _gone(store, row, shown)
-    sql = f"SELECT count(*) FROM points WHERE series = ? AND abs(value) = 9e999 AND NOT ({gone})"
+    hidden = _hidden(store, row, shown)
+    sql = f"SELECT count(*) FROM points WHERE series = ? AND abs(value) = 9e999 AND NOT ({hidden})"
     found = store.row(sql, (row.id,))
     return int(found[0]) if found else 0
 
@@ -95,11 +95,11 @@ def _total(row: SeriesRow) -> int:
 
 def _skipped(store: Store, row: SeriesRow, shown: ChartRange) -> list[tuple[int, int]]:
     """Return the runs of points that are not shown."""
-    gone = _gone(store, row, shown)
-    return [] if gone == NOTHING else runs_of(store.connection, row.id, gone)
+    hidden = _hidden(store, row, shown)
+    return [] if hidden == NOTHING else runs_of(store.connection, row.id, hidden)
 
 
-def _gone(store: Store, row: SeriesRow, shown: ChartRange) -> str:
+def _hidden(store: Store, row: SeriesRow, shown: ChartRange) -> str:
     """Return the condition on points that they are not shown."""
     if shown.attempt is not None:
         return f"attempt <> {int(shown.attempt)}"
@@ -154,9 +154,7 @@ def _has_steps(store: Store, row: SeriesRow, shown: ChartRange) -> bool:
     found = store.row(sql, (row.id, top))
     if found is None or not found[0]:
         return True
-    sql = (
-        f"SELECT 1 FROM points WHERE series = ? AND step IS NULL AND NOT ({_gone(store, row, shown)}) LIMIT 1"
-    )
+    sql = f"SELECT 1 FROM points WHERE series = ? AND step IS NULL AND NOT ({_hidden(store, row, shown)}) LIMIT 1"
     return store.row(sql, (row.id,)) is None
 
 
@@ -182,23 +180,23 @@ def _goes_back(store: Store, row: SeriesRow) -> bool:
 def _along(store: Store, row: SeriesRow, name: str, shown: ChartRange) -> list[tuple[float, Point]] | None:
     """Return points with what was reported together with them by a name; None where one has none of it."""
     group = row.name.rpartition("/")[0]
-    wanted = f"{group}/{name}" if group else name
-    beside = [
+    full_name = f"{group}/{name}" if group else name
+    reported = [
         each
         for each in series(store, row.job_id, kinds=("etime",))
-        if (each.learner, each.name) == (row.learner, wanted)
+        if (each.learner, each.name) == (row.learner, full_name)
     ]
-    if not beside or max(_total(row), _total(beside[0])) > POINTS_MAX:
+    if not reported or max(_total(row), _total(reported[0])) > POINTS_MAX:
         return None
-    places = _by_report(store, beside[0])
+    values = _by_report(store, reported[0])
     runs = report_runs(store, row.job_id, row.id)
     found: list[tuple[float, Point]] = []
     for point in _shown_points(store, row, shown):
         report = runs.report_of(point.seq)
-        place = places.get(_report_key(point, report))
-        if place is None:
+        value = values.get(_report_key(point, report))
+        if value is None:
             return None
-        found.append((place, point))
+        found.append((value, point))
     return found
 
 

@@ -133,8 +133,8 @@ def _without_infinities(store: Store, row: SeriesRow) -> SeriesRow:
     return _summed_up(store, row, "0")
 
 
-def _summed_up(store: Store, row: SeriesRow, gone: str) -> SeriesRow:
-    return replace(row, **asdict(live(store.connection, row.id, gone)))
+def _summed_up(store: Store, row: SeriesRow, superseded: str) -> SeriesRow:
+    return replace(row, **asdict(live(store.connection, row.id, superseded)))
 
 
 def points(store: Store, series_id: int, *, since_seq: int = 0, limit: int | None = None) -> list[Point]:

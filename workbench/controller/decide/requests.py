@@ -40,11 +40,11 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Hurry:
-    """Begin the attempt that waits for its time now."""
+class StartNow:
+    """Start the attempt that waits for its time at once."""
 
 
-Answer = Keep | Settle | Intend | Resume | Hurry
+Answer = Keep | Settle | Intend | Resume | StartNow
 
 
 def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
@@ -82,5 +82,5 @@ def _resume(row: JobRow, later: Sequence[str]) -> Answer:
     if row.intent is not Intent.NONE:
         return Keep()
     if row.next_try_us is not None:
-        return Hurry()
+        return StartNow()
     return Settle(f"nothing to do: it is {row.state}")

@@ -143,8 +143,8 @@ class ActionExecutor:
                 ran = Reason("the command runs")
                 step(context.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
             if row.state not in (State.QUEUED, State.STORING):
-                putting_away = Reason("results and logs are put away")
-                step(context.store, row.id, row.attempt, State.STORING, putting_away)
+                storing = Reason("results and logs are put away")
+                step(context.store, row.id, row.attempt, State.STORING, storing)
             step(
                 context.store,
                 row.id,

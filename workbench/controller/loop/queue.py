@@ -94,7 +94,7 @@ class JobQueue:
         self._context = context
         self._gates = Gates(context)
         self._measured: dict[str, CapacityMeasured] = {}
-        self._measure_asked: dict[str, float] = {}
+        self._measure_requested: dict[str, float] = {}
         self._refusing: set[str] = set()
         """Machines whose capacity cannot be read."""
 
@@ -114,7 +114,7 @@ class JobQueue:
     def measured(self, found: CapacityMeasured) -> None:
         """Take over a measured capacity. Slots that others held may be free now."""
         context = self._context
-        self._measure_asked.pop(found.target, None)
+        self._measure_requested.pop(found.target, None)
         for tracked in context.jobs_at(found.target):
             tracked.answered_again()
             self._refusing.discard(_machine(tracked))
@@ -134,8 +134,10 @@ class JobQueue:
 
     def unreachable_now(self, target: str) -> None:
         """Note that a target does not answer: it is measured again soon, not only when the answer is overdue."""
-        if target in self._measure_asked:
-            self._measure_asked[target] = self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
+        if target in self._measure_requested:
+            self._measure_requested[target] = (
+                self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
+            )
 
     def slots_freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots retries again at once."""
@@ -183,11 +185,11 @@ class JobQueue:
 
     def _measure(self, worker: BackendWorker) -> float:
         now = self._context.now()
-        asked = self._measure_asked.get(worker.key)
-        if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
-            asked = self._measure_asked[worker.key] = now
+        requested_at = self._measure_requested.get(worker.key)
+        if requested_at is None or now >= requested_at + MEASURE_AGAIN_SECONDS:
+            requested_at = self._measure_requested[worker.key] = now
             worker.measure()
-        return asked + MEASURE_AGAIN_SECONDS
+        return requested_at + MEASURE_AGAIN_SECONDS
 
     def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, needed: int) -> None:
         tracked.tries += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from workbench.controller.decide.messages import EndRequested, StopAsked
-from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Settle, answer
+from workbench.controller.decide.requests import DONE, Intend, Resume, Settle, StartNow, answer
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
@@ -110,7 +110,7 @@ class RequestHandler:
                     )
                     settle_request(store, request.id, DONE)
                 self._begin(job_id)
-            case Hurry():
+            case StartNow():
                 with context.atomic():
                     settle_request(store, request.id, DONE)
                 if job_id in context.jobs:

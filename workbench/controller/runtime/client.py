@@ -12,7 +12,7 @@ from workbench.clock import now_us
 from workbench.controller.runtime.connect import (
     ControllerStatus,
     ensure_controller,
-    say,
+    send_message,
     status,
     stop_controller,
     wake,
@@ -172,7 +172,7 @@ def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: NoSpaceLeft)
 
 def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
     """Have the controller stop a job and record that once it can; return whether one has heard it."""
-    answer = say(home, "ask", job=job_id, kind=kind, who=who)
+    answer = send_message(home, "ask", job=job_id, kind=kind, who=who)
     return answer is not None and bool(answer.get("ok"))
 
 

@@ -64,14 +64,14 @@ def ensure_controller(home: Home) -> str:
     """
     require_home(home)
     reap()
-    answer = say(home, "wake")
+    answer = send_message(home, "wake")
     if answer is None:
         if not _is_starting(home):
             _spawn(home)
     elif not answer.get("ok"):
         _spawn(home, wait=True)  # it is about to end
     elif _version(str(answer.get("version"))) < _version(VERSION):
-        say(home, "stop")
+        send_message(home, "stop")
         _spawn(home, wait=True)
     else:
         return str(answer.get("trouble") or "")
@@ -90,13 +90,13 @@ def nudge_or_start(home: Home) -> None:
 
 def wake(home: Home) -> bool:
     """Tell the controller that there is something new; return whether one is there to hear it."""
-    answer = say(home, "wake")
+    answer = send_message(home, "wake")
     return answer is not None and bool(answer.get("ok"))
 
 
 def status(home: Home) -> ControllerStatus | None:
     """Ask the controller how it is; None when none answers."""
-    answer = say(home, "status")
+    answer = send_message(home, "status")
     if answer is None or not answer.get("ok"):
         return None
     held = read_lock(home)
@@ -113,13 +113,13 @@ def status(home: Home) -> ControllerStatus | None:
 
 
 def stop_controller(home: Home) -> bool:
-    """Ask the controller to end; return whether there was one. Learners go on."""
-    answer = say(home, "stop")
+    """Ask the controller to end; return whether there was one. Learners run on."""
+    answer = send_message(home, "stop")
     return answer is not None and bool(answer.get("ok"))
 
 
-def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
-    """Say a word to the controller, and what comes with it; None when none answers."""
+def send_message(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
+    """Send the controller a command (``what``) with its arguments; return its answer, None when none answers."""
     connection = dial(home, what, **more)
     answer = None if connection is None else _read_answer(connection)
     if answer is not None:

@@ -78,7 +78,7 @@ class ControllerLock:
             return False
         return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
-    def say(self, socket_path: str) -> None:
+    def write_address(self, socket_path: str) -> None:
         """Write where this controller is reached."""
         self._socket_path = socket_path
         self._write()

@@ -15,13 +15,13 @@ from uuid import uuid4
 from backends.contract.host import Ask, BackendOptions
 from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
 from backends.registry import load_backend
-from workbench.controller.runtime.connect import ensure_controller, say
+from workbench.controller.runtime.connect import ensure_controller, send_message
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home
 from workbench.store.db.rows import TargetRef
 
-HOLD_SECONDS: Final = 15.0
+ANSWERED_WITHIN_SECONDS: Final = 15.0
 """How long a controller that is just being started may take to answer."""
 
 BUSY_TRIES: Final = 3
@@ -45,10 +45,10 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
         TryAgain: no controller answers.
     """
     backend = load_backend(options)
-    kept = backend.session_options()
-    if kept is not None and _log_in_there(home, kept, answer):
+    session_options = backend.session_options()
+    if session_options is not None and _log_in_there(home, session_options, answer):
         # This process may connect, too: the screens read the backend themselves.
-        CREDENTIALS.update(_send_until_heard(home, "recall").get("answers") or {})
+        CREDENTIALS.update(_send_until_answered(home, "recall").get("answers") or {})
         return
     with_person(home, answer)
     try:
@@ -56,15 +56,15 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
     finally:
         CREDENTIALS.set_prompter(None)  # what connects later on, in the background, asks nobody
     hand_over(home)
-    if kept is not None:
-        _log_in_there(home, kept, answer)
+    if session_options is not None:
+        _log_in_there(home, session_options, answer)
 
 
 def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool:
     """Have the controller log in and ask its questions here; False when the backend is not known yet."""
     target = TargetRef(options.name, options.type, "process", options.address, options.options)
     name = uuid4().hex
-    _send_until_heard(home, "login", name=name, place=asdict(target))
+    _send_until_answered(home, "login", name=name, place=asdict(target))
     number, typed = 0, None
     while True:
         reply = _send(home, "asked", name=name, number=number, answer=typed)
@@ -110,26 +110,26 @@ def hand_over(home: Home) -> None:
     """
     answers = dict(CREDENTIALS.answers())
     if answers and is_home(home):
-        _send_until_heard(home, "hold", answers=answers)
-        say(home, "wake")
+        _send_until_answered(home, "hold", answers=answers)
+        send_message(home, "wake")
 
 
 def _send(home: Home, command: str, **arguments: Any) -> Mapping[str, Any] | None:
     """Send a command to the controller, again if it is busy; return its answer, None when there is none."""
     for _ in range(BUSY_TRIES):
-        reply = say(home, command, **arguments)
+        reply = send_message(home, command, **arguments)
         if reply is not None:
             return reply
         time.sleep(_AGAIN_SECONDS)
     return None
 
 
-def _send_until_heard(home: Home, command: str, **arguments: Any) -> Mapping[str, Any]:
+def _send_until_answered(home: Home, command: str, **arguments: Any) -> Mapping[str, Any]:
     """Send a command until a controller answers, starting one where none runs; return the answer."""
-    until = time.monotonic() + HOLD_SECONDS
+    until = time.monotonic() + ANSWERED_WITHIN_SECONDS
     while True:
         ensure_controller(home)
-        reply = say(home, command, **arguments)
+        reply = send_message(home, command, **arguments)
         if reply is not None and reply.get("ok"):
             return reply
         if time.monotonic() > until:

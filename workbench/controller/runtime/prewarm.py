@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from workbench.controller.runtime.connect import say
+from workbench.controller.runtime.connect import send_message
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
@@ -39,7 +39,7 @@ def prewarm(place: Mapping[str, Any]) -> None:
 
 def _send(home: Home, place: Mapping[str, Any]) -> None:
     until = time.monotonic() + ANSWERED_WITHIN_SECONDS
-    while say(home, "expect", place=place) is None and time.monotonic() < until:
+    while send_message(home, "expect", place=place) is None and time.monotonic() < until:
         time.sleep(_AGAIN_SECONDS)
 
 

@@ -220,7 +220,7 @@ class Guard:
     def _follow_requests(self) -> None:
         """Act on requests to stop, on another learner's decision, and on limits."""
         # Read first: it takes the events of the watch, and a removal is reported once.
-        request = self._requests.look()
+        request = self._requests.check()
         if not self._is_removed and state.is_removed(self._folder, self._folder_descriptor):
             self._is_removed = (
                 True  # who removed it wants nothing of it any more, and could not stop it either

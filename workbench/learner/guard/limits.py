@@ -40,12 +40,12 @@ class LearnerLimits:
         self._memory: MemoryWatch | None = None
 
     def watch_memory(self, tree: Tree) -> None:
-        """Look at the memory of these processes, if there is a limit."""
+        """Check the memory of these processes from now on, if there is a limit."""
         if self._launch.memory_bytes:
             self._memory = MemoryWatch(tree, self._launch.memory_bytes)
 
     def settle(self, decision: dict[str, Any]) -> None:
-        """Take note of another learner's end that decided: after a failure nothing is waited for."""
+        """Note another learner's end that decided: after a failure this one is stopped at once."""
         if decision and self._settles_at is None:
             wait_seconds = 0.0 if decision.get("failed") else self._launch.settle_seconds
             self._settles_at = system.elapsed_seconds() + wait_seconds
@@ -60,28 +60,28 @@ class LearnerLimits:
         if self._ends_at is not None and now >= self._ends_at:
             why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
             return LimitExceeded("max_runtime", why, grace_seconds)
-        if self._memory is not None and now >= self._memory.look_at:
-            used = self._memory.look()
+        if self._memory is not None and now >= self._memory.check_at:
+            used = self._memory.check()
             if used:
                 return LimitExceeded("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
         return None
 
     def due_at(self) -> float | None:
-        """Return when to look next; None for never."""
-        times = (self._settles_at, self._ends_at, None if self._memory is None else self._memory.look_at)
+        """Return when to check next; None for never."""
+        times = (self._settles_at, self._ends_at, None if self._memory is None else self._memory.check_at)
         return min((at for at in times if at is not None), default=None)
 
 
 class MemoryWatch:
-    """Looks at the memory of a tree of processes, more often when it comes near its limit."""
+    """Checks the memory of a tree of processes, more often when it is near its limit."""
 
     def __init__(self, tree: Tree, limit_bytes: int) -> None:
         self._tree = tree
         self.limit_bytes = limit_bytes
-        self.look_at = system.elapsed_seconds() + _NEAR_SECONDS
-        """When to look next, on the clock that cannot jump."""
+        self.check_at = system.elapsed_seconds() + _NEAR_SECONDS
+        """When to check next, on the clock that cannot jump."""
 
-    def look(self) -> int:
+    def check(self) -> int:
         """Return how many bytes are used if that is over the limit, else 0."""
         pids = self._tree.pids()
         # Resident memory counts what processes share once for each: cheap, and never too low.
@@ -89,5 +89,5 @@ class MemoryWatch:
         if used > self.limit_bytes:
             used = sum(map(proportional_bytes, pids))
         near = used > self.limit_bytes * _NEAR
-        self.look_at = system.elapsed_seconds() + (_NEAR_SECONDS if near else _FAR_SECONDS)
+        self.check_at = system.elapsed_seconds() + (_NEAR_SECONDS if near else _FAR_SECONDS)
         return used if used > self.limit_bytes else 0

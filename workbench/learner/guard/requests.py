@@ -27,13 +27,13 @@ class Requests:
         self._folder = folder
         self._launch = launch
         self._watcher: Watcher | None = None
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._stop: dict[str, Any] = {}
         self.decision: dict[str, Any] = {}
         """Another learner's end that decided; empty as long as there is none."""
 
-    def look(self) -> dict[str, Any]:
-        """Read both, if it is time for it; return a request to stop that was not returned before."""
+    def check(self) -> dict[str, Any]:
+        """Read stop request and decision if they may have changed; return a new request to stop, else nothing."""
         before = self._stop
         if self._due():
             self._read()
@@ -42,15 +42,15 @@ class Requests:
     def _due(self) -> bool:
         now = system.elapsed_seconds()
         if self._watcher is not None:
-            if not self._watcher.wait(0) and now < self._look_at:
+            if not self._watcher.wait(0) and now < self._check_at:
                 return False
-        elif now < self._look_at:
+        elif now < self._check_at:
             return False
-        elif self._look_at:
+        elif self._check_at:
             from workbench.learner.platform.watch import Watcher
 
             self._watcher = Watcher(self._paths())
-        self._look_at = now + self._pause_seconds()
+        self._check_at = now + self._pause_seconds()
         return True
 
     def fileno(self) -> int | None:
@@ -58,8 +58,8 @@ class Requests:
         return None if self._watcher is None else self._watcher.fileno()
 
     def due_seconds(self) -> float:
-        """Return after how many seconds to look even if nothing has been told."""
-        return max(0.0, self._look_at - system.elapsed_seconds())
+        """Return after how many seconds to check even if no change was reported."""
+        return max(0.0, self._check_at - system.elapsed_seconds())
 
     def _pause_seconds(self) -> float:
         if self._watcher is None:
@@ -67,8 +67,8 @@ class Requests:
         return _POLL_SECONDS if self._watcher.fileno() is None else 3600.0
 
     def _paths(self) -> list[str]:
-        # The second one also where nobody else decides: a removed folder that somebody still works in tells nothing
-        # itself, the folder around it does.
+        # The second one even if no other learner decides: the removal of a folder that is in use is reported by
+        # the folder above it only.
         return [
             os.path.join(self._folder, "stop.json"),
             os.path.join(self._launch.attempt_dir, "decision.json"),
@@ -120,7 +120,7 @@ class LearnerStop:
         return True
 
     def over(self) -> None:
-        """Take note that all have ended."""
+        """Note that all have ended."""
         self._ending = None
 
     def due_at(self) -> float | None:

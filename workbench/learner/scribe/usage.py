@@ -181,7 +181,7 @@ class Sampler:
         self._slots = slots
         self._every_seconds = every_seconds
         self._ready: list[dict[str, Any]] = []
-        self.pipe, self._tell = os.pipe()
+        self.pipe, self._ready_pipe = os.pipe()
         os.set_blocking(self.pipe, False)
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -204,4 +204,4 @@ class Sampler:
             pids = self._tree.pids()
             if pids:
                 self._ready.append(sample(pids, self._slots))
-                os.write(self._tell, b"!")
+                os.write(self._ready_pipe, b"!")

@@ -148,7 +148,7 @@ def _bind(home: Home, *, is_new: bool) -> None:
         raise write_failure(error, home.binding) from error
     finally:
         if lock is not None:
-            lock.say("")
+            lock.write_address("")
             lock.release()
     if is_new and lock is None:
         take_controller_lock(home).release()

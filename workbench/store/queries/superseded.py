@@ -20,7 +20,7 @@ NOTHING = "0"
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A checkpoint that an attempt may have gone on from."""
+    """A checkpoint that an attempt may have resumed from."""
 
     attempt: int
     time_us: int
@@ -96,7 +96,7 @@ def has_attempts(connection: sqlite3.Connection, job_id: str) -> bool:
 
 
 def series_cuts(connection: sqlite3.Connection, job_id: str, learner: int, series_id: int) -> tuple[Cut, ...]:
-    """Return where the attempts of a stored series are cut; of a job with one attempt nothing is looked at."""
+    """Return where the attempts of a stored series are cut; of a job with one attempt nothing is read."""
     if not has_attempts(connection, job_id):
         return ()
     sql = "SELECT attempt, min(step) FROM points WHERE series = ? GROUP BY attempt"
@@ -117,27 +117,27 @@ def condition(cuts: Sequence[Cut]) -> str:
     return " OR ".join(cut.sql for cut in cuts) or NOTHING
 
 
-def live(connection: sqlite3.Connection, series_id: int, gone: str) -> Live:
-    """Sum up a series without the points that ``gone`` fits, a condition on ``points``."""
+def live(connection: sqlite3.Connection, series_id: int, hidden: str) -> Live:
+    """Sum up a series without the points that ``hidden`` fits, a condition on ``points``."""
     total, count = connection.execute(
-        f"SELECT count(*), sum(NOT ({gone})) FROM points WHERE series = ?", (series_id,)
+        f"SELECT count(*), sum(NOT ({hidden})) FROM points WHERE series = ?", (series_id,)
     ).fetchone()
     low, high = connection.execute(
-        f"SELECT min(value), max(value) FROM points WHERE series = ? AND {FINITE} AND NOT ({gone})",
+        f"SELECT min(value), max(value) FROM points WHERE series = ? AND {FINITE} AND NOT ({hidden})",
         (series_id,),
     ).fetchone()
     found = connection.execute(
-        f"SELECT step, time, value FROM points WHERE series = ? AND NOT ({gone}) ORDER BY seq DESC LIMIT 1",
+        f"SELECT step, time, value FROM points WHERE series = ? AND NOT ({hidden}) ORDER BY seq DESC LIMIT 1",
         (series_id,),
     ).fetchone()
     step, time_us, value = found or (None, None, None)
     return Live(count or 0, total - (count or 0), step, time_us, value, low, high)
 
 
-def runs_of(connection: sqlite3.Connection, series_id: int, gone: str) -> list[tuple[int, int]]:
-    """Return the runs of points that ``gone`` fits: the numbers of their first and last one, ascending."""
+def runs_of(connection: sqlite3.Connection, series_id: int, hidden: str) -> list[tuple[int, int]]:
+    """Return the runs of points that ``hidden`` fits: the numbers of their first and last one, ascending."""
     sql = (
         "SELECT min(seq), max(seq) FROM (SELECT seq, seq - row_number() OVER (ORDER BY seq) AS run FROM points "
-        f"WHERE series = ? AND ({gone})) GROUP BY run ORDER BY 1"
+        f"WHERE series = ? AND ({hidden})) GROUP BY run ORDER BY 1"
     )
     return [(first, last) for first, last in connection.execute(sql, (series_id,))]
