@@ -131,8 +131,8 @@ def test_code_that_is_only_looked_at_leaves_the_home_as_it_is(
 def test_of_very_much_only_the_beginning_is_packed_to_look_at(
     home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pack, "LOOKED_AT_BYTES", 3_000_000)
-    monkeypatch.setattr(pack, "LOOKED_AT_PACKED_BYTES", 1_000_000)
+    monkeypatch.setattr(pack, "PREVIEW_BYTES", 3_000_000)
+    monkeypatch.setattr(pack, "PREVIEW_PACKED_BYTES", 1_000_000)
     scratch = Home(clean_environment / "scratch")
     noise = random.Random(1).randbytes(9_000_000)
     tree = make_tree(clean_environment / "much", {"a.py": "text", "b.bin": noise})
