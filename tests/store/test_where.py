@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 import json
+import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.metrics.writing import Records
 from tests.store.building import add_job
 from workbench.job import Reason, State
+from workbench.metrics import ingest, series
+from workbench.metrics.conditions import judge
+from workbench.metrics.conditions import parse as parse_conditions
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import annotate, step
-from workbench.store.queries.job_list import JobList, window
+from workbench.store.queries.job_list import JobList, metric_values, window
+from workbench.store.queries.metric_values import MetricName
 from workbench.store.queries.where import STATES, JobFilter, WhereError, parse
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
@@ -172,3 +180,60 @@ def test_any_filter_that_is_read_can_be_asked(store: Store) -> None:
         window(store, JobList(where=where), now_us=NOW_US)
 
     ask()
+
+
+def test_a_metric_means_the_same_in_filters_conditions_orders_and_columns(
+    store: Store, tmp_path: Path
+) -> None:
+    """Of two learners the first counts, of two attempts what was not gone over again, and what is finite."""
+    job = add_job(store, name="two").id
+    add_points(
+        store, tmp_path, job, learner=1, attempt=1, loss=[0.9, -math.inf, 0.1, 0.05], steps=[1, 2, 3, 4]
+    )
+    add_points(store, tmp_path, job, learner=1, attempt=2, loss=[0.7, 0.8], steps=[3, 4])
+    add_points(store, tmp_path, job, learner=2, attempt=1, loss=[0.01], steps=[1])
+    store.execute("UPDATE jobs SET attempt = 2 WHERE id = ?", (job,))
+    rows = series(store, job)
+
+    for text, holds in (
+        ("loss<0.5", False),
+        ("loss=0.8", True),
+        ("min(loss)<0.6", False),
+        ("min(loss)=70%", True),
+        ("max(train/loss)>=0.9", True),
+        ("last(loss)>0.75", True),
+    ):
+        (verdict,) = judge(parse_conditions(text), rows)
+        assert ("two" in names(store, text), verdict.holds) == (holds, holds), text
+        assert "of learner 1" in verdict.sentence
+    assert metric_values(store, [job], MetricName("loss", "min")) == {job: (1, 0.7)}
+    assert names(store, "!min(loss)<0.6 two") == {"two"}
+
+
+def test_a_metric_that_is_nan_fits_nothing(store: Store, tmp_path: Path) -> None:
+    job = add_job(store, name="odd").id
+    add_points(store, tmp_path, job, learner=1, attempt=1, odd=[1.0, None], steps=[1, 2])
+
+    for text in ("train/odd<1", "train/odd>=1", "train/odd!=1", "train/odd=1"):
+        (verdict,) = judge(parse_conditions(text), series(store, job))
+        assert (names(store, text), verdict.holds) == (set(), False)
+    assert metric_values(store, [job], MetricName("odd")) == {job: (1, None)}
+
+
+def add_points(
+    store: Store,
+    folder: Path,
+    job: str,
+    *,
+    learner: int,
+    attempt: int,
+    steps: list[int],
+    **values: list[Any],
+) -> None:
+    records = Records(folder / f"{job}-{learner}-{attempt}.jsonl")
+    cells = {
+        name: ["-inf" if value == -math.inf else value for value in column] for name, column in values.items()
+    }
+    records.points(cells, steps=steps, group="train")
+    while ingest(store, job, attempt, learner, records.file):
+        pass

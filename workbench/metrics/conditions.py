@@ -11,6 +11,7 @@ from typing import Final
 
 from workbench.errors import UsageError
 from workbench.store.db.rows import SeriesRow
+from workbench.store.queries.metric_values import WHICH, fitting_series, read_number
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -21,7 +22,6 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-WHICH: Final = ("last", "min", "max")
 
 _CONDITION: Final = re.compile(
     r"(?:(?P<which>\w+)\((?P<inner>[^()]*)\)|(?P<name>[^\s<>=!(),]+))\s*(?P<operator>[<>=!]+)\s*(?P<value>[^\s,]+)"
@@ -85,7 +85,7 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def _condition(match: re.Match[str]) -> Condition:
-    which = match["which"] or "last"
+    which = (match["which"] or "last").lower()
     if which not in WHICH:
         raise ConditionError(
             f"{which!r} is none of {', '.join(WHICH)}", *match.span("which"), hint="write min(loss)<0.1"
@@ -100,7 +100,7 @@ def _condition(match: re.Match[str]) -> Condition:
             hint=f"write one of {' '.join(OPERATORS)}",
         )
     try:
-        value = float(match["value"].removesuffix("%")) / (100 if match["value"].endswith("%") else 1)
+        value = read_number(match["value"])
     except ValueError:
         raise ConditionError(
             f"{match['value']!r} is not a number", *match.span("value"), hint="write 0.9, 1e-4 or 90%"
@@ -109,30 +109,22 @@ def _condition(match: re.Match[str]) -> Condition:
 
 
 def judge(conditions: Sequence[Condition], series: Sequence[SeriesRow]) -> list[Verdict]:
-    """Judge conditions by a job's series; of several learners the first one's counts."""
+    """Judge conditions by a job's series; of several learners the first one's counts, and NaN fits nothing."""
     return [_verdict(condition, series) for condition in conditions]
 
 
 def _verdict(condition: Condition, series: Sequence[SeriesRow]) -> Verdict:
-    name = condition.metric.lower()
-    fitting = [
-        row
-        for row in series
-        if row.kind == "value" and row.points and (row.name.lower() == name or _ends(row.name, name))
-    ]
-    if not fitting:
+    row = fitting_series(series, condition.metric)
+    if row is None:
         names = ", ".join(dict.fromkeys(row.name for row in series if row.kind == "value" and row.points))
         there = f"; there are {names}" if names else ", nor was any other metric"
         return Verdict(condition, False, None, f"{condition.metric} was never reported{there}")
-    row = min(fitting, key=lambda each: (each.learner, each.name.lower() != name, len(each.name)))
-    field = {"last": row.last, "min": row.minimum, "max": row.maximum}[condition.which]
-    value = math.nan if field is None else field
-    holds = OPERATORS[condition.operator](value, condition.value)
+    field = getattr(row, WHICH[condition.which])
+    value = math.nan if field is None else float(field)
+    holds = value == value and OPERATORS[condition.operator](value, condition.value)
     shown = {"last": "", "min": "the least ", "max": "the greatest "}[condition.which] + row.name
+    if len({each.learner for each in series}) > 1:
+        shown += f" of learner {row.learner}"
     required = "as required" if holds else "required"
     sentence = f"{shown} is {value:.6g}, {required} {condition.operator} {condition.value:g}"
     return Verdict(condition, holds, value, sentence)
-
-
-def _ends(series_name: str, name: str) -> bool:
-    return series_name.lower().endswith(f"/{name}")

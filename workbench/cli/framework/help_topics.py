@@ -16,7 +16,9 @@ TOPICS: Final = {
 All terms must hold. `!` before a term negates it, `|` separates alternatives.
 
   state:failed  state:running|queued     a state, or queued, running, done, failed, stopped
-  loss<0.3  accuracy>=0.9                the last value of a metric, by its full name or its last part
+  loss<0.3  accuracy>=0.9                the last value of a metric, by its full name or its last part; of
+                                         several learners the first that reported it
+  min(loss)<0.3  max(accuracy)>=90%      its least and greatest finite value; nan never fits
   age<2h  time>1d  exit=137  gpus>0      numeric fields; also attempt, learners, restarts
   name:digits  backend:gpubox            part of a text field: name, id, backend, runner, owner, reason,
                                          code, note, parent

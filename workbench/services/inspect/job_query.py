@@ -73,10 +73,11 @@ def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:
     from workbench.services.filters import check_metric, read_where
     from workbench.store.queries.job_list import SORTS, listed
     from workbench.store.queries.jobs import conditions
+    from workbench.store.queries.metric_values import read_metric
 
     key = query.sort.lstrip("-").removeprefix("+") or "submitted"
     if key not in SORTS:
-        check_metric(store, key)
+        check_metric(store, read_metric(key).name)
     descending = query.sort.startswith("-") if query.sort else True
     more, values = conditions(
         states=query.states or None,

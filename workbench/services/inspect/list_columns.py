@@ -22,6 +22,9 @@ RIGHT: Final = (
 
 Cell = Callable[["JobRow", int], str]
 
+MetricCells = Mapping[str, Mapping[str, tuple[int, float | None]]]
+"""By column, then by job: the learner whose value it is, and the value; of several learners the cell names it."""
+
 CELLS: Final[Mapping[str, Cell]] = {
     "id": lambda row, now: short_id(row.id),
     "name": lambda row, now: row.name,
@@ -65,7 +68,7 @@ def _cell(
     name: str,
     row: JobRow,
     now: int,
-    values: Mapping[str, Mapping[str, float]],
+    values: MetricCells,
     settings: Mapping[str, Mapping[str, Any]],
 ) -> str:
     if name in CELLS:
@@ -74,28 +77,25 @@ def _cell(
         return row.labels.get(name.removeprefix("label."), "")
     if name.startswith(_SETTINGS):
         return str(settings[row.id].get(name, ""))
-    lower = name.lower()
-    for metric, value in values[row.id].items():
-        if metric.lower() == lower or metric.lower().endswith(f"/{lower}"):
-            return number(value)
-    return ""
+    if (found := values[name].get(row.id)) is None:
+        return ""
+    learner, value = found
+    return number(value) + (f" [{learner}]" if row.learners > 1 else "")
 
 
-def _metric_values(
-    store: Store | None, names: Sequence[str], rows: Sequence[JobRow]
-) -> dict[str, dict[str, float]]:
+def _metric_values(store: Store | None, names: Sequence[str], rows: Sequence[JobRow]) -> MetricCells:
     metrics = [name for name in names if name not in CELLS and not name.startswith(("label.", *_SETTINGS))]
     if not metrics or store is None:
-        return {row.id: {} for row in rows}
+        return {name: {} for name in metrics}
     from workbench.errors import UsageError
     from workbench.manifest.yaml.faults import nearest
-    from workbench.metrics import latest_of
     from workbench.services.filters import has_metric, nearest_metric
-    from workbench.store.queries.job_list import known_metrics
+    from workbench.store.queries.job_list import known_metrics, metric_values
+    from workbench.store.queries.metric_values import read_metric
 
     known = known_metrics(store)
     for name in metrics:
-        if not has_metric(known, name):
+        if not has_metric(known, read_metric(name).name):
             close = nearest(name, CELLS)
             hint = f"did you mean {close}?" if close else nearest_metric(known, name)
             columns = ", ".join(CELLS)
@@ -103,10 +103,8 @@ def _metric_values(
                 f"there is no column {name!r}, and no job has such a metric",
                 hint=f"{hint} Columns are {columns}, params.NAME, env.NAME, label.NAME and metrics",
             )
-    found: dict[str, dict[str, float]] = {}
-    for first in range(0, len(rows), 500):
-        found |= latest_of(store, [row.id for row in rows[first : first + 500]])
-    return found
+    job_ids = [row.id for row in rows]
+    return {name: metric_values(store, job_ids, read_metric(name)) for name in metrics}
 
 
 def _settings_of(

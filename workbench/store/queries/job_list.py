@@ -10,6 +10,7 @@ from workbench.job import State
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 from workbench.store.queries.jobs import count_jobs
+from workbench.store.queries.metric_values import MetricName, learner_sql, read_metric, value_sql
 from workbench.store.queries.where import JobFilter, teach
 
 SORTS: Final[Mapping[str, str]] = {
@@ -24,13 +25,6 @@ SORTS: Final[Mapping[str, str]] = {
     "exit": "coalesce(jobs.exit_code, -1)",
 }
 """Columns that jobs can be sorted by, and what they are compared by."""
-
-METRIC: Final = (
-    "SELECT last FROM series WHERE job_id = jobs.id AND kind = 'value' "
-    "AND (lower(name) = :metric OR substr(lower(name), -length(:metric) - 1) = '/' || :metric) "
-    "ORDER BY learner, length(name) LIMIT 1"
-)
-"""The last value of a metric, named whole or by its last part."""
 
 Key = tuple[str | int | float, int]
 """Where a row stands in an order: the value that it is sorted by, and its ``seq``."""
@@ -81,14 +75,15 @@ def listed(
         conditions: More conditions on the table ``jobs``, with the ``values`` that they name.
         values: By name.
         where: The filter.
-        sort: A key of :data:`SORTS`, else the name of a metric; jobs that have none of it come last.
+        sort: A key of :data:`SORTS`, else a metric or ``min(metric)``; jobs that have none of it come last.
         descending: Whether the greatest comes first.
         now_us: Now, for ages.
         limit: At most so many.
     """
     teach(store.connection)
-    order = SORTS.get(sort) or f"({METRIC})"
-    named = {**values, **dict(where.values), "now_us": now_us, "metric": sort.lower()}
+    metric = read_metric(sort)
+    order = SORTS.get(sort) or value_sql(metric.which, ":metric")
+    named = {**values, **dict(where.values), "now_us": now_us, "metric": metric.name.lower()}
     direction = "DESC" if descending else "ASC"
     page = "" if limit is None else f" LIMIT {int(limit)}"
     sql = (
@@ -96,6 +91,23 @@ def listed(
         f"ORDER BY {order} {direction} NULLS LAST, jobs.seq {direction}{page}"
     )
     return [job_row(row, store.looked_us) for row in store.rows(sql, named)]
+
+
+def metric_values(
+    store: Store, job_ids: Sequence[str], metric: MetricName
+) -> dict[str, tuple[int, float | None]]:
+    """Return the learner and the value of a metric (None: it is NaN) of the jobs that have it."""
+    teach(store.connection)
+    found: dict[str, tuple[int, float | None]] = {}
+    for first in range(0, len(job_ids), 500):
+        named = {f"job{number}": job_id for number, job_id in enumerate(job_ids[first : first + 500])}
+        sql = (
+            f"SELECT id, {learner_sql(':metric')}, {value_sql(metric.which, ':metric')} FROM jobs "
+            f"WHERE id IN ({', '.join(':' + name for name in named)})"
+        )
+        rows = store.rows(sql, {**named, "metric": metric.name.lower()})
+        found |= {job_id: (learner, value) for job_id, learner, value in rows if learner is not None}
+    return found
 
 
 def known_metrics(store: Store) -> list[str]:

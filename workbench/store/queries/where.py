@@ -5,8 +5,9 @@ Terms are separated by blanks and must all hold; ``!`` negates one. A term is
 * ``field:text``, where text may be ``/a regular expression/``, ``"quoted"`` or several with ``|`` between
   them. Fields are those of :data:`TEXTS`, ``state`` (a state, or queued, running, done, failed, stopped),
   ``tag``, ``label`` (``label:team=a``);
-* ``name<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of the job (:data:`NUMBERS`;
-  ``age<2h``) or else the last value of a metric;
+* ``name<0.3`` or ``min(name)<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of
+  the job (:data:`NUMBERS`; ``age<2h``) or else a metric, as ``metric_values`` says: its last, least (``min``) or
+  greatest (``max``) value;
 * ``is:problem`` (failed, or waiting with a fault) and ``is:open`` (something of it goes on or is to come);
 * ``has:loss``, whether a metric of that name was reported;
 * a word, ``"several words"`` or ``/a regular expression/``, looked for in name, id, reason, tags and note;
@@ -26,6 +27,13 @@ from typing import Final
 
 from workbench.errors import UsageError
 from workbench.job import State
+from workbench.store.queries.metric_values import (
+    names_metric,
+    read_metric,
+    read_number,
+    teach_values,
+    value_sql,
+)
 
 STATES: Final = {
     "queued": (State.QUEUED, State.PENDING),
@@ -67,9 +75,9 @@ IS: Final = {
 }
 """What a job can be."""
 
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
-_COMPARED = re.compile(r"([^\s<>=!:]+)(<=|>=|!=|==|<|>|=)([^\s<>=]+)")
+_COMPARED = re.compile(r"((?:last|min|max)\([^()]+\)|[^\s<>=!:]+)(<=|>=|!=|==|<|>|=)([^\s<>=]+)")
+_FUNCTION = re.compile(r"!*(?:last|min|max)\([^()]*\)", re.IGNORECASE)
 _COMPARING = re.compile(r"[<>]|[=!]=")
 """A term with one of these is meant as a comparison, not as a text to search for."""
 
@@ -129,6 +137,7 @@ def parse(text: str) -> JobFilter:
 
 def teach(connection: sqlite3.Connection) -> None:
     """Define ``REGEXP`` on a connection: SQLite has the operator but no function for it."""
+    teach_values(connection)
     connection.create_function("regexp", 2, _matches, deterministic=True)
 
 
@@ -155,7 +164,8 @@ def _terms(text: str) -> Iterator[tuple[int, str]]:
 
 def _end(text: str, start: int) -> int:
     closing = ""
-    for at in range(start, len(text)):
+    function = _FUNCTION.match(text, start)  # a metric's name may have blanks in it
+    for at in range(function.end() if function else start, len(text)):
         sign = text[at]
         if closing:
             if sign == closing and text[at - 1] != "\\":
@@ -245,16 +255,16 @@ class _Builder:
     def _metric(self, name: str) -> str:
         """Return the condition on a series' name: whole, or its last part."""
         self.metrics.append(name)
-        bound = self._value(name.lower())
-        return f"(lower(name) = {bound} OR substr(lower(name), -length({bound}) - 1) = '/' || {bound})"
+        return names_metric(self._value(name.lower()))
 
     def _compared(self, name: str, operator: str, value: str) -> str:
         number = self._value(_number(value))
         operator = "=" if operator == "==" else operator
         if name.lower() in NUMBERS:
             return f"{NUMBERS[name.lower()]} {operator} {number}"
-        series = f"SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(name)}"
-        return f"EXISTS ({series} AND last {operator} {number})"
+        metric = read_metric(name)
+        self.metrics.append(metric.name)
+        return f"{value_sql(metric.which, self._value(metric.name.lower()))} {operator} {number}"
 
     def _value(self, value: str | float) -> str:
         name = f"v{len(self.values)}"
@@ -284,9 +294,7 @@ def _hint(name: str, known: Iterable[str], what: str) -> str:
 
 
 def _number(value: str) -> float:
-    text = value.lower()
-    unit = text[-1] if text[-1] in "smhd" else ""
     try:
-        return float(text.removesuffix(unit)) * _UNITS[unit]
+        return read_number(value)
     except ValueError:
         raise _Wrong(f"{value!r} is not a number", "write 0.3, 1e-4 or 2h") from None
