@@ -48,20 +48,20 @@ def curve(
     buckets: Iterable[Bucket],
     *,
     start_us: int | None = None,
-    places: Sequence[float | None] | None = None,
 ) -> Curve:
-    """Make a curve of a series' buckets: over steps, over seconds since ``start_us``, or at given ``places``.
+    """Make a curve of a series' buckets: over their steps, or over seconds since ``start_us``.
 
-    A point without a step is placed by its sequence number.
+    Of a bucket without a step nothing is drawn: it has no place among those with one.
     """
     x: list[float] = []
     value: list[float] = []
     low: list[float] = []
     high: list[float] = []
     gaps: list[float] = []
-    for index, bucket in enumerate(buckets):
-        place = places[index] if places is not None and index < len(places) else None
-        at = _x(bucket, start_us) if place is None else place
+    for bucket in buckets:
+        at = _x(bucket, start_us)
+        if at is None:
+            continue
         if bucket.nans:
             gaps.append(at)
         x.append(at)
@@ -74,11 +74,10 @@ def curve(
     return Curve(label, colour, x, value, low, high, gaps)
 
 
-def _x(bucket: Bucket, start_us: int | None) -> float:
+def _x(bucket: Bucket, start_us: int | None) -> float | None:
     if start_us is not None:
         return (bucket.last_time_us - start_us) / 1e6
-    step = bucket.last_step
-    return float(step if step is not None else bucket.first_seq + bucket.count - 1)
+    return None if bucket.last_step is None else float(bucket.last_step)
 
 
 def _number(value: float | None) -> float:

@@ -19,6 +19,8 @@ class ChartData:
     least: float | None
     most: float | None
     points: int
+    axis: str = STEP
+    """What x is: one thing for all points, where not all have what the view asks for."""
 
 
 @dataclass(frozen=True, slots=True)

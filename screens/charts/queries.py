@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from screens.charts.curve import Curve, colours, curve
 from screens.charts.data import ChartData, ChartsPage
 from screens.charts.plot import STEP, TIME, ChartView
-from workbench.metrics.chart_buckets import buckets
+from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points
 from workbench.metrics.queries import series
 from workbench.store.db.database import Store
-from workbench.store.db.rows import SeriesRow
+from workbench.store.db.rows import Bucket, SeriesRow
 
 AT_ONCE: Final = 4
 """So many charts are read before it is known which are in view."""
@@ -38,12 +38,57 @@ class _Kept:
     """What was read of a chart, and when."""
 
     rows: list[SeriesRow]
+    """As its values were read."""
+    drawn: list[SeriesRow]
+    """As its curves were read: points may have come since."""
     data: ChartData
-    points: int
     read_at: float
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its curves miss points."""
+        return self.rows != self.drawn
 
 
 Found = list[tuple[Charted, SeriesRow]]
+
+
+class ChartsQuery:
+    """The query for charts of one job, or of several laid over each other."""
+
+    def __init__(
+        self,
+        charted: Sequence[Charted],
+        wanted: Sequence[str] | None,
+        width: int,
+        view: ChartView,
+        kinds: tuple[str, ...],
+    ) -> None:
+        self._charted = charted
+        self._wanted = wanted
+        self._view = view
+        self._kinds = kinds
+        self._reader = _Reader(charted, width, view)
+
+    def __call__(self, store: Store) -> ChartsPage:
+        """Read the charts in view."""
+        found: dict[str, Found] = {}
+        beside: set[str] = set()
+        for one in self._charted:
+            for row in series(store, one.job_id, kinds=(*self._kinds, BESIDE)):
+                if row.kind == BESIDE:
+                    beside.add(row.name.rpartition("/")[2])
+                else:
+                    found.setdefault(row.name, []).append((one, row))
+        names = tuple(sorted(found, key=sort_key))
+        shown = names[:AT_ONCE] if self._wanted is None else self._wanted
+        charts = {name: self._reader.chart(store, name, found[name]) for name in shown if name in found}
+        return ChartsPage(names, charts, self._view, (STEP, TIME, *sorted(beside - {STEP, TIME})))
+
+    @property
+    def again_at(self) -> float | None:
+        """When it is to be read once more though nothing changes (``time.monotonic``): some curves miss points."""
+        return self._reader.again_at
 
 
 def charts_page(
@@ -52,30 +97,12 @@ def charts_page(
     width: int,
     view: ChartView,
     kinds: tuple[str, ...],
-) -> Callable[[Store], ChartsPage]:
+) -> ChartsQuery:
     """Return the query for charts of one job, or of several laid over each other.
 
     ``wanted`` are the metrics in view, None for the first few; ``width`` is in columns.
     """
-    reader = _Reader(charted, width, view)
-
-    def read(store: Store) -> ChartsPage:
-        found: dict[str, Found] = {}
-        beside: dict[tuple[str, int, str], SeriesRow] = {}
-        for one in charted:
-            for row in series(store, one.job_id, kinds=(*kinds, BESIDE)):
-                if row.kind == BESIDE:
-                    beside[one.job_id, row.learner, row.name] = row
-                else:
-                    found.setdefault(row.name, []).append((one, row))
-        reader.beside = beside
-        names = tuple(sorted(found, key=sort_key))
-        shown = names[:AT_ONCE] if wanted is None else wanted
-        charts = {name: reader.chart(store, name, found[name]) for name in shown if name in found}
-        others = {name.rpartition("/")[2] for _, _, name in beside} - {STEP, TIME}
-        return ChartsPage(names, charts, view, (STEP, TIME, *sorted(others)))
-
-    return read
+    return ChartsQuery(charted, wanted, width, view, kinds)
 
 
 def sort_key(name: str) -> tuple[str, str]:
@@ -92,56 +119,62 @@ class _Reader:
         self._width = width
         self._view = view
         self._kept: dict[str, _Kept] = {}
-        self.beside: dict[tuple[str, int, str], SeriesRow] = {}
-        """What was reported beside metrics, by job, learner and name."""
+
+    @property
+    def again_at(self) -> float | None:
+        """When the curves that miss points are due."""
+        return min(
+            (kept.read_at + STALE_SECONDS for kept in self._kept.values() if kept.is_stale), default=None
+        )
 
     def chart(self, store: Store, name: str, found: Found) -> ChartData:
-        """Return one chart: its values are those of now, its curves at most a dot behind."""
+        """Return one chart: its values are those of now, its curves at most a dot, or some seconds, behind."""
         rows = [row for _, row in found]
         kept = self._kept.get(name)
-        if kept is not None and kept.rows == rows:
-            return kept.data
-        points, now = sum(row.points for row in rows), time.monotonic()
-        if kept is None or self._seen(kept, len(rows), points, now):
-            kept = _Kept(rows, _data(name, rows, self._curves(store, found)), points, now)
-        else:
-            kept = _Kept(rows, _data(name, rows, kept.data.curves), kept.points, kept.read_at)
+        if kept is None or self._is_due(kept, rows):
+            axis, curves = self._curves(store, found)
+            kept = _Kept(rows, rows, _data(name, rows, curves, axis), time.monotonic())
+        elif kept.rows != rows:
+            data = _data(name, rows, kept.data.curves, kept.data.axis)
+            kept = _Kept(rows, kept.drawn, data, kept.read_at)
         self._kept[name] = kept
         return kept.data
 
-    def _seen(self, kept: _Kept, curves: int, points: int, now: float) -> bool:
+    def _is_due(self, kept: _Kept, rows: Sequence[SeriesRow]) -> bool:
         """Say whether new points would be seen: a dot is worth ``points / (2 * width)`` of them."""
-        grown = points - kept.points
-        many = grown > points / (2 * self._width)
-        return curves != len(kept.rows) or many or now - kept.read_at >= STALE_SECONDS
+        if kept.drawn == rows:
+            return False
+        points = sum(row.points for row in rows)
+        grown = points - sum(row.points for row in kept.drawn)
+        many = grown < 0 or grown > points / (2 * self._width)
+        return len(rows) != len(kept.drawn) or many or time.monotonic() - kept.read_at >= STALE_SECONDS
 
-    def _curves(self, store: Store, found: Found) -> tuple[Curve, ...]:
+    def _curves(self, store: Store, found: Found) -> tuple[str, tuple[Curve, ...]]:
+        """Return what x is, one thing for all curves, and the curves."""
         labels = [self._label(one, row, len(found)) for one, row in found]
         chosen = colours(labels)
-        return tuple(
-            self._curve(store, one, row, label, chosen[label])
-            for (one, row), label in zip(found, labels, strict=True)
+        axis = self._view.axis
+        if axis == STEP:
+            axis = chart_axis(store, [row for _, row in found])
+        read = self._read(store, found, axis)
+        if read is None:
+            axis = chart_axis(store, [row for _, row in found])
+            read = self._read(store, found, axis) or [[] for _ in found]
+        return axis, tuple(
+            curve(label, chosen[label], parts, start_us=one.start_us if axis == TIME else None)
+            for (one, _), label, parts in zip(found, labels, read, strict=True)
         )
 
-    def _curve(self, store: Store, one: Charted, row: SeriesRow, label: str, colour: int) -> Curve:
-        view = self._view
-        low, high = _window(view, one)
-        if (placed := self._placed(store, one, row, label, colour)) is not None:
-            return placed
-        by = TIME if view.over_time else STEP
-        read = buckets(store, row.id, width=self._width, x_from=low, x_to=high, by=by)  # type: ignore[arg-type] # one of its two
-        return curve(label, colour, read, start_us=one.start_us if view.over_time else None)
-
-    def _placed(self, store: Store, one: Charted, row: SeriesRow, label: str, colour: int) -> Curve | None:
-        """Return a curve over what was reported beside it; None where nothing was, or not with every point."""
-        group = row.name.rpartition("/")[0]
-        name = f"{group}/{self._view.axis}" if group else self._view.axis
-        x = self.beside.get((one.job_id, row.learner, name))
-        if x is None or x.points != row.points:
-            return None
-        # As many points of both make the same buckets of both.
-        places = [bucket.last for bucket in buckets(store, x.id, width=self._width)]
-        return curve(label, colour, buckets(store, row.id, width=self._width), places=places)
+    def _read(self, store: Store, found: Found, axis: str) -> list[list[Bucket]] | None:
+        """Read the points of all series over an axis; None where some have no place on it."""
+        read: list[list[Bucket]] = []
+        for one, row in found:
+            low, high = _window(self._view, one, axis)
+            parts = chart_points(store, row, axis, width=self._width, shown=ChartRange(low, high))
+            if parts is None:
+                return None
+            read.append(parts)
+        return read
 
     def _label(self, one: Charted, row: SeriesRow, curves: int) -> str:
         if self._several:
@@ -149,17 +182,19 @@ class _Reader:
         return f"learner {row.learner}" if curves > 1 else row.name
 
 
-def _data(name: str, rows: Sequence[SeriesRow], curves: tuple[Curve, ...]) -> ChartData:
+def _data(name: str, rows: Sequence[SeriesRow], curves: tuple[Curve, ...], axis: str) -> ChartData:
     lows = [row.minimum for row in rows if row.minimum is not None]
     highs = [row.maximum for row in rows if row.maximum is not None]
     points = sum(row.points for row in rows)
-    return ChartData(name, curves, rows[0].last, min(lows, default=None), max(highs, default=None), points)
+    return ChartData(
+        name, curves, rows[0].last, min(lows, default=None), max(highs, default=None), points, axis
+    )
 
 
-def _window(view: ChartView, one: Charted) -> tuple[int | None, int | None]:
+def _window(view: ChartView, one: Charted, axis: str) -> tuple[float | None, float | None]:
     """Return the part of a series to read, in its own terms."""
-    if view.x_low is None or view.x_high is None or view.axis not in (STEP, TIME):
+    if view.x_low is None or view.x_high is None or axis != view.axis:
         return None, None
     if view.over_time:
-        return int(one.start_us + view.x_low * 1e6), int(one.start_us + view.x_high * 1e6)
-    return int(view.x_low), int(view.x_high) + 1
+        return one.start_us + view.x_low * 1e6, one.start_us + view.x_high * 1e6
+    return view.x_low, view.x_high

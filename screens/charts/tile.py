@@ -115,7 +115,7 @@ def _facts(data: ChartData, view: ChartView) -> list[str]:
         if at is None:
             return []
         where = data.curves[0].x[at]
-        x = formats.duration(where) if view.over_time else f"{view.axis} {where:g}"
+        x = formats.duration(where) if view.over_time else f"{data.axis} {where:g}"
         return [formats.compact_number(data.curves[0].value[at]), f"at {x}"]
     facts = [formats.compact_number(data.last)] if len(data.curves) == 1 else []
     if data.least is not None and data.most is not None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from textual.message import Message
 
@@ -52,6 +52,15 @@ class StoreTrouble(Message, bubble=False):
 
 
 Read = Callable[[Store], Any]
+
+
+@runtime_checkable
+class ReadsAgain(Protocol):
+    """A query that may be wanted once more though nothing changes."""
+
+    @property
+    def again_at(self) -> float | None:
+        """When (``time.monotonic``); None: it needs not."""
 
 
 @dataclass(slots=True)
@@ -201,6 +210,9 @@ class StoreReader:
     def _changed(self, watch: _Watch) -> bool:
         seen = watch.seen
         if seen is None or watch.counters is None:
+            return True
+        again_at = watch.read.again_at if isinstance(watch.read, ReadsAgain) else None
+        if again_at is not None and time.monotonic() >= again_at:
             return True
         return any(seen.get(name) != self._counters.get(name) for name in watch.counters)
 

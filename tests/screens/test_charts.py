@@ -179,12 +179,12 @@ def bucket(seq: int, step: int | None, value: float | None, *, nans: int = 0) ->
     return Bucket(seq, 1, step, step, seq * 1_000_000, seq * 1_000_000, value, value, value, value, nans)
 
 
-def test_curves_are_placed_by_step_by_order_or_by_time() -> None:
+def test_curves_are_placed_by_step_or_by_time_and_never_by_both() -> None:
     found = [bucket(1, 10, 1.0), bucket(2, None, 2.0), bucket(3, 30, None, nans=1)]
 
     by_step = curve("loss", 1, found[:1] + found[2:])
     assert list(by_step.x) == [10.0, 30.0] and list(by_step.gaps) == [30.0]
-    assert list(curve("loss", 1, found[1:2]).x) == [2.0]
+    assert list(curve("loss", 1, found).x) == [10.0, 30.0], "a point without a step has no place among steps"
     assert list(curve("loss", 1, found, start_us=1_000_000).x) == [0.0, 1.0, 2.0]
 
 

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from workbench.job import JobId
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
 from workbench.store.queries.superseded import Cut, condition, has_attempts, live, series_cuts
+
+T = TypeVar("T")
 
 NUMERIC: Final = ("value", "etime", "usage")
 """Kinds of series that can be drawn; the other is ``text``."""
@@ -102,28 +104,43 @@ def series(
     return [_live(store, row) if several else _without_infinities(store, row) for row in found]
 
 
+_known_cuts: dict[tuple[Any, ...], tuple[Cut, ...]] = {}
+_known_sums: dict[tuple[Any, ...], SeriesRow] = {}
+"""What was found out of series; their revision, and the job's checkpoints, tell whether it still holds."""
+
+_KNOWN_MAX: Final = 10_000
+
+
 def cuts_of_series(store: Store, row: SeriesRow) -> tuple[Cut, ...]:
     """Return from where on the points of a series' attempts are superseded."""
-    return () if row.kind == "text" else series_cuts(store.connection, row.job_id, row.learner, row.id)
-
-
-_live_rows: dict[tuple[Any, ...], SeriesRow] = {}
-"""What series came to; their revision tells whether it still holds, and the checkpoints."""
-
-_LIVE_ROWS_MAX: Final = 10_000
+    if row.kind == "text" or not has_attempts(store.connection, row.job_id):
+        return ()
+    key = _key(store, row)
+    if (known := _known_cuts.get(key)) is None:
+        known = series_cuts(store.connection, row.job_id, row.learner, row.id)
+        _remember(_known_cuts, key, known)
+    return known
 
 
 def _live(store: Store, row: SeriesRow) -> SeriesRow:
+    key = _key(store, row)
+    if (known := _known_sums.get(key)) is None:
+        cuts = cuts_of_series(store, row)
+        known = _summed_up(store, row, condition(cuts)) if cuts else _without_infinities(store, row)
+        _remember(_known_sums, key, known)
+    return known
+
+
+def _key(store: Store, row: SeriesRow) -> tuple[Any, ...]:
+    """Return what changes when a series is another, or is written to, or its job has another checkpoint."""
     saved = store.row("SELECT count(*), max(time_us) FROM checkpoints WHERE job_id = ?", (row.job_id,))
-    key = (store.file, row, saved)
-    if (known := _live_rows.get(key)) is not None:
-        return known
-    cuts = cuts_of_series(store, row)
-    found = _summed_up(store, row, condition(cuts)) if cuts else _without_infinities(store, row)
-    if len(_live_rows) >= _LIVE_ROWS_MAX:
-        _live_rows.clear()
-    _live_rows[key] = found
-    return found
+    return store.home.path, row.job_id, row.id, row.revision, row.points + row.superseded, saved
+
+
+def _remember(known: dict[tuple[Any, ...], T], key: tuple[Any, ...], value: T) -> None:
+    if len(known) >= _KNOWN_MAX:
+        known.clear()
+    known[key] = value
 
 
 def _without_infinities(store: Store, row: SeriesRow) -> SeriesRow:

@@ -83,7 +83,12 @@ def listed(
     teach(store.connection)
     metric = read_metric(sort)
     order = SORTS.get(sort) or value_sql(metric.which, ":metric")
-    named = {**values, **dict(where.values), "now_us": now_us, "metric": metric.name.lower()}
+    named = {
+        **values,
+        **dict(where.values),
+        "now_us": now_us,
+        "metric": metric.name.encode("utf-8", "replace").decode(),
+    }
     direction = "DESC" if descending else "ASC"
     page = "" if limit is None else f" LIMIT {int(limit)}"
     sql = (
@@ -105,7 +110,7 @@ def metric_values(
             f"SELECT id, {learner_sql(':metric')}, {value_sql(metric.which, ':metric')} FROM jobs "
             f"WHERE id IN ({', '.join(':' + name for name in named)})"
         )
-        rows = store.rows(sql, {**named, "metric": metric.name.lower()})
+        rows = store.rows(sql, {**named, "metric": metric.name.encode("utf-8", "replace").decode()})
         found |= {job_id: (learner, value) for job_id, learner, value in rows if learner is not None}
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workbench.store.db.rows import SeriesRow
-from workbench.store.queries.superseded import condition, live, series_cuts
+from workbench.store.queries.superseded import Cut, condition, live, series_cuts
 
 WHICH: Final[Mapping[str, str]] = {"last": "last", "min": "minimum", "max": "maximum"}
 """Words for the value that is meant, and where it stands in a series."""
@@ -56,13 +56,13 @@ def read_number(text: str) -> float:
 
 def fitting_series(rows: Iterable[SeriesRow], name: str) -> SeriesRow | None:
     """Return the series of a job that a name stands for; None where none fits."""
-    wanted = name.lower()
+    wanted = _lower(name)
     fitting = [
         row
         for row in rows
         if row.kind in KINDS
         and row.points
-        and (row.name.lower() == wanted or row.name.lower().endswith(f"/{wanted}"))
+        and (_lower(row.name) == wanted or _lower(row.name).endswith(f"/{wanted}"))
     ]
     return min(
         fitting,
@@ -71,14 +71,19 @@ def fitting_series(rows: Iterable[SeriesRow], name: str) -> SeriesRow | None:
     )
 
 
+def _lower(text: str) -> str:
+    """Return a text with the letters in lower case that SQLite knows: those of ASCII."""
+    return text.encode("utf-8", "replace").lower().decode()
+
+
 def value_sql(which: str, bound: str) -> str:
-    """Return the SQL of a metric's value; ``bound`` is its name in lower case, within a query of ``jobs``.
+    """Return the SQL of a metric's value, within a query of ``jobs``; ``bound`` is its name, in any case.
 
     It is NULL where the value is NaN or the job has no such metric. The connection must know ``live_value``
     (:func:`teach_values`).
     """
     column = WHICH[which]
-    value = f"CASE WHEN jobs.attempt > 1 OR abs({column}) = 9e999 THEN live_value(id, '{which}') ELSE {column} END"
+    value = f"CASE WHEN jobs.attempt > 1 OR abs({column}) = 9e999 THEN live_value(id, '{column}') ELSE {column} END"
     return f"(SELECT {value} {_from_series(bound)})"
 
 
@@ -89,7 +94,9 @@ def learner_sql(bound: str) -> str:
 
 def names_metric(bound: str) -> str:
     """Return the condition that a series has a name: whole, or its last part."""
-    return f"(lower(name) = {bound} OR substr(lower(name), -length({bound}) - 1) = '/' || {bound})"
+    return (
+        f"(lower(name) = lower({bound}) OR substr(lower(name), -length({bound}) - 1) = '/' || lower({bound}))"
+    )
 
 
 def _from_series(bound: str) -> str:
@@ -100,17 +107,37 @@ def _from_series(bound: str) -> str:
     )
 
 
-def teach_values(connection: sqlite3.Connection) -> None:
-    """Teach a connection ``live_value(series, which)``: what a series comes to without superseded points."""
+def live_sql(column: str) -> str:
+    """Return the SQL of what a row of ``series`` comes to: ``last``, ``minimum``, ``points``, ``superseded``, ..."""
+    several = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
+    plain = "0" if column == "superseded" else column
+    if column in WHICH.values():
+        several += f" OR abs({column}) = 9e999"
+    return f"CASE WHEN {several} THEN live_value(id, '{column}') ELSE {plain} END"
 
-    def live_value(series_id: int, which: str) -> float | None:
-        row = connection.execute(
-            "SELECT job_id, learner FROM main.series WHERE id = ?", (series_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        cuts = series_cuts(connection, row[0], row[1], series_id)
-        found = live(connection, series_id, condition(cuts))
-        return {"last": found.last, "min": found.minimum, "max": found.maximum}[which]
+
+def teach_values(connection: sqlite3.Connection) -> None:
+    """Teach a connection what superseded points are.
+
+    ``live_value(series, column)`` is what a series comes to without them, ``is_superseded(series, attempt, step,
+    time)`` is 1 for one of them.
+    """
+    known: dict[int, Mapping[int, Cut]] = {}
+
+    def cuts_of(series_id: int) -> tuple[Cut, ...]:
+        sql = "SELECT job_id, learner FROM main.series WHERE id = ?"
+        row = connection.execute(sql, (series_id,)).fetchone()
+        return () if row is None else series_cuts(connection, row[0], row[1], series_id)
+
+    def live_value(series_id: int, column: str) -> float | None:
+        found: float | None = getattr(live(connection, series_id, condition(cuts_of(series_id))), column)
+        return found
+
+    def is_superseded(series_id: int, attempt: int, step: float | None, time_us: int) -> int:
+        if series_id not in known:
+            known[series_id] = {cut.attempt: cut for cut in cuts_of(series_id)}
+        cut = known[series_id].get(attempt)
+        return int(cut is not None and cut.holds(step, time_us))
 
     connection.create_function("live_value", 2, live_value)
+    connection.create_function("is_superseded", 4, is_superseded)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from workbench.errors import FabricError, InputMissing, NotAllowed, UsageError
 from workbench.paths import Home
+from workbench.store.queries.metric_values import live_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,14 @@ _METRIC: Final = {
     "learner": "learner",
     "name": "name",
     "kind": "kind",
-    "points": "points",
-    "step": "last_step",
-    "last": "last",
-    "least": "minimum",
-    "greatest": "maximum",
-    "time": _utc("last_time_us"),
+    "points": live_sql("points"),
+    "step": live_sql("last_step"),
+    "last": live_sql("last"),
+    "least": live_sql("minimum"),
+    "greatest": live_sql("maximum"),
+    "time": _utc(live_sql("last_time_us")),
     "series": "id",
+    "superseded": live_sql("superseded"),
 }
 _POINT: Final = {
     "series": "series",
@@ -109,6 +111,7 @@ _POINT: Final = {
     "step": "step",
     "time": _utc("time"),
     "value": "value",
+    "superseded": "is_superseded(series, attempt, step, time)",
 }
 _EVENT: Final = {
     "id": "job_id",
@@ -145,11 +148,17 @@ VIEWS: Final = (
     _view("learners", "one row for each learner of each attempt", _LEARNER, "learners"),
     _view(
         "metrics",
-        "one row for each metric of each learner, with its last, least and greatest value",
+        "one row for each metric of each learner, with its last, least and greatest value; `superseded` points, "
+        "which a later attempt went over again, count apart",
         _METRIC,
         "series",
     ),
-    _view("points", "every value of a metric; `series` is that of `metrics`", _POINT, "points"),
+    _view(
+        "points",
+        "every value of a metric; `series` is that of `metrics`, `superseded` is 1 where a later attempt went over it",
+        _POINT,
+        "points",
+    ),
     _view("events", "everything that happened to jobs, and who did it", _EVENT, "transitions"),
     _view("checkpoints", "every checkpoint that a learner reported", _CHECKPOINT, "checkpoints"),
 )

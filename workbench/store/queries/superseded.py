@@ -91,7 +91,7 @@ def cuts_of(lowest: Mapping[int, float | None], saved: Iterable[SavedState]) -> 
 
 def has_attempts(connection: sqlite3.Connection, job_id: str) -> bool:
     """Say whether more than one attempt of a job has reported something."""
-    sql = "SELECT count(DISTINCT attempt) FROM journals WHERE job_id = ?"
+    sql = "SELECT count(DISTINCT attempt) FROM main.journals WHERE job_id = ?"
     return int(connection.execute(sql, (job_id,)).fetchone()[0]) > 1
 
 
@@ -99,14 +99,14 @@ def series_cuts(connection: sqlite3.Connection, job_id: str, learner: int, serie
     """Return where the attempts of a stored series are cut; of a job with one attempt nothing is read."""
     if not has_attempts(connection, job_id):
         return ()
-    sql = "SELECT attempt, min(step) FROM points WHERE series = ? GROUP BY attempt"
+    sql = "SELECT attempt, min(step) FROM main.points WHERE series = ? GROUP BY attempt"
     lowest = dict(connection.execute(sql, (series_id,)).fetchall())
     return cuts_of(lowest, _saved(connection, job_id, learner)) if len(lowest) > 1 else ()
 
 
 def _saved(connection: sqlite3.Connection, job_id: str, learner: int) -> Sequence[SavedState]:
     """Return the checkpoints of a learner; where it made none, those of all."""
-    sql = "SELECT learner, attempt, time_us, step FROM checkpoints WHERE job_id = ?"
+    sql = "SELECT learner, attempt, time_us, step FROM main.checkpoints WHERE job_id = ?"
     found = connection.execute(sql, (job_id,)).fetchall()
     own = [row for row in found if row[0] == learner]
     return [SavedState(*row[1:]) for row in own or found]
@@ -120,14 +120,14 @@ def condition(cuts: Sequence[Cut]) -> str:
 def live(connection: sqlite3.Connection, series_id: int, hidden: str) -> Live:
     """Sum up a series without the points that ``hidden`` fits, a condition on ``points``."""
     total, count = connection.execute(
-        f"SELECT count(*), sum(NOT ({hidden})) FROM points WHERE series = ?", (series_id,)
+        f"SELECT count(*), sum(NOT ({hidden})) FROM main.points WHERE series = ?", (series_id,)
     ).fetchone()
     low, high = connection.execute(
-        f"SELECT min(value), max(value) FROM points WHERE series = ? AND {FINITE} AND NOT ({hidden})",
+        f"SELECT min(value), max(value) FROM main.points WHERE series = ? AND {FINITE} AND NOT ({hidden})",
         (series_id,),
     ).fetchone()
     found = connection.execute(
-        f"SELECT step, time, value FROM points WHERE series = ? AND NOT ({hidden}) ORDER BY seq DESC LIMIT 1",
+        f"SELECT step, time, value FROM main.points WHERE series = ? AND NOT ({hidden}) ORDER BY seq DESC LIMIT 1",
         (series_id,),
     ).fetchone()
     step, time_us, value = found or (None, None, None)
@@ -137,7 +137,7 @@ def live(connection: sqlite3.Connection, series_id: int, hidden: str) -> Live:
 def runs_of(connection: sqlite3.Connection, series_id: int, hidden: str) -> list[tuple[int, int]]:
     """Return the runs of points that ``hidden`` fits: the numbers of their first and last one, ascending."""
     sql = (
-        "SELECT min(seq), max(seq) FROM (SELECT seq, seq - row_number() OVER (ORDER BY seq) AS run FROM points "
+        "SELECT min(seq), max(seq) FROM (SELECT seq, seq - row_number() OVER (ORDER BY seq) AS run FROM main.points "
         f"WHERE series = ? AND ({hidden})) GROUP BY run ORDER BY 1"
     )
     return [(first, last) for first, last in connection.execute(sql, (series_id,))]

@@ -255,7 +255,7 @@ class _Builder:
     def _metric(self, name: str) -> str:
         """Return the condition on a series' name: whole, or its last part."""
         self.metrics.append(name)
-        return names_metric(self._value(name.lower()))
+        return names_metric(self._value(name))
 
     def _compared(self, name: str, operator: str, value: str) -> str:
         number = self._value(_number(value))
@@ -264,7 +264,7 @@ class _Builder:
             return f"{NUMBERS[name.lower()]} {operator} {number}"
         metric = read_metric(name)
         self.metrics.append(metric.name)
-        return f"{value_sql(metric.which, self._value(metric.name.lower()))} {operator} {number}"
+        return f"{value_sql(metric.which, self._value(metric.name))} {operator} {number}"
 
     def _value(self, value: str | float) -> str:
         name = f"v{len(self.values)}"
