@@ -37,15 +37,15 @@ def report(
     group: str = "",
     **more: "Any",
 ) -> None:
-    """Say metrics: ``report(loss=0.5, accuracy=0.9, step=3)`` or ``report({"loss": 0.5}, step=3)``.
+    """Report metrics: ``report(loss=0.5, accuracy=0.9, step=3)`` or ``report({"loss": 0.5}, step=3)``.
 
     Numbers are plotted over ``step``; anything with ``.item()`` counts as one (numpy, torch), NaN and
-    infinities too. Beside others, ``iteration``, ``step``, ``global_step``, ``epoch`` and ``tick`` say
+    infinities too. Among others, ``iteration``, ``step``, ``global_step``, ``epoch`` and ``tick`` say
     where the point is instead of being plotted, and serve as the step if none is given. Texts are kept
-    beside the numbers.
+    with the numbers.
 
     Args:
-        metrics: names and values, beside those given by keyword.
+        metrics: names and values, in addition to those given by keyword.
         step: where on the axis the values belong.
         group: which kind of values these are, ``train`` or ``test``, say.
         **more: names and values.

@@ -177,7 +177,7 @@ def _is_starting(home: Home) -> bool:
 def _spawn(home: Home, *, wait: bool = False) -> None:
     """Start a controller that belongs to nobody: own session, no terminal, its output in its log."""
     # As a file, since -m costs the import of runpy. -P and no PYTHONPATH: a folder of the user's that is
-    # called runners must not be imported in the place of ours.
+    # called runners must not be imported instead of ours.
     main = str(Path(__file__).parents[1] / "__main__.py")
     arguments = [sys.executable, "-P", main, "--home", str(home.path), *(["--wait"] if wait else [])]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

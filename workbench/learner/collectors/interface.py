@@ -1,6 +1,6 @@
 """The contract of collectors: what turns a learner's output and files into records.
 
-A collector runs beside the learner, in the scribe, with nothing but the standard library of Python 3.8; or
+A collector runs in the learner's scribe, with nothing but the standard library of Python 3.8; or
 at the reader, over the files that an agent without Python left behind. It is fed in order and asked often::
 
     collector = RegexCollector(metrics, context)

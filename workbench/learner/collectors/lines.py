@@ -6,7 +6,7 @@ import re
 from typing import List, Tuple
 
 LINE_LIMIT = 64 * 1024
-"""Bytes of a line that are looked at; what follows in a longer one is passed over."""
+"""Bytes of a line that are read; the rest of a longer line is skipped."""
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 

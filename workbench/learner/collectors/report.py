@@ -1,4 +1,4 @@
-"""Collects what training code said through ``report()``, ``checkpoint()`` and ``progress()``."""
+"""Collects what training code reports by ``report()``, ``checkpoint()`` and ``progress()``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _ReportStream(LineStream):
         self._note = note
 
     def line(self, text: bytes, begin: int, time_us: int) -> None:
-        """Take one thing that was said; half a line, as a full disk leaves it, is named once and left out."""
+        """Take one report; a torn line, as a full disk leaves it, is noted once and skipped."""
         if not text:
             return
         try:
@@ -80,7 +80,7 @@ class _ReportStream(LineStream):
 
 
 def _record(message: Dict[str, Any]) -> Dict[str, Any]:
-    """Return what was said; a path stays as it is, since the files are found by it."""
+    """Return the reported values; a path stays unchanged, since the files are found by it."""
     return {
         key: value if key == "path" else clean_json(value)
         for key, value in message.items()
@@ -89,7 +89,7 @@ def _record(message: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _time(value: Any, otherwise_us: int) -> int:
-    """Return a time as it was said, if it is one of this world."""
+    """Return a reported time if it is plausible, else ``otherwise_us``."""
     return value if type(value) is int and 0 < value < _LATEST_US else otherwise_us
 
 

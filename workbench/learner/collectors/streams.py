@@ -1,4 +1,4 @@
-"""What collectors of growing streams share: reading on, gathering into batches, going on after a restart."""
+"""What collectors of growing streams share: reading, gathering points into batches, resuming after a restart."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ POLL_BYTES = 4 << 20
 """Bytes of files that one poll reads at most."""
 
 FIND_US = 500_000
-"""How often new files are looked for."""
+"""The interval between searches for new files."""
 
 FIND_SHARE = 50
-"""At most one part in so many of the time goes into that."""
+"""Searching takes at most one part in this many of the time."""
 
 NOTE_LIMIT = 20
 
@@ -35,7 +35,7 @@ class StreamSource(NamedTuple):
 
     path: str
     name: str
-    """Its path below the folder that is looked through: the same wherever that folder lies."""
+    """Its path relative to the searched folder."""
     group: str = ""
     subid: str = ""
 
@@ -214,7 +214,7 @@ class StreamCollector(Collector):
         begun = time.monotonic()
         for source in self.find():
             self._sources.setdefault(key_of(source.name), source)
-        # Folders of many files are looked through less often.
+        # Folders with many files are searched less often.
         self._find_every_us = max(FIND_US, int((time.monotonic() - begun) * FIND_SHARE * 1e6))
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:

@@ -1,4 +1,4 @@
-"""Turns what training code said into values that a record can hold: numbers, texts, steps and times."""
+"""Turns what training code reports into values that a record can hold: numbers, texts, steps and times."""
 
 from __future__ import annotations
 

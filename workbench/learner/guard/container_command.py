@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXIT_NOT_STARTED = 125
 EXIT_REMOVED = 137
 DOCUMENT = "container.json"
-"""What a runner writes beside ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
+"""A runner writes it next to ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
 
 REASON = "reason.json"
 """The reason for a command's end, beyond its exit code; the guard reads it."""

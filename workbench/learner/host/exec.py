@@ -24,7 +24,7 @@ POLL_SECONDS = 0.05
 STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
 _BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execvp(sys.argv[1],sys.argv[1:])"
-"""Takes the terminal as its own; between fork and exec it could not be done safely beside other threads."""
+"""Makes the terminal its controlling one; between fork and exec that is not safe in a process with threads."""
 
 
 class CommandSession:
@@ -126,7 +126,7 @@ class CommandSession:
             return code if code >= 0 else 128 - code
 
     def hang_up(self) -> None:
-        """End the command: whoever sat in front of it is gone."""
+        """End the command: its user has disconnected."""
         if self._process.poll() is None:
             try:
                 os.killpg(self._process.pid, signal.SIGHUP)

@@ -81,7 +81,7 @@ class LearnerObserver(Subscriber):
         listed = leases.listed_locks() if folders else set()
         found = {folder: learner(folder, listed) for folder in folders}
         for folder, status in found.items():
-            # As long as the kernel lists it, its lock need not be looked at.
+            # As long as the kernel lists it, its lock need not be tested.
             self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if status["alive"] else ""
         return {folder: status for folder, status in found.items() if status["fingerprint"] != known[folder]}
 
@@ -112,7 +112,7 @@ class LearnerObserver(Subscriber):
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     """Return the status of one learner.
 
-    The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
+    The lock is tested before the state is read: an agent records its exit and then releases it, so a free lock and
     after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
     only who wrote a state before the lock was found free is dead.
     """

@@ -107,7 +107,7 @@ def folder(home_uuid: str, root: str = "") -> str:
 
 
 def secret_folder() -> str:
-    """Return, and make, a folder of ours for secrets, in memory where there is such a place, 0700."""
+    """Return, and make, a folder for secrets (0700), in memory where the machine has such a file system."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     own = f"fabric-{os.getuid()}"
     candidates = [os.path.join(runtime, "fabric")] if runtime and os.path.isdir(runtime) else []

@@ -1,7 +1,7 @@
 """The operations of a host, by name: one table that every host calls, directly here or over a pipe.
 
 Names, arguments and answers of operations are JSON, so that an operation is the same over every host.
-What carries bytes (run, put, read, connect) is not among them: those are functions of the modules beside
+What carries bytes (run, put, read, connect) is not among them: those are functions of the other modules
 this one.
 """
 

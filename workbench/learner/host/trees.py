@@ -94,7 +94,7 @@ def _rooted(folder: str, within: str) -> Iterator[Tuple[Root, str]]:
 
 
 def _send(tar: tarfile.TarFile, root: Root, path: str, name: str) -> None:
-    """Add a file, folder or link as it is; whatever else has taken its place is left out."""
+    """Add a file, folder or link; if it was replaced by anything else meanwhile, it is skipped."""
     try:
         descriptor = root.open(path, os.O_RDONLY, follow=False)
     except OSError as error:

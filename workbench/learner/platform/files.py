@@ -119,7 +119,7 @@ def _open_tree(root: Root, tree: str) -> None:
 
 
 def is_foreign(paths: Iterable[str], uid: int) -> bool:
-    """Say whether anything in these trees belongs to somebody else, or cannot be looked at; links are not followed."""
+    """Say whether anything in these trees belongs to somebody else, or cannot be read; links are not followed."""
     errors: List[OSError] = []
     for path in paths:
         if os.path.lexists(path) and os.lstat(path).st_uid != uid:
@@ -225,7 +225,7 @@ def write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
 
 
 class Upload:
-    """A file that is being written beside its place, and goes there by rename when it is whole.
+    """A file that is written under another name, and renamed to its own when it is complete.
 
     With a ``sha256`` what an interrupted upload left is kept: :attr:`offset` says where to go on (-1: it
     is there). With ``within`` the way to the file is walked below that folder, whose content others may change;
@@ -258,7 +258,7 @@ class Upload:
             self._stream.write(data)
 
     def finish(self, *, durable: bool = True) -> None:
-        """Put the file into its place; ``durable`` waits until a power cut would not take it.
+        """Rename the file to its own name; ``durable`` waits until it would survive a power cut.
 
         Raises:
             Failure: the bytes are not those that were announced; nothing is left of them.

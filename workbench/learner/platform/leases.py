@@ -157,7 +157,7 @@ def locking_process(path: str) -> str:
 
 
 def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:
-    """Say whether anybody holds a lock file; ``listed`` is what :func:`listed_locks` said a moment ago.
+    """Say whether anybody holds a lock file; ``listed`` is a recent result of :func:`listed_locks`.
 
     Looking may disturb one attempt to lock it, so those who lock try again.
     """

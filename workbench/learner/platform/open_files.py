@@ -20,7 +20,7 @@ _IS_LINK = (errno.ELOOP, errno.EMLINK)
 
 
 class NewFile:
-    """A file that is written beside its place in an open folder, and goes there by rename when it is whole."""
+    """A file that is written under another name in an open folder, and renamed to its own when it is complete."""
 
     def __init__(self, folder: int, name: str, mode: int = 0o600) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class NewFile:
             view = view[os.write(self.descriptor, view) :]
 
     def finish(self, *, durable: bool = True) -> None:
-        """Put it into its place; ``durable`` waits until a power cut would not take it."""
+        """Rename it to its own name; ``durable`` waits until it would survive a power cut."""
         if durable:
             os.fsync(self.descriptor)
         os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -54,7 +54,7 @@ class NewFile:
 
 
 def temporary_name(name: str) -> str:
-    """Return a name that nobody can know before, for what is put in place by rename."""
+    """Return an unpredictable name for a file that is renamed later."""
     return ".%s.%s.part" % (name[:100], os.urandom(8).hex())
 
 

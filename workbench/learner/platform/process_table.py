@@ -131,7 +131,7 @@ _ROOT = "/sys/fs/cgroup"
 
 
 class ContainerTree:
-    """A container's processes; as long as nobody has said which those are, none."""
+    """A container's processes; none until its file names them."""
 
     def __init__(self, folder: str) -> None:
         self._file = os.path.join(folder, FILE)

@@ -74,7 +74,7 @@ def members(
 
 
 class Tree:
-    """The descendants of a process, asked for again and again cheaply: only new processes are looked at."""
+    """The descendants of a process, cheap to read repeatedly: only new processes are examined."""
 
     def __init__(self, root: int, without: Iterable[int] = ()) -> None:
         self._root = root
@@ -150,7 +150,7 @@ class Termination:
     def _within_reach(self) -> Members:
         found = self._find()
         if not found:
-            # A process that forked and ended while we looked is seen the second time.
+            # The child of a process that forked and ended meanwhile is found the second time.
             found = self._find()
         return {pid: process for pid, process in found.items() if pid not in self.out_of_reach}
 

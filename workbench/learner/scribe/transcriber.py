@@ -125,7 +125,7 @@ class Transcriber:
         }
         changed = {name: cursor for name, cursor in cursors.items() if self._cursors.get(name) != cursor}
         if changed:
-            # What holds no points is not looked at again after a restart.
+            # Files without points are not read again after a restart.
             record = {**record, "cursors": changed}
             self._cursors.update(changed)
         self._waiting.append(self._masked(record))

@@ -34,7 +34,7 @@ _READ_ONLY_FILE, _READ_ONLY_FOLDER = 0o444, 0o555
 
 
 class CacheEntry:
-    """One container's copy: ``<cache>/<store key>/<listing>/<container>``, its lock beside it."""
+    """One container's copy: ``<cache>/<store key>/<listing>/<container>``, with its lock next to it."""
 
     def __init__(self, cache: str, key: str, listing: StoreListing, container: str) -> None:
         self._cache = cache

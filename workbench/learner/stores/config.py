@@ -49,7 +49,7 @@ class Stores:
         self.uploads_while_running = not document.get("uploads_elsewhere")
         """Whether the guard has it stored what is new while the command runs; else somebody else does."""
         self.compares = bool(document.get("compares"))
-        """Whether others store the same files: what is in the store already is looked for each time."""
+        """Whether other jobs write to the same files, so that the store has to be listed each time."""
         self.fetch: list[dict[str, Any]] = list(document.get("fetch") or ())
         self.origin: dict[str, Any] = dict(document.get("from") or {})
         self.results: dict[str, Any] | None = document.get("results")

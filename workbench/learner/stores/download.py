@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workbench.learner.stores.mount import Mount
 
 DATA_FILE = "data.json"
-"""What the data was, beside the learner's journal: fingerprints by store."""
+"""The file next to the learner's journal that names the data: fingerprints by store."""
 
 TRANSFERS = 16
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0

@@ -87,12 +87,12 @@ _NAMES = (
 
 
 def explain(messages: Sequence[str], *, store: str, address: str, writing: bool = False) -> TransferError:
-    """Say what went wrong with a store, from what rclone said.
+    """Explain the failure of a store from rclone's messages.
 
     Args:
-        messages: what it said of errors, the first ones first.
+        messages: rclone's error messages, in order.
         store: the store's id.
-        address: where it is, in words.
+        address: the store's address, for people.
         writing: whether something was to be written there.
     """
     text = " ".join(messages).lower()
@@ -162,13 +162,13 @@ def of_system(error: OSError) -> TransferError:
 
 
 def is_missing(messages: Sequence[str]) -> bool:
-    """Say whether what was asked for is not there."""
+    """Say whether the requested file or folder is missing."""
     text = " ".join(messages).lower()
     return any(phrase in text for phrase in MISSING)
 
 
 def _short(messages: Sequence[str]) -> str:
-    """Return what matters of what was said: the store's own words, from the last error."""
+    """Return the store's own message from the last error."""
     text = next((message for message in reversed(messages) if message.strip()), "rclone does not say why")
     for mark in ("api error ", "last error was: ", "error in ListJSON: "):
         if mark in text:

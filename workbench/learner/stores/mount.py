@@ -1,4 +1,4 @@
-"""Mounts a store's data in place of copying it (FUSE), where that is asked for and possible."""
+"""Mounts a store's data instead of copying it (FUSE), where that is requested and possible."""
 
 from __future__ import annotations
 

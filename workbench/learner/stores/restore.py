@@ -1,6 +1,6 @@
 """Brings back what attempts before have stored, so that a job goes on anywhere from where it was.
 
-What writes by names does so beside a folder that a container may change, and we move it in.
+rclone writes by path, so it writes outside the folder that a container may change; the result is then moved in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TRANSFERS = 8
 MARKS = (MARK, OTHER_MARK)
 OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
-"""What lies beside a job's results in the store and is no result of its."""
+"""What lies next to a job's results in the store and is not a result."""
 
 _POLL_SECONDS = 0.2
 
@@ -135,7 +135,7 @@ def _restore_checkpoint(
     )
     if not copied.code:
         return
-    # A file, with its mark beside it.
+    # A file, with its mark next to it.
     done = rclone.run(["copyto", source, target, *options], check_stop=check_stop)
     if done.code:
         results = stores.results or {}

@@ -304,7 +304,7 @@ class ResultUpload:
             )
         messages = done.messages
         if "is a file not a directory" in " ".join(messages):
-            # What a store that refuses to be looked at is taken for.
+            # rclone gives this error also for a store that refuses access: a listing tells them apart.
             container = str(results["path"]).partition("/")[0]
             listing = self._rclone.run(
                 ["lsf", "--max-depth", "1", *TRIES, "%s:%s" % (results["remote"], container)]
@@ -371,7 +371,7 @@ class ResultUpload:
 
 
 def write_summary(folder: str, summary: dict[str, Any]) -> None:
-    """Keep how the storing went beside the journal."""
+    """Write the summary of the upload next to the journal."""
     path = os.path.join(folder, STORING_FILE)
     try:
         with open(path + ".new", "w", encoding="utf-8", errors="surrogateescape") as file:

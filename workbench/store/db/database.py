@@ -1,4 +1,4 @@
-"""The open database: its connection, its transactions, and its failures in words.
+"""The open database: its connection, its transactions, and its failures as a ``FabricError``.
 
 A :class:`Store` belongs to the thread that opened it. Readers hold no transaction across a refresh; nothing
 waits for a network inside one.
