@@ -79,7 +79,7 @@ def _provider() -> type[Provider]:
 
 
 class AsciiScrollBar(ScrollBarRender):
-    """A scroll bar of blanks, told from its track by their colours."""
+    """A scroll bar of blanks, which differs from its track by colour."""
 
     VERTICAL_BARS: ClassVar = [" "] * 8
     HORIZONTAL_BARS: ClassVar = [" "] * 8
@@ -193,18 +193,18 @@ class FabricApp(AppActions):
             self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
 
     def _offer_logins(self) -> None:
-        """Ask for what a place wants typed, where a job waits for that."""
+        """Ask for the credentials that a backend asks for, where a job waits for them."""
         for job in self.open_jobs:
             if job.reason.text.startswith(NEEDS_LOGIN):
-                place = job.target
-                self.logins.offer(BackendOptions(place.backend, place.type, place.address, place.options))
+                target = job.target
+                self.logins.offer(BackendOptions(target.backend, target.type, target.address, target.options))
 
     def on_person_asked(self, asked: PersonAsked) -> None:
         """Show the window that a thread waits for."""
         asked.show(asked.take)
 
     def _show_ended(self, ended: tuple[JobRow, ...]) -> None:
-        """Say which jobs have ended; one that was looked at in this session rings."""
+        """Say which jobs have ended; one that was opened in this session rings."""
         for job in ended[:MOST_NOTICES]:
             severity: Severity = "error" if job.state is State.FAILED else "information"
             self.show_message(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
@@ -276,22 +276,22 @@ class FabricApp(AppActions):
     # What screens ask of it
 
     def news(self) -> tuple[Part, ...]:
-        """Return what the heading of every screen says beside its own."""
-        said: list[Part] = []
+        """Return what the heading of every screen shows in addition to its own."""
+        parts: list[Part] = []
         if self.reader.paused:
-            said.append(("paused", "warning"))
+            parts.append(("paused", "warning"))
         if self.readonly:
-            said.append(("read-only", "dim"))
+            parts.append(("read-only", "dim"))
         if running := self.background.running:
             task = running[-1]
             share = "" if task.fraction is None else f" {task.fraction:.0%}"
-            said.append(
+            parts.append(
                 (
                     formats.printable(task.title) + share if len(running) == 1 else f"{len(running)} tasks",
                     "accent",
                 )
             )
-        return tuple(said)
+        return tuple(parts)
 
     def write(self, label: str, write: Write) -> None:
         """Write to the store in the background; it is shown how that went."""
@@ -347,7 +347,7 @@ def run(
 
     Args:
         home: Whose jobs.
-        read_run_options: Reads the words of ``fabric run`` as the command line does.
+        read_run_options: Reads the arguments of ``fabric run`` as the command line does.
         job: Open this one first: an id, a prefix, a name, ``@last``.
         readonly: Change nothing.
 

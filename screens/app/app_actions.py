@@ -40,9 +40,9 @@ class AppActions(App[int]):
     last_job: JobRow | None
     watched: set[str]
 
-    def show_message(self, said: str, severity: Severity = "information") -> None:
-        """Say something in passing; never read as markup."""
-        self.notify(formats.printable(said), severity=severity, markup=False)
+    def show_message(self, message: str, severity: Severity = "information") -> None:
+        """Show a short message; it is never read as markup."""
+        self.notify(formats.printable(message), severity=severity, markup=False)
 
     async def action_perform(self, action_id: str, number: int | None = None) -> None:
         """Do what a key of the focused pane would do; for the key bar, the palette and commands."""
@@ -70,28 +70,28 @@ class AppActions(App[int]):
         self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
 
     def _upload(self, line: str) -> None:
-        from screens.launch.draft import words_of
+        from screens.launch.draft import split_arguments
         from screens.workers.command_runner import call
 
         try:
-            words = words_of(line)
+            arguments = split_arguments(line)
         except FabricError as error:
             self.show_message(str(error), "warning")
             return
-        if len(words) < 2:
+        if len(arguments) < 2:
             self.show_message("give a folder and a target, e.g. ~/mnist lab:mnist", "warning")
             return
-        folder, home = str(Path(words[0]).expanduser()), self.home
-        told = ["data", "put", folder, *words[1:]]
+        folder, home = str(Path(arguments[0]).expanduser()), self.home
+        argv = ["data", "put", folder, *arguments[1:]]
         self.memory.add_to_history("uploads", line)
         self.background.begin(
             f"upload {Path(folder).name}",
-            lambda report: call(home, told, report, deadline_seconds=None),
-            lambda said: self.show_message(said.strip() or f"copied {words[0]} to {words[1]}"),
+            lambda report: call(home, argv, report, deadline_seconds=None),
+            lambda printed: self.show_message(printed.strip() or f"copied {arguments[0]} to {arguments[1]}"),
         )
 
     def show_problem(self, error: FabricError, what: str) -> None:
-        """Say in a window what went wrong; beside another one, in passing."""
+        """Show in a window what went wrong; over another window, as a short message."""
         from screens.base.dialogs import Problem
 
         if isinstance(self.screen, BaseScreen):
@@ -106,7 +106,7 @@ class AppActions(App[int]):
         self.push_screen(TaskList(self.background))
 
     def action_app_jump(self) -> None:
-        """Lay letters over what can be gone to."""
+        """Label everything that can be jumped to with a letter."""
         from screens.base.dialogs import Jump
 
         def go(target: JumpTarget | None) -> None:
@@ -119,7 +119,7 @@ class AppActions(App[int]):
     # Where one is
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
-        """Open a job's screen, in place of another job's."""
+        """Open a job's screen, instead of another job's."""
         from screens.jobs.job_screen import (
             JobScreen,  # not before it is needed: the table is to be there at once
         )
@@ -219,7 +219,7 @@ class AppActions(App[int]):
             self.screen.maximize(self.screen.focused)
 
     def action_app_places(self) -> None:
-        """Show every place."""
+        """Show every backend."""
         from screens.backends.screen import BackendsScreen
 
         if not isinstance(self.screen, BackendsScreen):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from screens.core import actions
 from screens.jobs.queries import Beginning, beginning
 from screens.jobs.table_screen import JobsScreen
-from screens.launch.draft import words_of
+from screens.launch.draft import split_arguments
 from screens.widgets.markup import plain
 from screens.widgets.tabs import TABS
 from screens.workers.command_runner import call
@@ -36,7 +36,7 @@ LOOKING: Final = frozenset(
 
 
 def completions() -> list[str]:
-    """Return the words that a line may begin with."""
+    """Return what a line may begin with."""
     return [*(action.id for action in actions.ACTIONS), *PLAIN_WORDS, *(f"{word} " for word in JOB_WORDS)]
 
 
@@ -107,23 +107,23 @@ class _Opening:
 def _command(app: AppActions, line: str) -> None:
     """Run any command of fabric's in the background and show what it prints; ``@`` is the job in view."""
     try:
-        words = words_of(line)
+        arguments = split_arguments(line)
     except UsageError as error:
         app.show_message(str(error), "warning")
         return
-    if not words:
+    if not arguments:
         app.show_message("give a command, e.g. :fabric gpus or :fabric diff @ @last", "warning")
         return
-    if app.readonly and words[0] not in LOOKING:
+    if app.readonly and arguments[0] not in LOOKING:
         app.show_message("read-only: the screens were started with --readonly", "warning")
         return
     job = app.job_in_view()
-    told = [str(job.id) if word == "@" and job is not None else word for word in words]
+    argv = [str(job.id) if word == "@" and job is not None else word for word in arguments]
 
     def show(printed: str) -> None:
         app.show_text((f"fabric {line}", plain(printed.rstrip() or "(no output)")))
 
-    app.background.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
+    app.background.begin(f"fabric {arguments[0]}", lambda report: call(app.home, argv, report), show)
 
 
 def _theme(app: AppActions, name: str) -> None:

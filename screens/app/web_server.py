@@ -37,16 +37,16 @@ _ELSEWHERE: Final = re.compile(r"<link[^>]*https?://[^>]*>", re.DOTALL)
 """What the page would fetch from other machines: a font, which is not needed."""
 
 
-def address_of(told: str) -> tuple[str, int]:
+def address_of(text: str) -> tuple[str, int]:
     """Read ``HOST:PORT``, ``HOST``, ``:PORT`` or ``PORT``.
 
     Raises:
         UsageError: it is none of these.
     """
-    found = _ADDRESS.fullmatch(f":{told}" if told.isdecimal() else told)
+    found = _ADDRESS.fullmatch(f":{text}" if text.isdecimal() else text)
     port = int(found["port"] or DEFAULT_PORT) if found else 0
     if found is None or not 0 < port < 1 << 16:
-        raise UsageError(f"{told!r} is not a valid address", hint="give HOST:PORT, e.g. 127.0.0.1:8000")
+        raise UsageError(f"{text!r} is not a valid address", hint="give HOST:PORT, e.g. 127.0.0.1:8000")
     return (found["host"] or found["six"] or DEFAULT_HOST), port
 
 
@@ -76,9 +76,9 @@ def serve(home: Home, address: str, *, readonly: bool) -> int:
             hint="pip install 'fabric-workbench[web]'",
         ) from None
     os.environ["FABRIC_HOME"] = str(home.path)
-    words = [sys.executable, "-c", ENTRY, "tui", *(["--readonly"] if readonly else [])]
+    argv = [sys.executable, "-c", ENTRY, "tui", *(["--readonly"] if readonly else [])]
     token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
-    server = _guarded(Server)(shlex.join(words), host, port, title="fabric")
+    server = _guarded(Server)(shlex.join(argv), host, port, title="fabric")
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{port}/?token={token}", flush=True)
     reach = "" if is_loopback(host) else ", reachable from other machines and not encrypted"
@@ -103,7 +103,7 @@ def _guarded(base: type[Server]) -> type[Any]:
             """Leave the terminal to what we say."""
 
         async def on_startup(self, app: web.Application) -> None:
-            """Say nothing: it is said before."""
+            """Print nothing: the address was printed before."""
 
         async def _make_app(self) -> web.Application:
             made: web.Application = await super()._make_app()
@@ -114,8 +114,8 @@ def _guarded(base: type[Server]) -> type[Any]:
         async def _guard(self, request: Request, handler: Handler) -> StreamResponse:
             if not _same_site(request.headers.get("Origin"), request.host):
                 raise web.HTTPForbidden(text="requests from other sites are refused\n")
-            told = request.query.get("token")
-            if told is not None and self._fits(told):
+            token = request.query.get("token")
+            if token is not None and self._fits(token):
                 answer = web.HTTPFound("/")  # so that the token stays in no history
                 answer.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
                 return answer
@@ -125,8 +125,8 @@ def _guarded(base: type[Server]) -> type[Any]:
                 )
             return await handler(request)
 
-        def _fits(self, told: str) -> bool:
-            return secrets.compare_digest(told.encode(), self.token.encode())
+        def _fits(self, token: str) -> bool:
+            return secrets.compare_digest(token.encode(), self.token.encode())
 
         async def handle_index(self, request: Request) -> web.Response:
             """Serve the page; its addresses are those by which the browser came."""

@@ -1,4 +1,4 @@
-"""The page of places: their health, their machines and GPUs, and who uses them."""
+"""The page of backends: their health, their machines and GPUs, and who uses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HISTORY: Final = 60
 """So many samples of a machine or GPU are kept for its curve."""
 STALE_SECONDS: Final = 8.0
 VERSIONS: Final = ("system", "version", "python", "engine", "cluster")
-"""Findings of a probe that say which version of what a place runs."""
+"""Findings of a probe that say which version of what a backend runs."""
 CURVE_CELLS: Final = 20
 _HEIGHTS: Final = "▁▂▃▄▅▆▇█"
 _HEIGHTS_ASCII: Final = "_.-=*%#@"
@@ -27,7 +27,7 @@ _HEIGHTS_ASCII: Final = "_.-=*%#@"
 
 @dataclass(slots=True)
 class BackendState:
-    """What is known of a place: its last answer, the last good one, and how its GPUs went."""
+    """What is known of a backend: its last answer, the last good one, and how its GPUs went."""
 
     name: str
     type: str
@@ -35,16 +35,16 @@ class BackendState:
     good: BackendStatus | None = None
     histories: dict[str, list[float]] = field(default_factory=dict)
 
-    def take(self, seen: BackendStatus) -> None:
+    def take(self, status: BackendStatus) -> None:
         """Take an answer."""
-        self.last = seen
-        if seen.inventory is None:
+        self.last = status
+        if status.inventory is None:
             return
-        told_before = self.good is not None and self.good.inventory is seen.inventory
-        self.good = seen
-        if told_before:
-            return  # only what the place lacks is new
-        for node in seen.inventory.nodes:
+        known_before = self.good is not None and self.good.inventory is status.inventory
+        self.good = status
+        if known_before:
+            return  # only what the backend lacks is new
+        for node in status.inventory.nodes:
             self._keep(node.name, node.cpu_percent)
             for slot in node.slots:
                 self._keep(slot.uuid, slot.utilization_percent)
@@ -85,10 +85,10 @@ def _health(state: BackendState, now_us: int) -> Content:
         return plain("connecting", "dim")
     age = formats.duration((now_us - last.seen_us) / 1e6)
     if last.trouble:
-        said = f"does not answer: {last.trouble}"
+        line = f"does not answer: {last.trouble}"
         if state.good is not None:
-            said += f" {glyphs().dot} last seen {formats.duration((now_us - state.good.seen_us) / 1e6)} ago"
-        return plain(said, "error")
+            line += f" {glyphs().dot} last seen {formats.duration((now_us - state.good.seen_us) / 1e6)} ago"
+        return plain(line, "error")
     if (now_us - last.seen_us) / 1e6 > STALE_SECONDS:
         return plain(f"no answer for {age}", "warning")
     return plain(f"answers in {_latency(last.latency_seconds)}", "completed")
@@ -148,12 +148,12 @@ def _holder(slot: Slot) -> Content:
 
 
 def _finding(found: Finding) -> Content:
-    said = f"  {found.subject}: {found.found}"
+    line = f"  {found.subject}: {found.found}"
     if found.consequence:
-        said += f" {glyphs().dot} {found.consequence}"
+        line += f" {glyphs().dot} {found.consequence}"
     if found.remedy:
-        said += f" {glyphs().dot} {found.remedy}"
-    return plain(said, "error" if found.level == "wrong" else "dim")
+        line += f" {glyphs().dot} {found.remedy}"
+    return plain(line, "error" if found.level == "wrong" else "dim")
 
 
 def sparkline(history: Sequence[float], width: int) -> str:

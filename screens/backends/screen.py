@@ -1,4 +1,4 @@
-"""Every place that is configured: whether it answers, what it has, who uses it."""
+"""Every configured backend: whether it answers, what it has, who uses it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BackendsScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._states: dict[str, BackendState] = {}
-        self._places: Mapping[str, Mapping[str, Any]] = {}
+        self._backends: Mapping[str, Mapping[str, Any]] = {}
 
     def body(self) -> Iterator[Widget]:
         """Make the page."""
@@ -45,9 +45,11 @@ class BackendsScreen(BaseScreen):
     def _start(self, config: Config) -> None:
         if not self.whole:
             return
-        self._places = places = dict(config.backends)
-        self._states = {name: BackendState(name, str(told["type"])) for name, told in places.items()}
-        watch_backends(self, places)
+        self._backends = backends = dict(config.backends)
+        self._states = {
+            name: BackendState(name, str(settings["type"])) for name, settings in backends.items()
+        }
+        watch_backends(self, backends)
         self._write()
 
     def on_backend_answer(self, answer: BackendAnswer) -> None:
@@ -57,10 +59,10 @@ class BackendsScreen(BaseScreen):
             state.take(answer.status)
             self._write()
             if answer.status.needs_login:
-                self.fabric.logins.offer(options_of(self._places[answer.status.name]))
+                self.fabric.logins.offer(options_of(self._backends[answer.status.name]))
 
     def tick(self, now_us: int) -> None:
-        """Let what is stale be seen to be."""
+        """Show what is stale as stale."""
         del now_us
         self._write()
 
@@ -104,12 +106,12 @@ class BackendsScreen(BaseScreen):
 
         self.fabric.background.begin(f"test {name}", work, partial(self._tested, name))
 
-    def _tested(self, name: str, said: str) -> None:
-        self.fabric.show_text((f"fabric backend test {name}", plain(said.rstrip())))
+    def _tested(self, name: str, printed: str) -> None:
+        self.fabric.show_text((f"fabric backend test {name}", plain(printed.rstrip())))
 
     def action_places_login(self) -> None:
         """Log in to a backend that asks for credentials."""
-        self._which(lambda name: self.fabric.logins.begin(options_of(self._places[name])))
+        self._which(lambda name: self.fabric.logins.begin(options_of(self._backends[name])))
 
     def refresh_head(self) -> None:
         """Show how many backends there are, and how many do not answer."""

@@ -94,7 +94,7 @@ class _Backend:
             yield self._failed(started, str(error), error.hint, needs_login=isinstance(error, NeedsLogin))
         except (
             Exception
-        ) as error:  # someone else's backend may raise anything, and the others are to be seen all the same
+        ) as error:  # someone else's backend may raise anything, and the others are shown all the same
             self.close()
             yield self._failed(started, f"{type(error).__name__}: {error}")
 

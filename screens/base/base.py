@@ -39,7 +39,7 @@ class HasJumpTargets(Protocol):
 
 
 class BaseScreen(Screen[None]):
-    """A screen with a heading, a body, a key bar, and what is said instead when the terminal is too small."""
+    """A screen with a heading, a body, a key bar, and a notice instead when the terminal is too small."""
 
     AUTO_FOCUS = ""  # the pane that is to have the focus is not always the first
 
@@ -91,8 +91,8 @@ class BaseScreen(Screen[None]):
         small = width < LEAST_WIDTH or height < LEAST_HEIGHT
         self.set_class(small, "-too-small")
         if small:
-            said = f"fabric needs {LEAST_WIDTH}x{LEAST_HEIGHT}, this is {width}x{height}"
-            self.query_one("#too-small", Static).update(said)
+            message = f"fabric needs {LEAST_WIDTH}x{LEAST_HEIGHT}, this is {width}x{height}"
+            self.query_one("#too-small", Static).update(message)
 
     def head(self, crumbs: tuple[str, ...], news: tuple[Part, ...]) -> None:
         """Set the heading; what the app itself has to say comes first."""

@@ -216,7 +216,7 @@ class AskLine(ModalScreen[str]):
 
 
 class Pick(ModalScreen[int]):
-    """A list that gets shorter while one types; gives back the place of the one that was picked, or None."""
+    """A list that gets shorter while one types; gives back the index of the one that was picked, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "leave", "leave"),
@@ -248,9 +248,9 @@ class Pick(ModalScreen[int]):
         self._narrow("")
         self.query_one(Input).focus()
 
-    def _narrow(self, wanted: str) -> None:
-        words = wanted.lower().split()
-        self._shown = [i for i, line in enumerate(self.lines) if all(word in line.lower() for word in words)]
+    def _narrow(self, typed: str) -> None:
+        parts = typed.lower().split()
+        self._shown = [i for i, line in enumerate(self.lines) if all(word in line.lower() for word in parts)]
         listed = self.query_one(OptionList)
         listed.clear_options()
         listed.add_options([Option(Content(self.lines[index])) for index in self._shown])
@@ -303,7 +303,7 @@ class Problem(ModalScreen[None]):
             yield Static(plain("esc closes, y copies", "dim"), classes="keys")
 
     def action_copy(self) -> None:
-        """Copy what is said."""
+        """Copy the message."""
         self.app.copy_to_clipboard("\n".join(filter(None, (str(self.error), self.error.hint))))
         self.dismiss(None)
 
@@ -347,21 +347,21 @@ class TaskList(ModalScreen[None]):
 def _task_lines(task: Task) -> list[Content]:
     took = formats.duration(task.seconds)
     if task.error is not None:
-        said, role = f"failed: {task.error}", "error"
+        outcome, role = f"failed: {task.error}", "error"
     elif task.ended is not None:
-        said, role = "done", "completed"
+        outcome, role = "done", "completed"
     else:
-        said, role = task.text or "running", "text"
+        outcome, role = task.text or "running", "text"
     share = (
         f"{bar(task.fraction, 12)} {task.fraction:4.0%}  "
         if task.fraction is not None and task.ended is None
         else ""
     )
-    return [plain(task.title, "key") + plain(f"  {took}", "dim"), plain(f"  {share}{said}", role)]
+    return [plain(task.title, "key") + plain(f"  {took}", "dim"), plain(f"  {share}{outcome}", role)]
 
 
 class Jump(ModalScreen[JumpTarget]):
-    """A letter on everything that can be gone to; the letter goes there."""
+    """A letter on everything that can be jumped to; the letter goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,ctrl+o", "leave", "leave")]
 

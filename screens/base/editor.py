@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def editor() -> list[str]:
-    """Return the words of the user's editor."""
+    """Return the command of the user's editor."""
     return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
 
 
@@ -32,7 +32,7 @@ def lend_terminal(
     environ: Mapping[str, str] | None = None,
     wait_on_failure: bool = False,
 ) -> int | None:
-    """Run a program on the app's terminal and return its exit code; None when it could not be, which is said.
+    """Run a program on the app's terminal and return its exit code; None when it could not be started, which is shown.
 
     With ``wait_on_failure`` what a failed program printed stays until Enter is pressed.
     """

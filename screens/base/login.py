@@ -1,4 +1,4 @@
-"""Asks in a window for what a place wants typed, and lets the controller have it: once a place, wherever one is."""
+"""Asks in a window for the credentials of a backend and gives them to the controller: once a backend, on any screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
 
 NEEDS_LOGIN = "needs login"
-"""What the reason of a job begins with whose place waits for a person."""
+"""What the reason of a job begins with whose backend waits for a person."""
 
 
 class PersonAsked(Message, bubble=False):
@@ -43,20 +43,20 @@ class PersonAsked(Message, bubble=False):
 
 
 class TypeAnswer(ModalScreen[str]):
-    """One question of a place; what is typed is not shown unless it may be."""
+    """One question of a backend; what is typed is not shown unless it may be."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
 
-    def __init__(self, place: str, question: str, *, shown: bool) -> None:
+    def __init__(self, backend: str, question: str, *, shown: bool) -> None:
         super().__init__()
-        self.place = place
+        self.backend = backend
         self.question = question
         self.shown = shown
 
     def compose(self) -> ComposeResult:
         """Put the dialog together."""
         with Vertical(classes="dialog"):
-            yield Static(plain(f"{self.place} asks for credentials"), classes="title")
+            yield Static(plain(f"{self.backend} asks for credentials"), classes="title")
             yield Static(plain(self.question))
             line = Input(password=not self.shown)
             line.cursor_blink = False
@@ -80,19 +80,19 @@ class TypeAnswer(ModalScreen[str]):
 
 
 class LoginPrompts:
-    """Logs in to places, each by itself only once a session."""
+    """Logs in to backends, each by itself only once a session."""
 
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
         self._offered: set[str] = set()
 
     def offer(self, options: BackendOptions) -> None:
-        """Log in to a place that needs it, unless that was begun before."""
+        """Log in to a backend that needs it, unless that was begun before."""
         if options.name not in self._offered:
             self.begin(options)
 
     def begin(self, options: BackendOptions) -> None:
-        """Log in to a place in the background."""
+        """Log in to a backend in the background."""
         from workbench.controller.runtime.login_client import log_in
 
         self._offered.add(options.name)
@@ -106,9 +106,9 @@ class LoginPrompts:
             f"log in to {options.name}", work, lambda _: app.show_message(f"logged in to {options.name}")
         )
 
-    def _type(self, place: str, question: LoginPrompt) -> str | None:
+    def _type(self, backend: str, question: LoginPrompt) -> str | None:
         """Ask for an answer; called by the thread that logs in."""
-        window = TypeAnswer(place, question.text, shown=question.shown)
+        window = TypeAnswer(backend, question.text, shown=question.shown)
         return self._wait(lambda take: self._push(window, take))
 
     def _push(self, window: TypeAnswer, take: Callable[[str | None], None]) -> None:

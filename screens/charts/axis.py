@@ -22,8 +22,8 @@ class Axis:
     high: float
     logarithmic: bool = False
 
-    def place(self, value: float, dots: int) -> int | None:
-        """Return which of so many dots a value falls on, 0 for the low end; None where it has no place."""
+    def dot(self, value: float, dots: int) -> int | None:
+        """Return which of so many dots a value falls on, 0 for the low end; None where it is on none."""
         if self.logarithmic:
             if value <= 0:
                 return None
@@ -37,33 +37,33 @@ class Axis:
         return round(max(-1.0, min(2.0, share)) * (dots - 1) + 1e-6)
 
     def value_at(self, dot: int, dots: int) -> float:
-        """Return the value that lies on a dot: :meth:`place` the other way round."""
+        """Return the value that lies on a dot: :meth:`dot` the other way round."""
         share = dot / max(1, dots - 1)
         if self.logarithmic:
             low, high = math.log10(self.low), math.log10(self.high)
             return float(10.0 ** (low + share * (high - low)))
         return self.low + share * (self.high - self.low)
 
-    def ticks(self, wanted: int) -> list[float]:
+    def ticks(self, count: int) -> list[float]:
         """Return at most about so many round values inside the range, ascending."""
-        if wanted < 1 or self.high < self.low:
+        if count < 1 or self.high < self.low:
             return []
         if self.high == self.low:
             return [self.low]
-        return self._powers(wanted) if self.logarithmic else self._steps(wanted)
+        return self._powers(count) if self.logarithmic else self._steps(count)
 
-    def _steps(self, wanted: int) -> list[float]:
-        step = round_step((self.high - self.low) / wanted)
+    def _steps(self, count: int) -> list[float]:
+        step = round_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         ticks = (index * step for index in range(first, min(last, first + 50) + 1))
         return [tick for tick in ticks if math.isfinite(tick)]
 
-    def _powers(self, wanted: int) -> list[float]:
+    def _powers(self, count: int) -> list[float]:
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         if last - first < 1:  # less than a decade: round steps say more than one power
-            return [value for value in Axis(self.low, self.high).ticks(wanted) if value > 0]
-        every = max(1, math.ceil((last - first + 1) / wanted))
+            return [value for value in Axis(self.low, self.high).ticks(count) if value > 0]
+        every = max(1, math.ceil((last - first + 1) / count))
         return [10.0**power for power in range(first, last + 1, every)]
 
 

@@ -80,7 +80,7 @@ class Canvas:
         before = row0
         for column in range(column0, column1 + 1):
             row = row0 + round((row1 - row0) * (column - column0) / across)
-            # From the dot beside the last one, so that a flat line stays one dot thick.
+            # From the dot next to the last one, so that a flat line stays one dot thick.
             start = before + (row > before) - (row < before)
             self.run(column, start, row, colour)
             before = row

@@ -1,4 +1,4 @@
-"""What a chart draws: curves, smoothed if wanted, with colours that stay theirs. Pure."""
+"""What a chart draws: curves, smoothed on request, with colours that stay theirs. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def curve(
 ) -> Curve:
     """Make a curve of a series' buckets: over their steps, or over seconds since ``start_us``.
 
-    Of a bucket without a step nothing is drawn: it has no place among those with one.
+    Of a bucket without a step nothing is drawn: it is on no dot of those with one.
     """
     x: list[float] = []
     value: list[float] = []
@@ -91,14 +91,14 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
     """
     if not weight:
         return list(values)
-    mean, seen, result = 0.0, 0, []
+    mean, count, result = 0.0, 0, []
     for value in values:
         if not math.isfinite(value):
             result.append(value)
             continue
         mean = mean * weight + value * (1 - weight)
-        seen += 1
-        result.append(mean / (1 - weight**seen))
+        count += 1
+        result.append(mean / (1 - weight**count))
     return result
 
 
@@ -106,7 +106,7 @@ def colours(labels: Sequence[str]) -> dict[str, int]:
     """Give each label a colour: always the same by its name, unless another of these has taken it."""
     taken: dict[str, int] = {}
     for name in sorted(set(labels)):
-        wanted = zlib.crc32(name.encode("utf-8", "replace")) % CURVE_COLOURS
+        preferred = zlib.crc32(name.encode("utf-8", "replace")) % CURVE_COLOURS
         free = [c for c in range(CURVE_COLOURS) if c + 1 not in taken.values()] or range(CURVE_COLOURS)
-        taken[name] = min(free, key=lambda colour: (colour - wanted) % CURVE_COLOURS) + 1
+        taken[name] = min(free, key=lambda colour: (colour - preferred) % CURVE_COLOURS) + 1
     return taken

@@ -43,7 +43,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
     # What is shown
 
     def show(self, page: ChartsPage, notice: str) -> None:
-        """Take what was read; ``notice`` stands in place of charts when there are none."""
+        """Take what was read; ``notice`` is shown where there are none."""
         before, kept = self.page, {}
         if page.view == before.view:
             kept = {name: data for name, data in before.charts.items() if name in page.names}
@@ -84,10 +84,10 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         self.refresh()
 
     def ask(self) -> None:
-        """Tell the screen which charts are wanted now, when these are others than before."""
-        wanted = self.wanted
+        """Tell the screen which charts are in view, when these are others than before."""
+        in_view = self.metrics_in_view
         asked = (
-            wanted and tuple(wanted),
+            in_view and tuple(in_view),
             self.plot_width,
             self.view.axis,
             self.view.x_low,
@@ -98,7 +98,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
             self.post_message(self.Wanted())
 
     @property
-    def wanted(self) -> list[str] | None:
+    def metrics_in_view(self) -> list[str] | None:
         """The metrics in view; None while nothing is known of them."""
         if not self.page.names:
             return None
@@ -193,9 +193,9 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         base = self.base
         if y != self.size.height // 2:
             return Strip.blank(width, base)
-        said = f"no metric matches {self.filter_text!r}; esc shows all" if self.filter_text else self.notice
-        said = text.shorten(said, width)
-        blank = " " * ((width - text.cells(said)) // 2)
-        return Strip([Segment(blank + said, base + paint_of(self).style("dim"))]).adjust_cell_length(
+        notice = f"no metric matches {self.filter_text!r}; esc shows all" if self.filter_text else self.notice
+        notice = text.shorten(notice, width)
+        blank = " " * ((width - text.cells(notice)) // 2)
+        return Strip([Segment(blank + notice, base + paint_of(self).style("dim"))]).adjust_cell_length(
             width, base
         )

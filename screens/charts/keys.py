@@ -68,9 +68,9 @@ class ChartKeys(Widget):
     def _axis(self) -> Axis:
         return plot.x_axis(self._curves(), self.view)
 
-    def set_filter(self, wanted: str) -> None:
+    def set_filter(self, typed: str) -> None:
         """Show only metrics whose name holds a text."""
-        self.filter_text = wanted.strip()
+        self.filter_text = typed.strip()
         self.rearrange()
 
     def undo(self) -> bool:
@@ -139,7 +139,7 @@ class ChartKeys(Widget):
         self.reveal(self.focused_name)
 
     def action_chart_columns(self, columns: int) -> None:
-        """So many charts beside each other."""
+        """So many charts side by side."""
         self.columns = columns
         self.rearrange()
 
@@ -147,7 +147,7 @@ class ChartKeys(Widget):
         """Ask which metrics are shown."""
         self.post_message(self.FilterWanted())
 
-    # How they are looked at
+    # How they are shown
 
     def action_chart_log(self) -> None:
         """Logarithmic or linear."""

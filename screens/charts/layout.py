@@ -61,8 +61,8 @@ def lay_out(
     """Lay charts out; ``columns`` 0 makes as many as there is room for."""
     first = [name for name in names if name in set(pinned)]
     rest = [name for name in names if name not in first]
-    wanted = columns or max(1, width // CELL_WIDTH)
-    across = max(1, min(wanted, len(names) or 1, max(1, width // 12)))
+    count = columns or max(1, width // CELL_WIDTH)
+    across = max(1, min(count, len(names) or 1, max(1, width // 12)))
     rows = -(-len(names) // across) or 1
     cell_height = max(
         CELL_LEAST_HEIGHT, min(CELL_MOST_HEIGHT if rows > 1 else height, height // min(rows, 2))

@@ -29,12 +29,12 @@ _LABEL_CELLS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """How charts are looked at; one for all charts of a screen, so that they stay in step."""
+    """How charts are shown; one for all charts of a screen, so that they stay in step."""
 
     logarithmic: bool = False
     smoothing: float = 0.0
     axis: str = STEP
-    """What x is: steps, seconds since the start, or what a job reports beside its metrics, such as ``epoch``."""
+    """What x is: steps, seconds since the start, or what a job reports with its metrics, such as ``epoch``."""
     x_low: float | None = None
     """The part that is zoomed into; None for all."""
     x_high: float | None = None
@@ -48,7 +48,7 @@ class ChartView:
 
 
 def x_axis(curves: Sequence[Curve], view: ChartView) -> Axis:
-    """Return the x axis of charts that are looked at together."""
+    """Return the x axis of charts that are shown together."""
     if view.x_low is not None and view.x_high is not None:
         return Axis(view.x_low, view.x_high)
     ends = [end for curve in curves if curve.x for end in (curve.x[0], curve.x[-1])]
@@ -65,7 +65,7 @@ def draw(curves: Sequence[Curve], view: ChartView, x: Axis, width: int, height: 
     canvas = Canvas(max(1, width - margin), rows, unicode=unicode)
     cursor = None
     if view.cursor is not None:
-        cursor = x.place(view.cursor, canvas.columns)
+        cursor = x.dot(view.cursor, canvas.columns)
     if cursor is not None:
         canvas.run(cursor, 0, canvas.rows - 1, CURSOR)
     for colour, one in _layers(curves, view):
@@ -103,8 +103,8 @@ def _labels(y: Axis, rows: int) -> dict[int, str]:
     """Return the labels of the value axis by row."""
     labels: dict[int, str] = {}
     for tick in y.ticks(max(1, min(rows // 2, 6))):
-        if (place := y.place(tick, rows)) is not None and 0 <= place < rows:
-            labels.setdefault(rows - 1 - place, axes.label(tick))
+        if (dot := y.dot(tick, rows)) is not None and 0 <= dot < rows:
+            labels.setdefault(rows - 1 - dot, axes.label(tick))
     return labels
 
 
@@ -113,12 +113,12 @@ def _draw_curve(canvas: Canvas, one: Curve, x: Axis, y: Axis, colour: int) -> No
     bottom = canvas.rows - 1
     before: tuple[int, int] | None = None
     for i, at in enumerate(one.x):
-        column = x.place(at, canvas.columns)
+        column = x.dot(at, canvas.columns)
         if column is None or not math.isfinite(one.value[i]):
             before = None
             continue
-        row = y.place(one.value[i], canvas.rows)
-        low, high = y.place(one.low[i], canvas.rows), y.place(one.high[i], canvas.rows)
+        row = y.dot(one.value[i], canvas.rows)
+        low, high = y.dot(one.low[i], canvas.rows), y.dot(one.high[i], canvas.rows)
         if row is None:
             before = None
             continue
@@ -136,20 +136,20 @@ def _bottom(curves: Sequence[Curve], view: ChartView, x: Axis, canvas: Canvas, m
     cells: list[tuple[str, int]] = [(" ", PLAIN)] * (margin + canvas.width)
     taken = 0
     for tick in x.ticks(max(1, canvas.width // 9)):
-        place = x.place(tick, canvas.width)
-        if place is None:
+        dot = x.dot(tick, canvas.width)
+        if dot is None:
             continue
         text = axes.label(tick, seconds=view.over_time)
-        at = max(0, min(margin + place - len(text) // 2, len(cells) - len(text)))
+        at = max(0, min(margin + dot - len(text) // 2, len(cells) - len(text)))
         if at < taken:
             continue
         cells[at : at + len(text)] = [(sign, LABEL) for sign in text]
         taken = at + len(text) + 1
     for one in curves:
         for gap in one.gaps:
-            place = x.place(gap, canvas.width)
-            if place is not None and 0 <= place < canvas.width:
-                cells[margin + place] = (glyphs().gap, GAP)
+            dot = x.dot(gap, canvas.width)
+            if dot is not None and 0 <= dot < canvas.width:
+                cells[margin + dot] = (glyphs().gap, GAP)
     return _joined(cells)
 
 

@@ -1,4 +1,4 @@
-"""Reads charts from the store's roll-ups: about two points a column, and only as often as it can be seen."""
+"""Reads charts from the store's roll-ups: about two points a column, and only as often as it is visible."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class ChartsQuery:
     def __init__(
         self,
         charted: Sequence[Charted],
-        wanted: Sequence[str] | None,
+        in_view: Sequence[str] | None,
         width: int,
         view: ChartView,
         kinds: tuple[str, ...],
     ) -> None:
         self._charted = charted
-        self._wanted = wanted
+        self._in_view = in_view
         self._view = view
         self._kinds = kinds
         self._reader = _Reader(charted, width, view)
@@ -73,17 +73,17 @@ class ChartsQuery:
     def __call__(self, store: Store) -> ChartsPage:
         """Read the charts in view."""
         found: dict[str, Found] = {}
-        beside: set[str] = set()
+        extra: set[str] = set()
         for one in self._charted:
             for row in series(store, one.job_id, kinds=(*self._kinds, BESIDE)):
                 if row.kind == BESIDE:
-                    beside.add(row.name.rpartition("/")[2])
+                    extra.add(row.name.rpartition("/")[2])
                 else:
                     found.setdefault(row.name, []).append((one, row))
         names = tuple(sorted(found, key=sort_key))
-        shown = names[:AT_ONCE] if self._wanted is None else self._wanted
+        shown = names[:AT_ONCE] if self._in_view is None else self._in_view
         charts = {name: self._reader.chart(store, name, found[name]) for name in shown if name in found}
-        return ChartsPage(names, charts, self._view, (STEP, TIME, *sorted(beside - {STEP, TIME})))
+        return ChartsPage(names, charts, self._view, (STEP, TIME, *sorted(extra - {STEP, TIME})))
 
     @property
     def again_at(self) -> float | None:
@@ -93,16 +93,16 @@ class ChartsQuery:
 
 def charts_page(
     charted: Sequence[Charted],
-    wanted: Sequence[str] | None,
+    in_view: Sequence[str] | None,
     width: int,
     view: ChartView,
     kinds: tuple[str, ...],
 ) -> ChartsQuery:
     """Return the query for charts of one job, or of several laid over each other.
 
-    ``wanted`` are the metrics in view, None for the first few; ``width`` is in columns.
+    ``in_view`` are the metrics in view, None for the first few; ``width`` is in columns.
     """
-    return ChartsQuery(charted, wanted, width, view, kinds)
+    return ChartsQuery(charted, in_view, width, view, kinds)
 
 
 def sort_key(name: str) -> tuple[str, str]:
@@ -141,7 +141,7 @@ class _Reader:
         return kept.data
 
     def _is_due(self, kept: _Kept, rows: Sequence[SeriesRow]) -> bool:
-        """Say whether new points would be seen: a dot is worth ``points / (2 * width)`` of them."""
+        """Say whether new points would be visible: a dot is worth ``points / (2 * width)`` of them."""
         if kept.drawn == rows:
             return False
         points = sum(row.points for row in rows)

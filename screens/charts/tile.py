@@ -109,7 +109,7 @@ def _title(
 
 
 def _facts(data: ChartData, view: ChartView) -> list[str]:
-    """Return what is said of the values, the most wanted first."""
+    """Return the texts about the values, the most important first."""
     if view.cursor is not None and len(data.curves) == 1:
         at = data.curves[0].nearest(view.cursor)
         if at is None:

@@ -55,7 +55,7 @@ class Action:
     """Where the keys work."""
     owner: Owner
     title: str
-    """A few words, as footer and palette show it."""
+    """A short title, as footer and palette show it."""
     help: str
     """One sentence."""
     footer: int = 0

@@ -91,7 +91,7 @@ class AppProtocol(Protocol):
     def suspend(self) -> AbstractContextManager[None]:
         """Leave the terminal to another program for a while."""
 
-    def show_message(self, said: str, severity: Severity = "information") -> None:
+    def show_message(self, message: str, severity: Severity = "information") -> None:
         """Show a short message for a few seconds."""
 
     def show_problem(self, error: FabricError, what: str) -> None:
@@ -109,7 +109,7 @@ class AppProtocol(Protocol):
     # Moving about
 
     def news(self) -> tuple[Part, ...]:
-        """Return what the heading of every screen shows beside its own."""
+        """Return what the heading of every screen shows in addition to its own."""
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
         """Open a job's screen."""

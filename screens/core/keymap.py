@@ -39,7 +39,7 @@ class KeyMap:
         return ", ".join(actions.key_name(key) for key in self.keys(action))
 
     def for_textual(self) -> dict[str, str]:
-        """Return what Textual is told: the keys of each binding by its id."""
+        """Return what Textual gets: the keys of each binding by its id."""
         return {
             identity: ",".join(keys)
             for name, keys in self.own.items()
@@ -47,13 +47,13 @@ class KeyMap:
         }
 
 
-def key_map(told: Mapping[str, Sequence[str]]) -> KeyMap:
-    """Check the keys that a user wants: what cannot be is left as it was, and said."""
+def key_map(configured: Mapping[str, Sequence[str]]) -> KeyMap:
+    """Check the keys that a user has configured: what is wrong is a fault, and its action keeps its keys."""
     faults: list[str] = []
     own: dict[str, tuple[str, ...]] = {}
-    for name, wanted in told.items():
+    for name, keys in configured.items():
         try:
-            own[name] = _checked(name, wanted)
+            own[name] = _checked(name, keys)
         except ValueError as error:
             faults.append(f"keys.{name}: {error}")
     while clash := next(_clashes(own), None):
@@ -65,7 +65,7 @@ def key_map(told: Mapping[str, Sequence[str]]) -> KeyMap:
     return KeyMap(own, tuple(faults))
 
 
-def _checked(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _checked(name: str, keys: Sequence[str]) -> tuple[str, ...]:
     from workbench.manifest.yaml.faults import nearest
 
     action = actions.BY_ID.get(name)
@@ -74,7 +74,7 @@ def _checked(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
         raise ValueError("unknown action" + (f"; did you mean {close}?" if close else ""))
     if actions.takes_number(action):
         raise ValueError("its keys are digits and cannot be changed")
-    return tuple(_textual_name(key) for key in wanted)
+    return tuple(_textual_name(key) for key in keys)
 
 
 def _textual_name(key: str) -> str:

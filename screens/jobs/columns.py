@@ -155,10 +155,10 @@ GAP: Final = 1
 _NAME_LEAST: Final = 10
 
 
-def layout(width: int, wanted: Sequence[str] = ()) -> list[tuple[JobColumn, int]]:
-    """Choose columns for a table so wide, or those that are wanted, and how many cells each gets."""
+def layout(width: int, titles: Sequence[str] = ()) -> list[tuple[JobColumn, int]]:
+    """Choose columns for a table so wide, or those of the given titles, and how many cells each gets."""
     known = {column.title: column for column in COLUMNS}
-    shown = [known[title] for title in wanted if title in known]
+    shown = [known[title] for title in titles if title in known]
     shown = shown or [column for column in COLUMNS if column.from_width <= width]
     fixed = sum(column.width for column in shown) + GAP * (len(shown) - 1)
     flexible = [column for column in shown if not column.width]

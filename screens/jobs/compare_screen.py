@@ -1,4 +1,4 @@
-"""Two or more jobs beside each other: their charts overlaid, their values, only what differs, and how the code does."""
+"""Two or more jobs side by side: their charts overlaid, their values, only what differs, and how the code does."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class CompareScreen(JobActions):
 
     def action_run_next_tab(self) -> None:
         """The next tab."""
-        self.show(self.query_one(TabBar).beside(1))
+        self.show(self.query_one(TabBar).neighbour(1))
 
     def action_run_previous_tab(self) -> None:
         """The tab before."""
-        self.show(self.query_one(TabBar).beside(-1))
+        self.show(self.query_one(TabBar).neighbour(-1))
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
@@ -135,7 +135,7 @@ class CompareScreen(JobActions):
             Charted(job.id, name, job.started_us or job.submitted_us)
             for job, name in zip(self.jobs, names, strict=True)
         ]
-        query = charts_page(charted, grid.wanted, grid.plot_width, grid.view, ("value",))
+        query = charts_page(charted, grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
 
     @on(ChartKeys.FilterWanted)

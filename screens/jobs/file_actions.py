@@ -1,4 +1,4 @@
-"""What is done with a job beside steering it: a shell, its files here and there, its manifest, its note."""
+"""What is done with a job apart from steering it: a shell, its files here and there, its manifest, its note."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from screens.base.base import BaseScreen
 from screens.jobs.files import FoundFile, read_file
-from screens.launch.draft import words_of
+from screens.launch.draft import split_arguments
 from screens.style.status import is_open
-from screens.workers.command_runner import call, command_words
+from screens.workers.command_runner import call, command_argv
 from workbench import formats
 from workbench.errors import UsageError
 from workbench.job import short_id
@@ -59,7 +59,7 @@ class FileActions(BaseScreen):
     # A shell
 
     def action_job_shell(self) -> None:
-        """Open a shell beside a learner; of several learners it is asked which."""
+        """Open a shell in a learner's environment; of several learners it is asked which."""
         job = None if self.refused() else self._target()
         if job is None:
             return
@@ -76,8 +76,8 @@ class FileActions(BaseScreen):
         from screens.base.editor import lend_terminal
 
         environ = {**os.environ, "FABRIC_HOME": str(self.fabric.home.path)}
-        words = command_words(["shell", job.id, "--learner", learner or "1"])
-        lend_terminal(self.fabric, words, environ=environ, wait_on_failure=True)
+        arguments = command_argv(["shell", job.id, "--learner", learner or "1"])
+        lend_terminal(self.fabric, arguments, environ=environ, wait_on_failure=True)
 
     # Files
 
@@ -103,22 +103,24 @@ class FileActions(BaseScreen):
 
     def _copy_file(self, job: JobRow, path: str, target: str) -> None:
         if target:
-            words = ["cp", f"{job.id}:{path}", str(Path(target).expanduser())]
-            self._do(f"copy {Path(path).name}", words, f"copied to {target}")
+            arguments = ["cp", f"{job.id}:{path}", str(Path(target).expanduser())]
+            self._do(f"copy {Path(path).name}", arguments, f"copied to {target}")
 
     def _download(self, job: JobRow, kind: str, folder: str) -> None:
         if folder:
-            words = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
+            arguments = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
             self._do(
-                f"download {kind} of {formats.printable(job.name)}", words, f"downloaded {kind} to {folder}"
+                f"download {kind} of {formats.printable(job.name)}",
+                arguments,
+                f"downloaded {kind} to {folder}",
             )
 
-    def _do(self, title: str, words: list[str], said: str) -> None:
+    def _do(self, title: str, arguments: list[str], message: str) -> None:
         home = self.fabric.home
         self.fabric.background.begin(
             title,
-            lambda report: call(home, words, report, deadline_seconds=None),
-            lambda _: self.fabric.show_message(said),
+            lambda report: call(home, arguments, report, deadline_seconds=None),
+            lambda _: self.fabric.show_message(message),
         )
 
     def action_files_upload(self) -> None:
@@ -131,12 +133,15 @@ class FileActions(BaseScreen):
 
     def _copy_in(self, job: JobRow, line: str) -> None:
         try:
-            words = words_of(line)
+            arguments = split_arguments(line)
         except UsageError as error:
             self.fabric.show_message(str(error), "warning")
             return
-        if words:
-            source, target = str(Path(words[0]).expanduser()), words[1] if len(words) > 1 else "code/"
+        if arguments:
+            source, target = (
+                str(Path(arguments[0]).expanduser()),
+                arguments[1] if len(arguments) > 1 else "code/",
+            )
             self._do(
                 f"upload {Path(source).name}", ["cp", source, f"{job.id}:{target}"], f"copied to {target}"
             )

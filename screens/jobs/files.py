@@ -29,7 +29,7 @@ SHOWN_BYTES: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file of a job, or a checkpoint that it told of."""
+    """A file of a job, or a checkpoint that it reported."""
 
     path: str
     """As ``fabric cp`` takes it behind the job: ``results/model.pt``."""
@@ -53,43 +53,43 @@ def found_files(folder: JobFolder) -> Callable[[Store], list[FoundFile]]:
 
 
 def _below(root: Path, folder: Path) -> Iterator[FoundFile]:
-    seen = 0
+    entries = 0
     for where, _, names in os.walk(folder):
         for name in names:
             path = Path(where) / name
             try:
                 state = path.lstat()
-            except OSError:  # gone meanwhile
+            except OSError:  # removed meanwhile
                 continue
             yield FoundFile(str(path.relative_to(root)), state.st_size, state.st_mtime_ns // 1000)
-            seen += 1
-            if seen >= 10 * MOST:
+            entries += 1
+            if entries >= 10 * MOST:
                 return
 
 
 def files_there(home: Home, job_id: str) -> list[FoundFile]:
-    """Ask the job's place what files there are, which may take a moment.
+    """Ask the job's backend what files there are, which may take a moment.
 
     Raises:
-        FabricError: the place does not answer, or cannot say.
+        FabricError: the backend does not answer, or cannot list them.
     """
-    said = json.loads(call(home, ["files", job_id, "--json"]))
+    document = json.loads(call(home, ["files", job_id, "--json"]))
     found = [
         FoundFile(
             str(one["path"]),
             one["size_bytes"],
             int(datetime.fromisoformat(one["modified"]).timestamp() * 1e6),
         )
-        for one in said["files"]
+        for one in document["files"]
         if one["kind"] == "file"
     ]
     return sorted(found, key=lambda file: -file.changed_us)[:MOST]
 
 
-def with_checkpoints(files: Sequence[FoundFile], told: Sequence[CheckpointRow]) -> list[FoundFile]:
-    """Return checkpoints that the job told of, then its other files; one that is both stands once."""
+def with_checkpoints(files: Sequence[FoundFile], checkpoints: Sequence[CheckpointRow]) -> list[FoundFile]:
+    """Return checkpoints that the job reported, then its other files; one that is both stands once."""
     sizes = {file.path: file.size for file in files}
-    saved = {path: _checkpoint(row, path, sizes) for row in told for path in (_in_job(row.path),)}
+    saved = {path: _checkpoint(row, path, sizes) for row in checkpoints for path in (_in_job(row.path),)}
     first = sorted(saved.values(), key=lambda file: -file.changed_us)
     return [*first, *(file for file in files if file.path not in saved)]
 
@@ -110,11 +110,11 @@ def _checkpoint(row: CheckpointRow, path: str, sizes: dict[str, int | None]) -> 
 
 
 def read_file(home: Home, job: JobRow, path: str) -> tuple[str, Content]:
-    """Return the beginning of a file as a title and a text, from here or from the job's place.
+    """Return the beginning of a file as a title and a text, from here or from the job's backend.
 
     Raises:
         InputMissing: it is not there.
-        FabricError: the place does not answer.
+        FabricError: the backend does not answer.
     """
     here = home.job(job.id).path / path
     if here.is_file():

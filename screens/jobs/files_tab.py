@@ -1,4 +1,4 @@
-"""The tabs of a job that ask more than the store: its files, here or at its place, and its runner's native plan."""
+"""The tabs of a job that ask more than the store: its files, here or at its backend, and its runner's native plan."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LINES: Final = 600
 
 
 def native_plan(home: Home, job_id: str) -> Content:
-    """Return the plan of a job's last attempt as it is sent to its place; its first learner's in full.
+    """Return the plan of a job's last attempt as it is sent to its backend; its first learner's in full.
 
     Raises:
-        FabricError: the place does not answer, or refuses the job now.
+        FabricError: the backend does not answer, or refuses the job now.
     """
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
@@ -38,7 +38,7 @@ def native_plan(home: Home, job_id: str) -> Content:
 
     with Store.open(home) as store:
         job = detail(store, job_id)
-    uuid, place = home_uuid(home), job.row.target
+    uuid, target = home_uuid(home), job.row.target
     request = LaunchRequest(
         attempt=AttemptRef(uuid, job.row.id, job.row.attempt, job.spec.learners),
         spec=job.spec,
@@ -47,9 +47,9 @@ def native_plan(home: Home, job_id: str) -> Content:
         code_file=str(home.snapshot(job.code_hash)) if job.code_hash else "",
         recorded=job.recorded,
     )
-    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    options = BackendOptions(target.backend, target.type, target.address, target.options)
     with closing(load_client_backend(options).open()) as reached:
-        runner = load_runner(place.runner)(reached, home_uuid=uuid)
+        runner = load_runner(target.runner)(reached, home_uuid=uuid)
         with closing(runner):
             made = runner.plan(request)
     learners = made.learners[:1]
@@ -61,7 +61,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     ]
     return page(
         [
-            heading(f"Native plan: {made.runner} at {place.backend}"),
+            heading(f"Native plan: {made.runner} at {target.backend}"),
             *[plain(f"  {warning}", "warning") for warning in made.warnings],
         ],
         [plain(f"  {line}") for line in lines[:LINES]],
@@ -109,9 +109,9 @@ class FilesTab(JobActions):
         if self.whole:
             self.write_pages()
 
-    def show_files(self, told: Sequence[CheckpointRow], now_us: int) -> None:
-        """Show what was found, and the checkpoints that the job told of."""
-        found = with_checkpoints(self._files or [], told)
+    def show_files(self, checkpoints: Sequence[CheckpointRow], now_us: int) -> None:
+        """Show what was found, and the checkpoints that the job reported."""
+        found = with_checkpoints(self._files or [], checkpoints)
         self.query_one(FileList).show(found, self._no_files, now_us)
 
     def ask_plan(self) -> None:

@@ -39,7 +39,7 @@ from workbench.services.inspect.job_times import run_seconds
 from workbench.store.db.rows import JobRow
 
 WIDE: Final = 160
-"""From so many columns on a second tab is shown beside the open one."""
+"""From so many columns on, a second tab is shown next to the open one."""
 BESIDE: Final = {"overview": "logs", "logs": "charts", "charts": "logs"}
 
 
@@ -120,16 +120,16 @@ class JobScreen(FilesTab):
             self.ask_plan()
 
     def shown_tabs(self) -> tuple[str, ...]:
-        """Return the tabs that are seen: where there is room, the one that is open and one beside it."""
-        beside = BESIDE.get(self.tab)
-        return (self.tab, beside) if beside and self.size.width >= WIDE else (self.tab,)
+        """Return the tabs in view: the open one and, where there is room, one next to it."""
+        second = BESIDE.get(self.tab)
+        return (self.tab, second) if second and self.size.width >= WIDE else (self.tab,)
 
     def on_screen_resume(self) -> None:
         """Fit the tabs to the terminal."""
         self._fit()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Show another tab beside the open one, or no more."""
+        """Show another tab next to the open one, or remove it."""
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
@@ -152,11 +152,11 @@ class JobScreen(FilesTab):
 
     def action_run_next_tab(self) -> None:
         """The next tab."""
-        self.show(self.query_one(TabBar).beside(1))
+        self.show(self.query_one(TabBar).neighbour(1))
 
     def action_run_previous_tab(self) -> None:
         """The tab before."""
-        self.show(self.query_one(TabBar).beside(-1))
+        self.show(self.query_one(TabBar).neighbour(-1))
 
     def action_run_tab(self, number: int) -> None:
         """The tab of that number."""
@@ -171,12 +171,12 @@ class JobScreen(FilesTab):
             return
         if isinstance(value, ChartsPage):
             waits = status.is_open(self.job)
-            said = (
+            notice = (
                 "no metrics yet; they appear when the job reports them"
                 if waits
                 else "no metrics were reported"
             )
-            self.query_one(ChartGrid).show(value, said)
+            self.query_one(ChartGrid).show(value, notice)
         elif answer.key == "usage":
             self.query_one(UsagePage).show(other_pages.usage(value, self.fabric.clock()))
         elif answer.key == "files":
@@ -197,13 +197,13 @@ class JobScreen(FilesTab):
         self.refresh_head()
 
     def _say_deleted(self) -> None:
-        """Say on every tab that the job is gone; its log file may be readable as long as it is open here."""
+        """Say on every tab that the job was deleted; its log file may be readable as long as it is open here."""
         self.refresh_head()
-        gone = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the jobs.")
+        message = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the jobs.")
         for page in self.query(TextPage):
-            page.show(gone)
-        self.query_one(FileList).show((), gone.plain, self.fabric.clock())
-        self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), gone.plain)
+            page.show(message)
+        self.query_one(FileList).show((), message.plain, self.fabric.clock())
+        self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), message.plain)
 
     def write_pages(self) -> None:
         """Write the page that is in view; the others are written when they come into view."""
@@ -249,7 +249,7 @@ class JobScreen(FilesTab):
             return
         grid = self.query_one(ChartGrid)
         charted = Charted(self.job_id, self.job.name, self.job.started_us or self.job.submitted_us)
-        query = charts_page((charted,), grid.wanted, grid.plot_width, grid.view, ("value",))
+        query = charts_page((charted,), grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
 
     @on(ChartKeys.FilterWanted)
@@ -259,9 +259,9 @@ class JobScreen(FilesTab):
     # The line at the foot: for charts, else for the log
 
     @on(LogView.PromptWanted)
-    def _ask_log(self, wanted: LogView.PromptWanted) -> None:
-        history = self.fabric.memory.texts(f"log {wanted.purpose}")
-        self.query_one(Prompt).ask(wanted.purpose, wanted.value, history)
+    def _ask_log(self, request: LogView.PromptWanted) -> None:
+        history = self.fabric.memory.texts(f"log {request.purpose}")
+        self.query_one(Prompt).ask(request.purpose, request.value, history)
 
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:

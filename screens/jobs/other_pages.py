@@ -33,8 +33,8 @@ def config(shown: JobPage, native: Content) -> Content:
 
 
 def _shown(value: Any) -> str:  # any JSON value
-    said = str(value).replace("\n", " ")
-    return text.shorten(said, 60)
+    line = str(value).replace("\n", " ")
+    return text.shorten(line, 60)
 
 
 def events(shown: JobPage, now_us: int) -> Content:
@@ -95,6 +95,6 @@ def _learner_usage(sample: UsageRow, now_us: int) -> list[Content]:
     ]
     for uuid, fields in gpus.items():
         share = fields.get("utilization_percent", 0.0) / 100
-        said = f"{bar(share)} {share:4.0%}  {formats.size(fields.get('memory_bytes', 0.0))}"
-        lines += facts([(uuid[:14], said)])
+        line = f"{bar(share)} {share:4.0%}  {formats.size(fields.get('memory_bytes', 0.0))}"
+        lines += facts([(uuid[:14], line)])
     return lines

@@ -31,7 +31,7 @@ SETTLE_SECONDS: Final = 0.12
 """How long the cursor must rest on a job before its log and chart are read, so that scrolling stays light."""
 CHART_HEIGHT: Final = 8
 CHART_LEAST_HEIGHT: Final = 16
-"""A lower preview shows the chart beside the log, or none where it is narrow too."""
+"""A lower preview shows the chart next to the log, or none where it is narrow too."""
 _LINES: Final = 100
 
 
@@ -88,10 +88,10 @@ class Preview(CachedStyle, can_focus=True):
         from screens.jobs.queries import params_of
 
         reader, job = fabric_app(self).reader, self.job
-        wanted = (job.id, job.attempt, self.size.width) if job else None
-        if wanted == self._read_for:
+        key = (job.id, job.attempt, self.size.width) if job else None
+        if key == self._read_for:
             return
-        self._read_for = wanted
+        self._read_for = key
         reader.forget(self)
         if job is None:
             return
@@ -219,14 +219,14 @@ class Preview(CachedStyle, can_focus=True):
         return [Strip.join([one, gap, other]) for one, other in zip(left, drawn, strict=False)]
 
     def _log(self, width: int, height: int) -> list[Strip]:
-        """Return the last lines that fit; in their place a word while there are none."""
+        """Return the last lines that fit, or a short notice while there are none."""
         from screens.widgets.ansi import decoded, strip_of
 
         base = self.base
         rule = self._line(glyphs().ruler * width, "dim", width)
         if self._tail is None or not self._tail.lines:
-            said = "" if self._tail is None else _no_output(self.job, self._now_us)
-            return [rule, self._line(said, "dim", width), *[Strip.blank(width, base)] * max(0, height - 2)]
+            notice = "" if self._tail is None else _no_output(self.job, self._now_us)
+            return [rule, self._line(notice, "dim", width), *[Strip.blank(width, base)] * max(0, height - 2)]
         lines = self._tail.lines[: len(self._tail.lines) - self._up][-max(1, height - 1) :]
         strips = [strip_of(decoded(line[: width * 4]), width, base) for line in lines]
         blank = [Strip.blank(width, base)] * max(0, height - 1 - len(strips))

@@ -65,8 +65,8 @@ def read_range(home: Home, listing: JobList, first: JobRow, last: JobRow, now_us
     with Store.open(home) as store:
         if found := jobs_between(store, listing, first.id, last.id, now_us=now_us):
             return JobRange(found)
-        gone = not jobs_between(store, listing, first.id, first.id, now_us=now_us)
-    return JobRange((), first if gone else last)
+        first_left = not jobs_between(store, listing, first.id, first.id, now_us=now_us)
+    return JobRange((), first if first_left else last)
 
 
 def read_jobs(home: Home, job_ids: Sequence[str]) -> list[JobRow]:
@@ -95,8 +95,8 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
         )
     )
     done = {
-        job_id: (fraction, said)
-        for job_id, fraction, said in store.rows(
+        job_id: (fraction, text)
+        for job_id, fraction, text in store.rows(
             f"SELECT job_id, max(fraction), text FROM progress WHERE job_id IN ({marks}) GROUP BY job_id",
             job_ids,
         )
@@ -110,7 +110,7 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """All that one job's screen says in words."""
+    """All that one job's screen shows as text."""
 
     overview: JobOverview
     transitions: tuple[TransitionRow, ...]
@@ -212,27 +212,27 @@ class OpenJobs:
 def open_and_ended(clock: Callable[[], int]) -> Callable[[Store], OpenJobs]:
     """Return the query for both; at the first look nothing has ended.
 
-    A job may come and end between two looks: one that was not seen open has ended since the last look when its end
+    A job may come and end between two reads: one that was never read as open has ended since the last read when its end
     is later than that. What was adopted long after its end, or changed after it, is no news.
     """
     before: set[JobId] = set()
-    told: set[tuple[JobId, int | None]] = set()
+    reported: set[tuple[JobId, int | None]] = set()
     since: int | None = None
-    looked_us = 0
+    last_us = 0
 
     def read(store: Store) -> OpenJobs:
-        nonlocal before, told, since, looked_us
+        nonlocal before, reported, since, last_us
         begun_us, revision = clock(), jobs.revision(store)
         found = tuple(jobs.open_jobs(store))
         now = {row.id for row in found}
         ended = tuple(
             row
             for row in (jobs.changed_jobs(store, since) if since is not None else ())
-            if row.id not in now and row.deleted_us is None and (row.id, row.ended_us) not in told
-            if row.id in before or (row.ended_us or 0) >= looked_us
+            if row.id not in now and row.deleted_us is None and (row.id, row.ended_us) not in reported
+            if row.id in before or (row.ended_us or 0) >= last_us
         )
         # What ends while this is read may be among the changes of the next look again.
-        before, told, since, looked_us = now, {(row.id, row.ended_us) for row in ended}, revision, begun_us
+        before, reported, since, last_us = now, {(row.id, row.ended_us) for row in ended}, revision, begun_us
         return OpenJobs(found, ended)
 
     return read

@@ -34,21 +34,21 @@ class JobLines(CachedStyle, ScrollView):
         self.listing = JobList()
         self.marks: dict[str, JobRow] = {}
         self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
-        """What stands in place of rows while there are none: lines with their roles."""
+        """What is shown while there are no rows: lines with their roles."""
         self._figures: Mapping[str, Figures] = {}
         self._now_us = 0
         self._rank = 0
         self._columns: list[tuple[JobColumn, int]] = []
         self._columns_for: tuple[int, tuple[str, ...]] = (0, ())
         self.wanted_columns: tuple[str, ...] = ()
-        """Titles, in order; none are wanted in particular where it is empty."""
+        """Titles, in order; where it is empty, the columns are chosen by the width."""
 
     def _row(self, rank: int) -> JobRow | None:
         index = rank - self.window.start if self.window else -1
         return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
 
     def render_line(self, y: int) -> Strip:
-        """Draw the heading, a row, or what stands in place of rows."""
+        """Draw the heading, a row, or what is shown while there are no rows."""
         width = self.room
         if (width, self.wanted_columns) != self._columns_for:
             self._columns_for = width, self.wanted_columns
@@ -180,9 +180,9 @@ class JobTable(JobLines, can_focus=True):
             self._anew, self._rank, self._told = False, 0, None
             self.scroll_to(y=0, animate=False, force=True)
         self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
-        place = next((i for i, row in enumerate(window.rows) if row.id == held), None)
+        index = next((i for i, row in enumerate(window.rows) if row.id == held), None)
         before = self._rank
-        self._rank = window.start + place if place is not None else min(before, max(0, window.total - 1))
+        self._rank = window.start + index if index is not None else min(before, max(0, window.total - 1))
         for row in window.rows:
             if row.id in self.marks:
                 self.marks[row.id] = row
@@ -306,10 +306,10 @@ class JobTable(JobLines, can_focus=True):
             self.ranges_wanted += 1
             self.post_message(self.RangeWanted(anchor, job, self._marking))
 
-    def mark_range(self, wanted: RangeWanted, jobs: Iterable[JobRow]) -> None:
+    def mark_range(self, request: RangeWanted, jobs: Iterable[JobRow]) -> None:
         """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
         self.ranges_wanted -= 1
-        if wanted.marking != self._marking:
+        if request.marking != self._marking:
             return
         if not (found := list(jobs)):
             self._anchor = None

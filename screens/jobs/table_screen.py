@@ -143,8 +143,8 @@ class JobsScreen(JobActions):
             )
 
     @on(JobTable.Wanted)
-    def _want(self, wanted: JobTable.Wanted) -> None:
-        self._read(wanted.anchor, wanted.offset)
+    def _want(self, request: JobTable.Wanted) -> None:
+        self._read(request.anchor, request.offset)
 
     @on(JobTable.Moved)
     def _moved(self, moved: JobTable.Moved) -> None:
@@ -157,19 +157,19 @@ class JobsScreen(JobActions):
         self.refresh_head()
 
     @on(JobTable.RangeWanted)
-    def _read_range(self, wanted: JobTable.RangeWanted) -> None:
+    def _read_range(self, request: JobTable.RangeWanted) -> None:
         home, listing, now_us = self.fabric.home, self.listing, self.fabric.clock()
 
         def read() -> JobRange | FabricError:
             try:
-                return read_range(home, listing, wanted.anchor, wanted.job, now_us)
+                return read_range(home, listing, request.anchor, request.job, now_us)
             except FabricError as error:
                 return error
 
-        self.fabric.background.run(read, partial(self._take_range, wanted), owner=self)
+        self.fabric.background.run(read, partial(self._take_range, request), owner=self)
 
-    def _take_range(self, wanted: JobTable.RangeWanted, found: JobRange | FabricError) -> None:
-        self.table.mark_range(wanted, () if isinstance(found, FabricError) else found.jobs)
+    def _take_range(self, request: JobTable.RangeWanted, found: JobRange | FabricError) -> None:
+        self.table.mark_range(request, () if isinstance(found, FabricError) else found.jobs)
         waiting, self._after_ranges = self._after_ranges, None
         if isinstance(found, FabricError):
             self.fabric.show_problem(found, "marking the range")
@@ -200,8 +200,8 @@ class JobsScreen(JobActions):
     def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
         """Remove the marks of jobs that are deleted."""
         if kind == "delete":
-            gone = {job.id for job in jobs}
-            self.table.keep_marks([job for job in self.table.marks.values() if job.id not in gone])
+            deleted = {job.id for job in jobs}
+            self.table.keep_marks([job for job in self.table.marks.values() if job.id not in deleted])
 
     # Heading and time
 

@@ -59,13 +59,13 @@ class Draft:
     again: str = ""
     """The job that it is from: without a change it is run again exactly."""
     origin: str = "a command"
-    """Where it is from, in words."""
+    """Where it is from, for people to read."""
     changes: Mapping[str, str] = field(default_factory=dict)
     """What was changed, as typed, by key; empty takes the default."""
 
     def changed(self, key: str, value: str | None) -> Draft:
         """Return the draft with another value of a key; None takes the change back."""
-        rest = {name: said for name, said in self.changes.items() if name != key}
+        rest = {name: text for name, text in self.changes.items() if name != key}
         return replace(self, changes=rest if value is None else {**rest, key: value})
 
     @property
@@ -73,34 +73,34 @@ class Draft:
         """Whether it is another job as it was."""
         return bool(self.again) and not self.changes
 
-    def words(self) -> list[str]:
-        """Return the command's words after ``fabric``.
+    def arguments(self) -> list[str]:
+        """Return the command's arguments after ``fabric``.
 
         Raises:
-            UsageError: the further words are not such as a shell takes.
+            UsageError: the further options are not a valid command line.
         """
         if self.is_exactly_again:
             return ["rerun", self.again]
-        said = ["run", *filter(None, (self.manifest, self.code))]
+        argv = ["run", *filter(None, (self.manifest, self.code))]
         for key, value in self.changes.items():
             if key == MORE:
-                said += words_of(value)
+                argv += split_arguments(value)
             elif key in FLAGS and value.strip():
-                said += [FLAGS[key], value.strip()]
+                argv += [FLAGS[key], value.strip()]
             elif key != COMMAND or self.manifest:
-                said += ["--set", f"{key}={value}"]
+                argv += ["--set", f"{key}={value}"]
         if not self.manifest:
             command = self.changes.get(COMMAND, "").strip()
-            said += ["--", command] if command else []
-        return said
+            argv += ["--", command] if command else []
+        return argv
 
     def line(self) -> str:
         """Return the command as one would type it."""
-        return shlex.join(["fabric", *self.words()])
+        return shlex.join(["fabric", *self.arguments()])
 
 
-def words_of(line: str) -> list[str]:
-    """Split what was typed into words, as a shell does.
+def split_arguments(line: str) -> list[str]:
+    """Split what was typed into arguments, as a shell does.
 
     Raises:
         UsageError: a quotation mark is not closed.
@@ -122,7 +122,7 @@ class CheckedDraft:
 
 
 def check(draft: Draft) -> CheckedDraft:
-    """Read a draft as the command would, and name every fault by its key; reaches no place, reads no file."""
+    """Read a draft as the command would, and name every fault by its key; it reaches no backend and reads no file."""
     from workbench.config import load_config
     from workbench.manifest import from_command, load_text
 
@@ -140,12 +140,12 @@ def check(draft: Draft) -> CheckedDraft:
     ]
     values = written(text) if draft.manifest else {}
     try:
-        draft.words()
+        draft.arguments()
         load_text(text, draft.manifest or "command", overrides=overrides, defaults=load_config)
     except ManifestError as error:
         for fault in error.faults:
-            said = fault.problem + (f" ({fault.hint})" if fault.hint else "")
-            faults.setdefault(_nearest_key(fault.key, values, draft.changes), said)
+            problem = fault.problem + (f" ({fault.hint})" if fault.hint else "")
+            faults.setdefault(_nearest_key(fault.key, values, draft.changes), problem)
     except FabricError as error:
         faults[MORE if isinstance(error, UsageError) else ""] = str(error)
     return CheckedDraft(values, faults)
@@ -184,8 +184,8 @@ def _line(value: Any) -> str:  # any YAML value
 
     if isinstance(value, str):
         return value
-    said = yaml.safe_dump(value, default_flow_style=True, width=LONG, sort_keys=False, allow_unicode=True)
-    return str(said).removesuffix("...\n").strip()
+    line = yaml.safe_dump(value, default_flow_style=True, width=LONG, sort_keys=False, allow_unicode=True)
+    return str(line).removesuffix("...\n").strip()
 
 
 def fields() -> tuple[Field, ...]:
@@ -253,19 +253,19 @@ def from_manifest(path: str, text: str) -> Draft:
 def from_arguments(draft: Draft, argv: Sequence[str]) -> Draft:
     """Return a draft with what a former command line had laid over its manifest."""
     options = {flag: key for key, flag in FLAGS.items()}
-    words = iter(argv[: argv.index("--")] if "--" in argv else argv)
+    arguments = iter(argv[: argv.index("--")] if "--" in argv else argv)
     changes: dict[str, str] = {}
-    for word in words:
+    for word in arguments:
         name, equals, value = word.partition("=")
         if name == "--set":
-            key, _, said = (value if equals else next(words, "")).partition("=")
-            changes[key.strip()] = said
+            key, _, setting = (value if equals else next(arguments, "")).partition("=")
+            changes[key.strip()] = setting
         elif name in options:
-            changes[options[name]] = value if equals else next(words, "")
+            changes[options[name]] = value if equals else next(arguments, "")
     return replace(draft, changes=changes)
 
 
 def in_folder(manifest: str, text: str) -> str:
     """Return where a manifest's code lies when it says so itself, else its folder."""
-    said = written(text).get("code", "")
-    return str(Path(manifest).absolute().parent / said)
+    code = written(text).get("code", "")
+    return str(Path(manifest).absolute().parent / code)

@@ -50,10 +50,10 @@ def draft_of_file(path: str) -> Draft:
         InputMissing: it cannot be read.
     """
     try:
-        said = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
+        text = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputMissing(f"cannot read {path}: {error.strerror}") from error
-    return from_manifest(path, said)
+    return from_manifest(path, text)
 
 
 def draft_of_job(home: Home, job_id: str) -> Draft:
@@ -72,10 +72,10 @@ def draft_of_job(home: Home, job_id: str) -> Draft:
     begun = Draft(manifest=str(file), text=detail.manifest_text, code=code)
     before = from_arguments(begun, [str(word) for word in detail.recorded.get("argv") or ()]).changes
     # What was laid over the manifest is part of the job as it was, and no change of it.
-    said = with_changes(detail.manifest_text, before)
+    text = with_changes(detail.manifest_text, before)
     if before:
-        write_draft(home, short_id(row.id), said)
-    return replace(begun, text=said, again=str(row.id), origin=f"job {short_id(row.id)} {row.name}")
+        write_draft(home, short_id(row.id), text)
+    return replace(begun, text=text, again=str(row.id), origin=f"job {short_id(row.id)} {row.name}")
 
 
 def with_changes(manifest: str, changes: Mapping[str, str]) -> str:
@@ -102,7 +102,7 @@ def _put(document: dict[str, object], path: list[str], value: object) -> None:
     document[path[-1]] = value
 
 
-def write_draft(home: Home, name: str, said: str) -> Path:
+def write_draft(home: Home, name: str, text: str) -> Path:
     """Put a manifest down where the command can read it; it is the user's alone.
 
     Raises:
@@ -111,7 +111,7 @@ def write_draft(home: Home, name: str, said: str) -> Path:
     file = home.drafts / f"{name}.yml"
     try:
         make_private_folder(home.drafts)
-        write_private(file, said)
+        write_private(file, text)
     except OSError as error:
         raise write_failure(error, file) from error
     return file
@@ -128,14 +128,14 @@ def draft_to_edit(home: Home, draft: Draft) -> Draft:
     if draft.manifest:
         # An earlier job without code has a manifest among our drafts, where no code lies.
         is_ours = Path(draft.manifest).parent == home.drafts
-        said, code = draft.text, draft.code or ("" if is_ours else in_folder(draft.manifest, draft.text))
+        text, code = draft.text, draft.code or ("" if is_ours else in_folder(draft.manifest, draft.text))
     else:
-        said, code = (
+        text, code = (
             from_command([draft.changes.get("framework.command", "") or "python train.py"]),
             str(Path.cwd()),
         )
     changes = {
         key: value for key, value in draft.changes.items() if draft.manifest or key != "framework.command"
     }
-    file = write_draft(home, "edited", said)
-    return replace(draft, manifest=str(file), text=said, code=code, changes=changes, again="")
+    file = write_draft(home, "edited", text)
+    return replace(draft, manifest=str(file), text=text, code=code, changes=changes, again="")

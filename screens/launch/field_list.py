@@ -92,8 +92,8 @@ class FieldList(CursorList):
     def _value(self, one: Field) -> tuple[str, str]:
         """Return what stands in a line, and how: as changed, as the manifest says, or the default."""
         if one.key in self._changes:
-            said = self._changes[one.key]
-            return (said, "text") if said else (one.default, "dim")
+            value = self._changes[one.key]
+            return (value, "text") if value else (one.default, "dim")
         if one.key in self._values:
             return self._values[one.key], "text"
         return one.default, "dim"

@@ -1,4 +1,4 @@
-"""A new job: a form of the manifest's keys, checked while one types, beside what it would start and the command."""
+"""A new job: a form of the manifest's keys, checked while one types, next to what it would start and the command."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LaunchScreen(BaseScreen):
         self._waiting: Timer | None = None
         self._cancel = threading.Event()
         """Ends the preview that is being made."""
-        self._places: Mapping[str, Mapping[str, Any]] = {}
+        self._backends: Mapping[str, Mapping[str, Any]] = {}
         self._planned = plain("the plan appears here", "dim")
 
     def body(self) -> Iterator[Widget]:
@@ -80,7 +80,7 @@ class LaunchScreen(BaseScreen):
     def on_mount(self) -> None:
         """Show the draft, and have it checked."""
         self.form.focus()
-        self.fabric.background.run(lambda: load_config().backends, self._take_places, owner=self)
+        self.fabric.background.run(lambda: load_config().backends, self._take_backends, owner=self)
         self._show()
         if not self.draft.manifest:
             self.form.go_to(COMMAND)
@@ -91,8 +91,8 @@ class LaunchScreen(BaseScreen):
         """The form."""
         return self.query_one(FieldList)
 
-    def _take_places(self, places: Mapping[str, Mapping[str, Any]]) -> None:
-        self._places = places
+    def _take_backends(self, backends: Mapping[str, Mapping[str, Any]]) -> None:
+        self._backends = backends
         self._say_hint()
 
     @property
@@ -166,26 +166,26 @@ class LaunchScreen(BaseScreen):
             return
         whole = self.checked.faults.get("")
         if fault := self.checked.faults.get(one.key) or whole:
-            said = plain(fault, "error")
+            hint = plain(fault, "error")
         else:
             example = f" For example {one.example}." if one.example else ""
             among = f" One of {', '.join(self._known(one))}." if self._known(one) else ""
-            said = plain(f"{one.meaning}{among}{self._of_backend(one)}{example}", "dim")
-        self.query_one("#launch-hint", Static).update(said)
+            hint = plain(f"{one.meaning}{among}{self._of_backend(one)}{example}", "dim")
+        self.query_one("#launch-hint", Static).update(hint)
 
     def _of_backend(self, one: Field) -> str:
         """Say what the configuration has of the backend that is chosen: its type, address and options."""
         name = self._tried().changes.get("backend") or self.checked.values.get("backend", "local")
-        told = self._places.get(name)
-        if one.key != "backend" or told is None:
+        settings = self._backends.get(name)
+        if one.key != "backend" or settings is None:
             return ""
-        options = [f"{key} {value}" for key, value in dict(told.get("options") or {}).items()]
-        facts = [str(told["type"]), str(told.get("address") or ""), *options]
+        options = [f"{key} {value}" for key, value in dict(settings.get("options") or {}).items()]
+        facts = [str(settings["type"]), str(settings.get("address") or ""), *options]
         return f" {name}: {', '.join(filter(None, facts))}."
 
     def _known(self, one: Field) -> tuple[str, ...]:
         if one.key == "backend":
-            return tuple(self._places)
+            return tuple(self._backends)
         if one.key == "runner":
             from runners.registry import runner_names
 
@@ -299,7 +299,7 @@ class LaunchScreen(BaseScreen):
             return
         home, draft = self.fabric.home, self.draft
         self.fabric.background.begin(
-            "start a job", lambda report: start(home, draft.words(), report), self._started
+            "start a job", lambda report: start(home, draft.arguments(), report), self._started
         )
 
     def _started(self, job_id: str) -> None:

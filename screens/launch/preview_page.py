@@ -23,7 +23,7 @@ LINES: Final = 600
 """So many lines of what is native to the runner are shown."""
 
 RunOptionsReader = Callable[[Sequence[str]], tuple["RunOptions", str]]
-"""Reads the words of ``fabric run`` as the command does; returns the options and the profile."""
+"""Reads the arguments of ``fabric run`` as the command does; returns the options and the profile."""
 
 
 def read_previews(
@@ -41,7 +41,7 @@ def read_previews(
     from workbench.services.submit.batch import read_batch
     from workbench.services.submit.preview import preview_batch
 
-    options, profile_name = read_options(draft.words()[1:])
+    options, profile_name = read_options(draft.arguments()[1:])
     with profile(profile_name):
         return preview_batch(read_batch(options), home, cancel=cancel)
 

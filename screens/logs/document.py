@@ -22,7 +22,7 @@ from workbench.paths import LearnerFolder
 
 Cancelled = Callable[[], bool]
 CHUNK_BYTES: Final = 16 << 20
-"""So much is indexed before the screen is told and the next request is looked at."""
+"""So much is indexed before the screen is notified and the next request is taken."""
 LAST_BYTES: Final = 1 << 20
 """So much of a last line without a newline is searched."""
 CELLS: Final = 2000
@@ -249,9 +249,9 @@ class LogDocument:
         """Return the row that shows a position, or the next that is shown."""
         return position if self._passed is None else bisect_left(self._passed, position)
 
-    def place(self, position: int) -> tuple[int, int]:
+    def locate(self, position: int) -> tuple[int, int]:
         """Return the number of the source, and the line in it."""
-        return self._order.place(position) if self._order is not None else (0, position)
+        return self._order.locate(position) if self._order is not None else (0, position)
 
     def error_marks(self, height: int) -> list[bool]:
         """Say for each of so many equal pieces of the whole log whether an error is in it; nothing while filtered."""
@@ -273,12 +273,12 @@ class LogDocument:
 
     def line(self, row: int, *, timed: bool = False) -> DocumentLine:
         """Read a row that is there."""
-        number, line = self.place(self.position(row))
+        number, line = self.locate(self.position(row))
         return self.sources[number].line(line, timed=timed)
 
     def raw(self, row: int, limit: int) -> bytes:
         """Read the bytes of a row, at most so many."""
-        number, line = self.place(self.position(row))
+        number, line = self.locate(self.position(row))
         return self.sources[number].index.raw(line, limit=limit)
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class LearnerLog:
         self.index = LineIndex(folder.output, published=self.journal.published)
         self.levels = Levels(self.index)
         self.placed = 0
-        """So many of its lines have a place in the order of all."""
+        """So many of its lines are in the order of all."""
         self.entries = 0
         """So many of its index entries have been read."""
         self.behind = False
@@ -322,7 +322,7 @@ class LearnerLog:
                     yield entry.time_us, self.placed, lines - self.placed
                     self.placed = lines
                 if entry.newlines > self.index.whole:
-                    return  # not indexed yet: this entry is looked at again
+                    return  # not indexed yet: this entry is read again
                 self.entries += 1
 
     # Filtering

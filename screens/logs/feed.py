@@ -19,11 +19,11 @@ from screens.workers.background import post, start_loop
 from workbench.logs.grep import Pattern
 
 LOOK_SECONDS: Final = 0.04
-"""How often a log in view is looked at for new lines: some microseconds each time."""
+"""How often a log in view is read for new lines: some microseconds each time."""
 REST_SECONDS: Final = 1.0
 """The same for a log that is not in view."""
 TELL_SECONDS: Final = 0.1
-"""The viewer is told of new lines no more often than that."""
+"""The viewer is notified of new lines no more often than that."""
 PATIENCE_SECONDS: Final = 0.02
 """The drawing thread waits for rows no longer than that: a file in memory or on a healthy disk has long answered."""
 KEPT: Final = 4000
@@ -46,7 +46,7 @@ class SearchDone(Message, bubble=False):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for, from where."""
+    """What is searched for, from where."""
 
     what: str
     """Its name for the viewer: ``find``, ``error``, ``time``, ``type`` (while the reader types)."""
@@ -90,7 +90,7 @@ class Feed:
             self._wake.notify()
 
     def search(self, search: Search) -> None:
-        """Look for something, in place of what was looked for before; a :class:`SearchDone` answers."""
+        """Search for something, instead of what was searched for before; a :class:`SearchDone` answers."""
         with self._wake:
             self._search = search
             self._wake.notify()
@@ -146,7 +146,7 @@ class Feed:
         return changed
 
     def _tell(self, *, force: bool) -> None:
-        """Tell the viewer, but not too often; what is held back is told soon."""
+        """Notify the viewer, but not too often; what is held back follows soon."""
         now = time.monotonic()
         if force or (self._untold and now - self._told >= TELL_SECONDS):
             self._told, self._untold = now, False
@@ -171,7 +171,7 @@ class Pages:
         self._timed = False
         self._epoch = -1
         self._known: dict[int, DocumentLine] = {}
-        self._wanted: list[int] = []
+        self._requested: list[int] = []
         self._closed = False
         self._missed = False
         self._started = False
@@ -179,7 +179,7 @@ class Pages:
     def open(self, document: LogDocument) -> None:
         """Read another document from now on."""
         with self._wake:
-            self._document, self._wanted = document, []
+            self._document, self._requested = document, []
             self._known.clear()
         if not self._started:
             self._started = True
@@ -194,12 +194,12 @@ class Pages:
             if document.epoch != self._epoch or timed != self._timed or len(self._known) > KEPT:
                 self._known.clear()
                 self._epoch, self._timed = document.epoch, timed
-            wanted = list(rows)
-            self._wanted = [row for row in wanted if row not in self._known]
-            if self._wanted:
+            requested = list(rows)
+            self._requested = [row for row in requested if row not in self._known]
+            if self._requested:
                 self._wake.notify_all()
-                self._missed = not self._wake.wait_for(lambda: not self._wanted, PATIENCE_SECONDS)
-            found = {row: self._known[row] for row in wanted if row in self._known}
+                self._missed = not self._wake.wait_for(lambda: not self._requested, PATIENCE_SECONDS)
+            found = {row: self._known[row] for row in requested if row in self._known}
             # A line that is not ended yet may be longer the next time.
             for row in [row for row, line in found.items() if not line.settled]:
                 del self._known[row]
@@ -214,17 +214,17 @@ class Pages:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or bool(self._wanted))
+                self._wake.wait_for(lambda: self._closed or bool(self._requested))
                 if self._closed:
                     return
-                document, wanted, epoch = self._document, list(self._wanted), self._epoch
+                document, requested, epoch = self._document, list(self._requested), self._epoch
                 timed = self._timed
-            read = _read(document, wanted, timed) if document is not None else {}
+            read = _read(document, requested, timed) if document is not None else {}
             with self._wake:
                 if document is self._document and epoch == self._epoch and timed == self._timed:
                     self._known |= read
-                if self._wanted == wanted:
-                    self._wanted = []
+                if self._requested == requested:
+                    self._requested = []
                 missed, self._missed = self._missed and bool(read), False
                 self._wake.notify_all()
             if missed:

@@ -83,7 +83,7 @@ class LogMoves(LogLines):
             self.stop_following()
             self.reveal(row, middle=True)
         elif self.state.follow:
-            self.state.seen = document.count
+            self.state.known_rows = document.count
             self.state.cursor = max(0, document.count - 1)
             self.go_to_top(end)
         elif anew:
@@ -103,9 +103,9 @@ class LogMoves(LogLines):
         below = row not in self.rows_in_view()
         if above or below:
             edge = row if above else self.top_above(row)
-            wanted = row - self.page // 3 if middle else edge
+            target = row - self.page // 3 if middle else edge
             self.virtual_size = Size(self.room, self.last_top() + self.size.height)
-            self.go_to_top(max(0, min(wanted, self.last_top())))
+            self.go_to_top(max(0, min(target, self.last_top())))
         self.leave(fabric_app(self).memory)
         self.redraw()
 
@@ -113,7 +113,7 @@ class LogMoves(LogLines):
         """Stay where the reader is."""
         if self.state.follow:
             self.state.follow = False
-            self.state.seen = self.document.count if self.document else 0
+            self.state.known_rows = self.document.count if self.document else 0
 
     def _step(self, by: int) -> None:
         self.stop_following()
@@ -192,7 +192,7 @@ class LogSearch(LogMoves):
     """The keys by which a log is searched and narrowed."""
 
     class PromptWanted(Message):
-        """A line is to be typed; :meth:`LogKeys.typing` and :meth:`LogKeys.entered` are told of it."""
+        """A line is to be typed; :meth:`LogKeys.typing` and :meth:`LogKeys.entered` take it."""
 
         def __init__(self, purpose: str, value: str) -> None:
             super().__init__()
@@ -283,9 +283,9 @@ class LogSearch(LogMoves):
         self.redraw()
 
     def _only(self, typed: str) -> None:
-        wanted, invert = pattern_of(typed)
+        pattern, invert = pattern_of(typed)
         self.state.filter_text = typed
-        self._sift(pattern=wanted, invert=invert)
+        self._sift(pattern=pattern, invert=invert)
 
     def _look(self, *, backward: bool) -> None:
         if self.state.find is None:
@@ -422,15 +422,15 @@ class LogKeys(LogSearch):
 
 
 def pattern_of(typed: str) -> tuple[Pattern | None, bool]:
-    """Read what is to be found: words, or ``/a regular expression/``, after ``!`` all that do not fit.
+    """Read what is searched for: text, or ``/a regular expression/``; after ``!``, all that does not match.
 
     Raises:
         UsageError: the regular expression is wrong.
     """
     invert = typed.startswith("!") and len(typed) > 1
-    wanted = typed[1:] if invert else typed
-    if not wanted:
+    searched = typed[1:] if invert else typed
+    if not searched:
         return None, False
-    if len(wanted) > 2 and wanted[0] == wanted[-1] == "/":
-        return Pattern(wanted[1:-1], smart_case=True), invert
-    return Pattern(wanted, literal=True, smart_case=True), invert
+    if len(searched) > 2 and searched[0] == searched[-1] == "/":
+        return Pattern(searched[1:-1], smart_case=True), invert
+    return Pattern(searched, literal=True, smart_case=True), invert

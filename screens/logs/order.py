@@ -37,7 +37,7 @@ class Order:
         self._own_counts[source][-1] += count
         self.count += count
 
-    def place(self, position: int) -> tuple[int, int]:
+    def locate(self, position: int) -> tuple[int, int]:
         """Return source and line of a position that is there."""
         run = bisect_right(self._starts, position) - 1
         return self._sources[run], self._lines[run] + position - self._starts[run]

@@ -88,7 +88,7 @@ def _coloured(line: DocumentLine, manner: Manner, paint: Paint) -> Text:
 
 
 def _wrapped(shown: Text, width: int) -> list[Text]:
-    """Break a line at the edge, wherever that is: a log's columns matter more than its words."""
+    """Break a line at the edge, wherever that is: a log's columns matter more than whole words."""
     if text.cells(shown.plain) <= width:
         return [shown]
     edges, used = [], 0

@@ -1,4 +1,4 @@
-"""How a log is looked at: what is followed, found, hidden, marked; and the words that say so."""
+"""How a log is shown: what is followed, found, hidden, marked; and the texts that say so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LogState:
         self.times = "none"
         self.left = 0
         self.cursor = 0
-        self.seen = 0
+        self.known_rows = 0
         """How many rows there were when following stopped."""
         self.marks: set[int] = set()
         """Rows; they are dropped when rows come to stand for other lines."""
@@ -42,14 +42,14 @@ class LogState:
         self.find_text = ""
         self.find: Pattern | None = None
         self.wanted_row: int | None = None
-        """The row that the log was left on, until it is there to be gone to."""
+        """The row that the log was left on, until it is there."""
         self.note = ""
         """What became of the last search."""
         self.window = 0
 
     def new_log(self) -> None:
         """Forget what belongs to the log that was shown before."""
-        self.cursor, self.seen, self.note, self.left = 0, 0, "", 0
+        self.cursor, self.known_rows, self.note, self.left = 0, 0, "", 0
         self.follow = True
         self.window = 0
         self.sieve = replace(self.sieve, since_us=None)
@@ -100,7 +100,7 @@ class LogState:
             yield ("end" if ended else "follow", "accent")
         else:
             yield f"{self.cursor + 1:,}/{count:,}", "text"
-            if new := max(0, count - self.seen):
+            if new := max(0, count - self.known_rows):
                 yield f"+{new:,} new {'line' if new == 1 else 'lines'} {glyphs().down}", "accent"
         if self.selected_from is not None:
             yield f"{formats.count(len(self.selection), 'line')} selected", "accent"

@@ -145,7 +145,7 @@ class LogView(LogKeys, can_focus=True):
         return Strip.join([strip.crop(0, width - 1), edge])
 
     def _marked(self, y: int) -> bool:
-        """Say whether the map of the whole log beside the scroll bar has an error at a line of the screen."""
+        """Say whether the map of the whole log next to the scroll bar has an error at a line of the screen."""
         document, height = self.document, self.page
         if document is None or y > height:
             return False
@@ -160,9 +160,9 @@ class LogView(LogKeys, can_focus=True):
         count = self.document.count if self.document else 0
         if count or y != max(1, self.size.height // 2):
             return Strip.blank(width, base)
-        said = text.shorten(self.state.empty(self.document, fabric_app(self).clock()), width - 2)
-        blank = " " * max(0, (width - text.cells(said)) // 2)
-        return Strip([Segment(blank + said, base + paint_of(self).style("dim"))]).adjust_cell_length(
+        line = text.shorten(self.state.empty(self.document, fabric_app(self).clock()), width - 2)
+        blank = " " * max(0, (width - text.cells(line)) // 2)
+        return Strip([Segment(blank + line, base + paint_of(self).style("dim"))]).adjust_cell_length(
             width, base
         )
 

@@ -18,7 +18,7 @@ class Glyphs:
     """One set of signs; every sign is one cell wide."""
 
     states: Mapping[State, str]
-    """A shape a state, so that no state is told by colour alone."""
+    """A shape a state, so that no state is shown by colour alone."""
     lost: str
     mark: str
     cursor: str
@@ -97,8 +97,8 @@ ASCII: Final = Glyphs(
 
 
 def _terminal_takes_unicode() -> bool:
-    if told := os.environ.get("FABRIC_ASCII"):
-        return told == "0"
+    if setting := os.environ.get("FABRIC_ASCII"):
+        return setting == "0"
     encoding = getattr(sys.__stdout__, "encoding", None) or locale.getpreferredencoding(False)
     return "utf" in encoding.lower() and os.environ.get("TERM") != "linux"
 

@@ -1,4 +1,4 @@
-"""How a job's state looks: shape, word and colour, and what is to be said of it in one line. Pure."""
+"""How a job's state looks: shape, word and colour, and what describes it in one line. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Our themes, and the colours by role that every theme has: states, log levels, curves.
 
-A role's colour is looked up in the theme's variables (``role-failed``, ``role-curve-1``), so Textual's own
+A role's colour comes from the theme's variables (``role-failed``, ``role-curve-1``), so Textual's own
 themes work too: what they do not name is made from their success, warning and error.
 """
 
@@ -173,7 +173,7 @@ class Paint:
         return self._styles[key]
 
     def cursor(self, *, focused: bool) -> Style:
-        """Return what is laid over the line under the cursor: seen without colours too."""
+        """Return what is laid over the line under the cursor: visible without colours too."""
         if not self._coloured:
             return Style(reverse=True) if focused else Style(underline=True)
         colour = _rich_colour(self._variables.get("role-cursor", ""))

@@ -104,8 +104,8 @@ class Prompt(Horizontal, can_focus=True):
 
     def complain(self, fault: str, start: int = 0, end: int = 0) -> None:
         """Say what is wrong, and where it begins; nothing is well."""
-        place = f"at {start + 1}-{end}: " if end else ""
-        self.query_one("#prompt-fault", Static).update(formats.printable(place + fault) if fault else "")
+        position = f"at {start + 1}-{end}: " if end else ""
+        self.query_one("#prompt-fault", Static).update(formats.printable(position + fault) if fault else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell of what was typed, but not of what stood there at first."""

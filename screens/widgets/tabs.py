@@ -37,8 +37,8 @@ class TabBar(CachedStyle):
         super().__init__()
         self.tabs = tuple(tabs)
 
-    def beside(self, by: int) -> str:
-        """Return the tab so many places on, round and round."""
+    def neighbour(self, by: int) -> str:
+        """Return the tab so many tabs further, from the last one on to the first."""
         return self.tabs[(self.tabs.index(self.active) + by) % len(self.tabs)]
 
     def jump_targets(self) -> Iterator[JumpTarget]:

@@ -1,4 +1,4 @@
-"""Everything that the screens do beside drawing: Textual's thread workers, which answer by messages.
+"""Everything that the screens do apart from drawing: Textual's thread workers, which answer by messages.
 
 A short call gives a value to a callback (:meth:`Background.run`); a task is a call that is listed with how far it is
 (:meth:`Background.begin`); a loop runs as long as the widget that owns it (:func:`start_loop`). Textual cancels a
@@ -86,7 +86,7 @@ class Task:
     """One thing that is done in the background, as it is listed."""
 
     title: str
-    """What it does, in a few words: ``download digits``."""
+    """What it does, in short: ``download digits``."""
     text: str = ""
     """What it does now."""
     fraction: float | None = None
@@ -151,7 +151,7 @@ class Background:
     ) -> None:
         """Call ``work`` in a thread, then ``then`` with its value in the thread that draws.
 
-        With an ``owner`` the value is dropped once that widget is gone. With ``newest``, a name, an older call of the
+        With an ``owner`` the value is dropped once it is removed. With ``newest``, a name, an older call of the
         same owner and name is cancelled and its value dropped: it never overwrites a newer one.
         """
         self._start(lambda report: work(), then, _Call(owner, newest, None))

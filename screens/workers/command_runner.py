@@ -1,4 +1,4 @@
-"""Does things as a user would: by the command itself, whose words are shown before they are run."""
+"""Does things as a user would: by the command itself, which is shown before it is run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def manifests_here(most: int = 40) -> list[str]:
     return list(found)
 
 
-def command_words(words: Sequence[str]) -> list[str]:
-    """Return the words by which a process of its own is this very command."""
-    return [sys.executable, "-c", ENTRY, *words]
+def command_argv(arguments: Sequence[str]) -> list[str]:
+    """Return the command line that runs this very command in a process of its own."""
+    return [sys.executable, "-c", ENTRY, *arguments]
 
 
 def command_environment(home: Home) -> dict[str, str]:
@@ -48,18 +48,18 @@ def _ignore(text: str, fraction: float | None = None) -> None:
 
 def call(
     home: Home,
-    words: Sequence[str],
+    arguments: Sequence[str],
     report: TaskReport = _ignore,
     *,
     deadline_seconds: float | None = DEADLINE_SECONDS,
 ) -> str:
-    """Run ``fabric`` with these words to its end and return what it printed; ``report`` is told what it narrates.
+    """Run ``fabric`` with these arguments to its end and return what it printed; ``report`` gets what it narrates.
 
     Raises:
         FabricError: it refused; the message is its own.
     """
     process = subprocess.Popen(
-        command_words(words),
+        command_argv(arguments),
         env=command_environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -79,10 +79,10 @@ def call(
     finally:
         timer.cancel()
     if late.is_set():
-        raise FabricError(f"fabric {words[0]} took longer than {deadline_seconds:.0f} s and was stopped")
+        raise FabricError(f"fabric {arguments[0]} took longer than {deadline_seconds:.0f} s and was stopped")
     if process.returncode:
-        said = narrated.text.strip().removeprefix("fabric: ")
-        raise FabricError(said or f"fabric {words[0]} failed with exit code {process.returncode}")
+        message = narrated.text.strip().removeprefix("fabric: ")
+        raise FabricError(message or f"fabric {arguments[0]} failed with exit code {process.returncode}")
     return printed.decode("utf-8", "replace")
 
 
@@ -111,6 +111,6 @@ class _Narration(threading.Thread):
                 self._report(line)
 
 
-def start(home: Home, words: Sequence[str], report: TaskReport = _ignore) -> str:
-    """Start a job by these words (``run ...``, ``rerun ...``) and return its id."""
-    return call(home, [words[0], "--detach", *words[1:]], report, deadline_seconds=None).strip()
+def start(home: Home, arguments: Sequence[str], report: TaskReport = _ignore) -> str:
+    """Start a job by these arguments (``run ...``, ``rerun ...``) and return its id."""
+    return call(home, [arguments[0], "--detach", *arguments[1:]], report, deadline_seconds=None).strip()

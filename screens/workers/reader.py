@@ -22,9 +22,9 @@ from workbench.services.controller_watch import attend, is_unattended, last_look
 from workbench.store.db.database import Store
 
 LOOK_SECONDS: Final = 0.05
-"""How often change is looked for: one PRAGMA, some microseconds."""
+"""How often the reader looks for changes: one PRAGMA, some microseconds."""
 ATTEND_SECONDS: Final = 1.0
-"""How often it is looked whether a controller looks after the open jobs."""
+"""How often the reader checks whether a controller looks after the open jobs."""
 RETRY_SECONDS: Final = 1.0
 """How long a store that cannot be opened is left alone."""
 LOCKED_SECONDS: Final = 2.0
@@ -71,7 +71,7 @@ class _Watch:
     counters: tuple[str, ...] | None
     every_seconds: float
     next_run: float = 0.0
-    seen: Mapping[str, int] | None = None
+    counters_read: Mapping[str, int] | None = None
     last: Any = field(default_factory=object)
 
 
@@ -109,7 +109,7 @@ class StoreReader:
         counters: tuple[str, ...] | None = ("jobs",),
         every_seconds: float = 0.1,
     ) -> None:
-        """Have a query answered now and after each change, in place of the receiver's last one of that key.
+        """Have a query answered now and after each change, instead of the receiver's last one of that key.
 
         ``counters`` are the store's revision counters that it depends on; None asks again every time. It is
         run no more often than every ``every_seconds``.
@@ -188,7 +188,7 @@ class StoreReader:
                 continue
             took = time.perf_counter() - began
             self.slowest[watch.key] = max(took, self.slowest.get(watch.key, 0.0))
-            watch.seen = self._counters
+            watch.counters_read = self._counters
             if value != watch.last and self._still(watch):
                 watch.last = value
                 post(watch.receiver, QueryAnswer(watch.key, value))
@@ -203,21 +203,21 @@ class StoreReader:
         if (looked_us := store.looked_us) != self._looked_us:
             self._looked_us = looked_us
             for watch in watches:
-                watch.seen = None
+                watch.counters_read = None
         if is_unattended(store):
             attend(self.home)
 
     def _changed(self, watch: _Watch) -> bool:
-        seen = watch.seen
-        if seen is None or watch.counters is None:
+        counters_read = watch.counters_read
+        if counters_read is None or watch.counters is None:
             return True
         again_at = watch.read.again_at if isinstance(watch.read, ReadsAgain) else None
         if again_at is not None and time.monotonic() >= again_at:
             return True
-        return any(seen.get(name) != self._counters.get(name) for name in watch.counters)
+        return any(counters_read.get(name) != self._counters.get(name) for name in watch.counters)
 
     def _still(self, watch: _Watch) -> bool:
-        """Say whether a query is still wanted now that its answer is there."""
+        """Say whether somebody still watches a query now that its answer is there."""
         with self._wake:
             return self._watches.get((id(watch.receiver), watch.key)) is watch
 

@@ -237,7 +237,7 @@ async def _live_log() -> list[Row]:
             lags, cpu, began = [], time.process_time(), time.monotonic()
             while time.monotonic() - began < 4:
                 await shown.pilot.pause(0.05)
-                lags.append((written[0] - view.state.seen) / 50_000 * 1000)
+                lags.append((written[0] - view.state.known_rows) / 50_000 * 1000)
             share = (time.process_time() - cpu) / (time.monotonic() - began)
             tail, tail_share = tail_costs(writer.folder.output, lambda: written[0], 50_000, 3)
             stop.set()

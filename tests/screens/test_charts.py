@@ -82,13 +82,13 @@ def test_an_axis_places_whatever_it_is_given(values: list[float], logarithmic: b
 
     for value in values:
         if abs(value) < 1e300 and (value > 0 or not logarithmic):
-            place = axis.place(value, dots)
+            place = axis.dot(value, dots)
             assert place is None or -1 <= place <= dots
 
 
 def test_a_logarithmic_axis_is_labelled_by_powers_of_ten() -> None:
     assert Axis(0.001, 10.0, True).ticks(6) == pytest.approx([0.001, 0.01, 0.1, 1.0, 10.0])
-    assert Axis(0.001, 10.0, True).place(0.0, 10) is None
+    assert Axis(0.001, 10.0, True).dot(0.0, 10) is None
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,17 @@ def test_the_command_says_what_was_changed_and_nothing_else() -> None:
     assert draft.line() == "fabric run 'my manifest.yml'"
     draft = draft.changed("gpus", "1").changed("params.lr", "0.2").changed(MORE, "-e KEY --label a=b")
     assert draft.line() == "fabric run 'my manifest.yml' --gpus 1 --set params.lr=0.2 -e KEY --label a=b"
-    assert draft.changed("gpus", None).changed(MORE, None).words() == [
+    assert draft.changed("gpus", None).changed(MORE, None).arguments() == [
         "run", "my manifest.yml", "--set", "params.lr=0.2",
     ]  # fmt: skip
-    assert Draft().changed(COMMAND, "python a.py | tee x").words() == ["run", "--", "python a.py | tee x"]
+    assert Draft().changed(COMMAND, "python a.py | tee x").arguments() == ["run", "--", "python a.py | tee x"]
 
 
 def test_an_earlier_job_is_run_again_exactly_as_long_as_nothing_is_changed() -> None:
     draft = Draft(manifest="d.yml", text=TEXT, code="c.tar.gz", again="training-abc")
 
-    assert draft.words() == ["rerun", "training-abc"]
-    assert draft.changed("gpus", "0").words() == ["run", "d.yml", "c.tar.gz", "--gpus", "0"]
+    assert draft.arguments() == ["rerun", "training-abc"]
+    assert draft.changed("gpus", "0").arguments() == ["run", "d.yml", "c.tar.gz", "--gpus", "0"]
 
 
 def test_every_fault_is_named_with_its_line_of_the_form() -> None:
@@ -92,7 +92,7 @@ def test_words_that_no_shell_takes_are_refused() -> None:
 
     assert MORE in check(draft).faults
     with pytest.raises(UsageError):
-        draft.words()
+        draft.arguments()
 
 
 def test_what_a_manifest_says_is_shown_in_one_line_each() -> None:
@@ -136,7 +136,7 @@ def test_a_jobs_manifest_is_put_down_for_the_user_alone(home: Home) -> None:
     file = Path(draft.manifest)
     assert file.read_text() == "name: digits\n" == draft.text
     assert file.stat().st_mode & 0o777 == 0o600
-    assert draft.words() == ["rerun", row.id]
+    assert draft.arguments() == ["rerun", row.id]
 
 
 def test_an_edited_copy_of_a_job_without_code_has_none_either(home: Home) -> None:
@@ -145,7 +145,7 @@ def test_an_edited_copy_of_a_job_without_code_has_none_either(home: Home) -> Non
 
     copy = draft_to_edit(home, draft_of_job(home, row.id))
 
-    assert copy.words() == ["run", str(home.drafts / "edited.yml")]
+    assert copy.arguments() == ["run", str(home.drafts / "edited.yml")]
 
 
 def test_a_copy_is_edited_and_the_code_stays_where_it_is(home: Home, tmp_path: Path) -> None:

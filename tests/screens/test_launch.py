@@ -212,7 +212,7 @@ async def test_the_preview_is_that_of_the_command_that_is_started(folder: Path, 
         await fill(shown, screen, "more options", "--profile slow -e COLOUR=blue --set params.greeting=a,b")
         await shown.until_shown("Job 1 of 2", "local, as process", "Sent to local", '"COLOUR": "blue"')
 
-        argv = ["run", "--plan", "--json", *screen.draft.words()[1:]]
+        argv = ["run", "--plan", "--json", *screen.draft.arguments()[1:]]
         documents = json.loads(call(home, argv))
         page = screen.query_one(PlanPage).plain
         for document in documents:

@@ -48,7 +48,7 @@ def test_an_order_says_the_same_in_both_directions(runs: list[tuple[int, int]]) 
         lines[source] += count
 
     assert order.count == len(model)
-    assert [order.place(position) for position in range(len(model))] == model
+    assert [order.locate(position) for position in range(len(model))] == model
     assert [order.position(*place) for place in model] == list(range(len(model)))
     for source in range(3):
         for position in range(len(model)):
