@@ -117,7 +117,7 @@ def test_locks_are_free_when_the_connection_is_gone(
     host = open_host(opened, [sys.executable, "-I", agent, "host"], tmp_path)
     folder = str(tmp_path / "leases")
     assert host.lock(["a"], folder=folder, text="{}") is not None
-    assert leases.holders(folder, ["a"]) == {"a": {}}
+    assert list(leases.holders(folder, ["a"])) == ["a"]
 
     host.close()
 
