@@ -179,11 +179,6 @@ class _GpuReader:
             return None
 
 
-def _used(by_process: int | None, by_all: int) -> int:
-    """Return the memory of a process; without a value from the driver, all memory that is used."""
-    return by_all if by_process is None else by_process
-
-
 def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 

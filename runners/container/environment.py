@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,10 +16,16 @@ from runners.container.stores import (
     writable_stores,
 )
 from runners.interface import LaunchRequest
-from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, job_folders, promises
+from runners.shared.environment import (
+    CHOSEN,
+    NO_GPU,
+    job_folders,
+    promises,
+    seed_and_params,
+    submitted_proxies,
+)
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.builder.params import param_text, param_variable
 
 STATE: Final = "/job"
 MODEL: Final = "/job/model-code"
@@ -84,13 +89,8 @@ PORT = 29500
 def container_environment(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return the variables of a learner's command without secrets; ``env:`` cannot override the promised ones."""
     spec = request.spec
-    variables = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
-    if spec.seed is not None:
-        variables["FABRIC_SEED"] = str(spec.seed)
-        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
-    for name, value in spec.params.items():
-        variables[param_variable(name)] = param_text(value)
-    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request), **spec.env}
+    variables |= seed_and_params(spec, variables)
     variables |= container_promises(request, learner, site)
     if spec.python == "requirements":
         variables |= {
@@ -119,12 +119,4 @@ def container_promises(request: LaunchRequest, learner: int, site: HostFacts) ->
         "FABRIC_LEARNER": promised["FABRIC_LEARNER"] + "/inside",
         "FABRIC_REPORT": REPORT,
         "FABRIC_STOP_FILE": f"{LEARNER}/stop",
-    }
-
-
-def _proxies(request: LaunchRequest) -> dict[str, str]:
-    """Return the proxy variables of the submit's environment; no others pass into a container."""
-    environment = request.recorded.get("environment") or {}
-    return {
-        str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")
     }

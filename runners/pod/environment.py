@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from runners.interface import LaunchRequest
 from runners.pod.stores import store_variables
-from runners.shared.environment import NO_GPU, SEED_MAX
+from runners.shared.environment import NO_GPU, seed_and_params, submitted_proxies
 from workbench.job import attempt_stem
 from workbench.learner.pod import config
-from workbench.manifest.builder.params import param_text, param_variable
 
 PORT = 29500
 """MASTER_PORT: all ports of a pod are free."""
@@ -18,17 +15,12 @@ PORT = 29500
 def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     """Return the variables that all learners share, without secrets; ``env:`` cannot override the promised ones."""
     spec = request.spec
-    variables = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
+    variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request)}
     if run_as == "restricted":
         # Images have no entry in /etc/passwd for its user.
         variables |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
     variables |= spec.env
-    if spec.seed is not None:
-        variables["FABRIC_SEED"] = str(spec.seed)
-        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
-    for name, value in spec.params.items():
-        variables[param_variable(name)] = param_text(value)
-    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    variables |= seed_and_params(spec, variables)
     variables |= _promises(request)
     variables["PYTHONPATH"] = ":".join(
         part for part in (config.MODEL, spec.env.get("PYTHONPATH", ""), config.AGENT) if part
@@ -62,11 +54,4 @@ def _promises(request: LaunchRequest) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         # With GPUs the node's device plug-in sets them.
         **({} if spec.gpus else NO_GPU),
-    }
-
-
-def _proxies(request: LaunchRequest) -> dict[str, str]:
-    environment = request.recorded.get("environment") or {}
-    return {
-        str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")
     }

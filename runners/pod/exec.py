@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
-import termios
 import threading
-import tty
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from backends.contract.cluster import Absent, Cluster, Invalid
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, ref_of, selector
+from runners.shared.attach import raw_terminal
 from workbench.errors import FabricError, RunnerError
 from workbench.job import learner_name
 from workbench.learner.pod import config
@@ -39,7 +37,7 @@ class PodExec:
 
     def wait(self) -> int:
         """Pass input and output on until the command has ended; return its exit code."""
-        with _raw(self._terminal), self._resized():
+        with raw_terminal(self._terminal), self._resized():
             threading.Thread(target=self._carry_in, daemon=True, name="exec input").start()
             while (found := self._stream.read(_READ_SECONDS)) is not None:
                 output, errors = found
@@ -91,20 +89,6 @@ def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
     raise RunnerError(
         f"The job is not running: there is no pod {name}.", hint="See its state: fabric show JOB"
     )
-
-
-@contextlib.contextmanager
-def _raw(terminal: bool) -> Iterator[None]:
-    """Put the terminal into raw mode, if there is one."""
-    if not (terminal and sys.stdin.isatty()):
-        yield
-        return
-    before = termios.tcgetattr(0)
-    tty.setraw(0, termios.TCSADRAIN)  # TCSADRAIN keeps what was typed before
-    try:
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -39,7 +39,7 @@ class JoinedExec:
         events, notify = os.pipe()
         reader = threading.Thread(target=self._show, args=(notify,), name="output", daemon=True)
         try:
-            with _raw(self._terminal), self._resized(notify):
+            with raw_terminal(self._terminal), self._resized(notify):
                 reader.start()
                 self._carry(events)
             reader.join()
@@ -104,7 +104,7 @@ class JoinedExec:
 
 
 @contextlib.contextmanager
-def _raw(terminal: bool) -> Iterator[None]:
+def raw_terminal(terminal: bool) -> Iterator[None]:
     """Put the terminal into raw mode, if there is one."""
     if not (terminal and sys.stdin.isatty()):
         yield

@@ -12,6 +12,7 @@ from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.builder.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
+from workbench.spec import JobSpec
 
 CHOSEN: Final = "<chosen at launch>"
 """The placeholder in plans for what is known only at launch."""
@@ -34,18 +35,32 @@ def learner_environment(
     """
     spec = request.spec
     variables = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
-    if spec.seed is not None:
-        variables["FABRIC_SEED"] = str(spec.seed)
-        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
-    for name, value in spec.params.items():
-        variables[param_variable(name)] = param_text(value)
-    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    variables |= seed_and_params(spec, variables)
     promised = promises(request, learner, site)
     variables |= promised
     variables["PYTHONPATH"] = ":".join(
         part for part in (promised["MODEL_DIR"], spec.env.get("PYTHONPATH", ""), agent) if part
     )
     return variables
+
+
+def seed_and_params(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a job's seed and params; a PYTHONHASHSEED among ``variables`` is kept."""
+    found: dict[str, str] = {}
+    if spec.seed is not None:
+        found["FABRIC_SEED"] = str(spec.seed)
+        found["PYTHONHASHSEED"] = variables.get("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+    found |= {param_variable(name): param_text(value) for name, value in spec.params.items()}
+    found["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    return found
+
+
+def submitted_proxies(request: LaunchRequest) -> dict[str, str]:
+    """Return the proxy variables of the submit's environment; no others pass into a container."""
+    environment = request.recorded.get("environment") or {}
+    return {
+        str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")
+    }
 
 
 def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
