@@ -31,6 +31,8 @@ class Limits:
     def __init__(self, host: Host, site: HostFacts, engine: Engine) -> None:
         self._host = host
         self._path = str(site.home.path / FILE)
+        # A folder of locks is opened for all users, which a home must not be.
+        self._locks = str(site.home.environments)
         # Podman reports a new id with every call.
         self._engine = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
 
@@ -53,9 +55,9 @@ class Limits:
         Raises:
             RunnerError: the lock was not free within LOCK_SECONDS.
         """
-        folder, _, name = self._path.rpartition("/")
+        self._host.call("make_folders", paths=[self._locks])
         until = time.monotonic() + LOCK_SECONDS
-        while (held := self._host.lock([f"{name}.lock"], folder=folder, text="{}")) is None:
+        while (held := self._host.lock([f"{FILE}.lock"], folder=self._locks, text="{}")) is None:
             if time.monotonic() > until:
                 raise RunnerError("Somebody else finds out for long what limits the container engine raises.")
             time.sleep(LOCK_PAUSE_SECONDS)

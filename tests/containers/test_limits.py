@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 
 import pytest
@@ -72,6 +73,16 @@ def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: M
     assert (stack == str(64 << 10)) == ("stack" in wanted)
     assert second.output() == first.output()
     assert list(told.values()) == [wanted]
+
+
+def test_trying_the_limits_leaves_the_home_closed_to_others(make_job: MakeJob, home: Home) -> None:
+    (home.path / FILE).unlink(missing_ok=True)
+    home.path.chmod(0o700)
+
+    make_job("true").launch().until_over()
+
+    assert (home.path / FILE).exists()
+    assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
 
 
 def test_an_engine_that_may_no_longer_raise_a_limit_is_asked_anew(make_job: MakeJob, home: Home) -> None:
