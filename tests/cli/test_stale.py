@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import fabric_workbench
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
 from tests.cli.jobs import add_job
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
@@ -45,7 +46,7 @@ READS = (
 )
 
 
-def looked(home: Home, ago_us: int, pid: int = DEAD_PID) -> int:
+def looked(home: Home, ago_us: int, pid: int = DEAD_PID, ended: str = "") -> int:
     """Leave a lock file as a controller does that was killed so long ago; return when it last looked."""
     at = now_us() - ago_us
     text = {
@@ -54,7 +55,7 @@ def looked(home: Home, ago_us: int, pid: int = DEAD_PID) -> int:
         "socket": str(home.path / "none.sock"),
         "host": os.uname().nodename,
     }
-    home.controller_lock.write_text(json.dumps({**text, "looked_us": at}))
+    home.controller_lock.write_text(json.dumps({**text, "looked_us": at, "ended": ended}))
     return at
 
 
@@ -153,6 +154,20 @@ def test_nothing_is_started_where_that_is_switched_off_and_the_age_is_said(
     assert "no controller ran since" in ran.stderr
     assert "is started" not in ran.stderr
     assert not home.controller_log.exists()
+
+
+def test_why_the_last_controller_ended_is_said(fabric: Fabric, home: Home, running: JobRow) -> None:
+    looked(home, 3 * MINUTE_US, ended="MemoryError")
+
+    assert "no controller ran since; the last one ended: MemoryError" in fabric("list").stderr
+
+
+def test_a_learner_has_the_limit_of_who_started_the_controller(fabric: Fabric, home: Home) -> None:
+    """The controller raises its own."""
+    command = f"ulimit -Sn 77; exec {EXECUTABLE} run -q -- sh -c 'ulimit -Sn'"
+    ran = subprocess.run(["sh", "-c", command], cwd=fabric.folder, capture_output=True, text=True, timeout=60)
+
+    assert ran.stdout == "77\n", ran.stderr
 
 
 def test_nothing_is_started_in_a_copy_of_a_home(

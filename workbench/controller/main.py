@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.prompts import CREDENTIALS
 from workbench.clock import now_us
+from workbench.controller.decide.errors import sentence
 from workbench.controller.runtime.connect import status
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.runtime.log import ControllerLog
@@ -23,6 +25,7 @@ from workbench.controller.runtime.prewarm import prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_sharing import share_session
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
+from workbench.learner.platform.descriptors import raise_limit
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
@@ -50,6 +53,8 @@ in to, and the client then polls with ``asked``.
 """
 
 STORE_AGAIN_SECONDS: Final = 0.5
+
+EXIT_BUG: Final = 70
 
 
 class ControllerProcess:
@@ -147,15 +152,28 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     refresh(home)
     keep_reserve(home)
+    raise_limit()
     log = ControllerLog(home.controller_log)
+    threading.excepthook = partial(_log_death, log)
     try:
         return _run(home, uuid, lock, log)
     except FabricError as error:
         log.say(f"ends: {error}")
+        lock.write_address("", ended=error.message)
         return error.exit_code
+    except Exception as error:
+        log.bug("the controller, which ends", error)
+        lock.write_address("", ended=sentence(error))
+        return EXIT_BUG
     finally:
         lock.release()
         log.close()
+
+
+def _log_death(log: ControllerLog, died: threading.ExceptHookArgs) -> None:
+    name = died.thread.name if died.thread is not None else "a thread"
+    if died.exc_value is not None and not isinstance(died.exc_value, SystemExit):
+        log.bug(f"thread {name}, which ends", died.exc_value)
 
 
 def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:

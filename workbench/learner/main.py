@@ -59,6 +59,10 @@ def guard(folder: str) -> int:
     from workbench.learner.platform import system
 
     system.keep_descriptors_from_children()
+    if "FABRIC_NOFILE" in os.environ:
+        from workbench.learner.platform.descriptors import restore_limit
+
+        restore_limit()
     try:
         if _take_lock(folder) is None:
             return 0

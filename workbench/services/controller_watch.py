@@ -52,7 +52,9 @@ def stale_sentence(home: Home) -> str:
     if looked_us is None or now - looked_us < MENTIONED_AFTER_US:
         return ""
     age = duration((now - looked_us) / MICROSECONDS)
-    return f"as of {clock_time(looked_us, now_us=now)}, {age} ago: no controller ran since"
+    held = _read_lock(home)
+    why = f"; the last one ended: {held.ended}" if held is not None and held.ended else ""
+    return f"as of {clock_time(looked_us, now_us=now)}, {age} ago: no controller ran since{why}"
 
 
 def starts_controllers() -> bool:

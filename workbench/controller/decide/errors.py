@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,6 +25,13 @@ from workbench.errors import (
 )
 from workbench.job import Reason
 
+EXHAUSTED: Final = "S205"
+"""The controller itself has too little of something."""
+
+GIVE_MORE: Final = (
+    "`fabric controller stop`, then a command in a shell with higher limits (ulimit -n, ulimit -v)."
+)
+
 NEEDS_LOGIN: Final = "needs login"
 """The reason of a backend that waits for a person begins so."""
 
@@ -35,6 +43,10 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
     text goes into rows and logs.
     """
     text, hint = mask(sentence(error), secrets), mask(getattr(error, "hint", ""), secrets)
+    if lacking := lacks(error):
+        # A few tries later it ends the job with this reason: others may give back what they have.
+        reason = Reason(f"the controller has {lacking} left: {text}", EXHAUSTED, GIVE_MORE)
+        return BackendTrouble("fault", reason, started)
     match error:
         case SlotsBusy():
             return BackendTrouble("busy", Reason(text, "", hint))
@@ -58,6 +70,22 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case BackendError():
             return BackendTrouble("fault", Reason(text, "S200", hint), started)
     return BackendTrouble("fault", Reason(text, "S101", hint), started)
+
+
+def lacks(error: BaseException) -> str:
+    """Say what this process had too little of for what failed; empty where it failed for another reason."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            return "no file descriptors"
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
+            return "no memory"
+        if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
+            return "no memory or threads"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def sentence(error: BaseException) -> str:

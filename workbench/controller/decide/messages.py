@@ -128,6 +128,11 @@ class TidiedUp:
 
 
 @dataclass(frozen=True, slots=True)
+class TidyUpFailed:
+    """The home could not be repaired: it is to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
 class JournalsCollected:
     """An attempt's files are on this machine, and its records are being ingested."""
 
@@ -167,6 +172,7 @@ Event = (
     | CapacityUnknown
     | LeftoversFound
     | TidiedUp
+    | TidyUpFailed
     | JournalsCollected
     | JournalsDrained
     | JobPurged

@@ -8,8 +8,8 @@ from typing import Literal
 
 from runners.interface import AttemptRef, LaunchRequest, StopRequest
 from workbench.clock import now_us
-from workbench.controller.decide.errors import classify_error
-from workbench.controller.decide.messages import CallFailed, JournalsCollected
+from workbench.controller.decide.errors import classify_error, sentence
+from workbench.controller.decide.messages import CallFailed, JobPurged, JournalsCollected
 from workbench.controller.decide.model import (
     Action,
     CancelLaunch,
@@ -234,7 +234,10 @@ class ActionExecutor:
         tracked.call(Operation.REMOVE)
         context.journals.forget(tracked.row.id)
         arguments = (context.home, tracked.row.id, tracked.asked_by, context.post)
-        threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
+        try:
+            threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            context.post(JobPurged(tracked.row.id, sentence(error)))
 
     def _untrack(self, tracked: TrackedJob) -> None:
         context = self._context

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus
+from workbench.controller.decide.errors import EXHAUSTED
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
@@ -15,6 +16,9 @@ from workbench.controller.decide.scheduling import QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
+
+EXHAUSTED_TRIES: Final = 5
+"""How often a call is tried again that the controller has too little memory or too few descriptors for."""
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class TrackedJob:
     trouble: BackendTrouble | None = None
     tries: int = 0
     """How many calls in a row have failed."""
+    exhausted: int = 0
+    """How many calls in a row have failed since the controller itself lacks something."""
     not_before: float | None = None
     busy: str = ""
     """Why it got no slots, until they are known to be free."""
@@ -194,6 +200,9 @@ class TrackedJob:
         """Note that the call failed. A launch may fail for good; all else is tried again, ever later."""
         launching = self.operation is Operation.LAUNCH
         self.operation, self.preparing = Operation.NOTHING, None
+        if trouble.reason.code == EXHAUSTED:
+            self._exhausted(trouble, now, launching=launching)
+            return
         if launching and trouble.kind in ("refused", "fault"):
             self.fault = trouble
             return
@@ -208,6 +217,19 @@ class TrackedJob:
             self.busy, self.busy_until = trouble.reason.text, now + delay
         else:
             self.not_before = now + delay
+
+    def _exhausted(self, trouble: BackendTrouble, now: float, *, launching: bool) -> None:
+        """Note that the controller lacks what the call needs: it is tried again; in the end the job ends with that.
+
+        What the attempt may have left by then is removed as of any attempt that is over.
+        """
+        self.exhausted += 1
+        if self.exhausted > EXHAUSTED_TRIES and self.row.state is not State.QUEUED:
+            self.fault = replace(trouble, kind="refused", started=False)
+            return
+        self.begun |= launching and trouble.started
+        self.trouble = replace(trouble, kind="unreachable")
+        self.not_before = now + backoff_seconds(self.exhausted - 1, self.draw)
 
     def reachable_again(self) -> None:
         """Note that the backend answers again: a call that failed for that is due at once."""
@@ -282,7 +304,7 @@ class TrackedJob:
 
     def _call_succeeded(self) -> None:
         self.operation, self.preparing = Operation.NOTHING, None
-        self.trouble, self.tries, self.not_before = None, 0, None
+        self.trouble, self.tries, self.exhausted, self.not_before = None, 0, 0, None
 
     def _ref(self, learner: int) -> LearnerRef:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)

@@ -17,6 +17,7 @@ from workbench.controller.decide.messages import (
     Event,
     StopAsked,
     TidiedUp,
+    TidyUpFailed,
     Unreachable,
     Woken,
 )
@@ -207,6 +208,9 @@ class Loop:
                 return set()
             case TidiedUp():
                 self._woken, self._load_at = True, 0.0
+                return set()
+            case TidyUpFailed():
+                self._tidy_at = self._context.now() + BUG_AGAIN_SECONDS
                 return set()
             case EndRequested(why):
                 self._ended = why
@@ -416,7 +420,12 @@ class Loop:
         if self._tidy_at is not None and now >= self._tidy_at:
             self._tidy_at = None
             arguments = (self._context.home, self._log, self.post)
-            threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
+            try:
+                threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
+            except (RuntimeError, MemoryError):
+                self._tidy_at = now + BUG_AGAIN_SECONDS
+        if self._context.journals.is_dead:
+            raise RuntimeError("the thread that takes in what learners record has died")
         for key, at in list(self._sweep_at.items()):
             if now >= at:
                 self._sweep_at[key] = float("inf")

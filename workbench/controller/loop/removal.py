@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.controller.decide.errors import sentence
-from workbench.controller.decide.messages import JobPurged, TidiedUp
+from workbench.controller.decide.messages import JobPurged, TidiedUp, TidyUpFailed
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import forget_secrets
 from workbench.controller.targets.worker_pool import Post
@@ -44,7 +44,8 @@ def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
             report = reconcile(store)
             removed = remove_leftovers(home, store)
     except Exception as error:
-        log.say(f"the home could not be repaired: {sentence(error)}")
+        log.say(f"the home could not be repaired: {sentence(error)}; it is tried again")
+        post(TidyUpFailed())
         return
     for problem in report.problems:
         log.say(problem)

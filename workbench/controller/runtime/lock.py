@@ -28,6 +28,8 @@ class LockText:
     host: str
     looked_us: int | None = None
     """When a controller last looked after the jobs; None where none has said so."""
+    ended: str = ""
+    """Why the last one ended by itself though there may be open jobs; empty where nothing was wrong."""
 
 
 class ControllerLock:
@@ -36,7 +38,7 @@ class ControllerLock:
     def __init__(self, home: Home, descriptor: int) -> None:
         self._home = home
         self._descriptor = descriptor
-        self._socket_path = ""
+        self._socket_path = self._ended = ""
         before = read_lock(home)
         self._looked_us = before.looked_us if before is not None else None
 
@@ -78,9 +80,9 @@ class ControllerLock:
             return False
         return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
-    def write_address(self, socket_path: str) -> None:
-        """Write where this controller is reached."""
-        self._socket_path = socket_path
+    def write_address(self, socket_path: str, *, ended: str = "") -> None:
+        """Write where this controller is reached; or, with no path, why it ended though jobs may be open."""
+        self._socket_path, self._ended = socket_path, ended
         self._write()
 
     def beat(self) -> None:
@@ -98,7 +100,9 @@ class ControllerLock:
         from workbench.store.db.errors import write_failure
         from workbench.store.db.reserve import with_reserve
 
-        text = LockText(os.getpid(), VERSION, self._socket_path, os.uname().nodename, self._looked_us)
+        text = LockText(
+            os.getpid(), VERSION, self._socket_path, os.uname().nodename, self._looked_us, self._ended
+        )
         data = json.dumps(asdict(text)).encode() + b"\n"
 
         def write() -> None:

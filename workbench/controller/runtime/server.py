@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ PATH_BYTES: Final = 100
 
 PATIENCE_SECONDS: Final = 2.0
 """How long a client may take to send its line."""
+
+ACCEPT_AGAIN_SECONDS: Final = 0.2
+"""How long to wait where no connection can be accepted."""
 
 LINE_BYTES: Final = 65536
 
@@ -72,6 +76,7 @@ class ControllerServer:
         self._answer = answer
         self._streaming = streaming or {}
         self._listener = _listen(path)
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="socket", daemon=True)
 
     def start(self) -> None:
@@ -80,6 +85,7 @@ class ControllerServer:
 
     def close(self) -> None:
         """Stop answering and remove the socket."""
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self.path.unlink()
         with contextlib.suppress(OSError):
@@ -91,13 +97,17 @@ class ControllerServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                if self._is_closed:
+                    return
+                time.sleep(ACCEPT_AGAIN_SECONDS)  # no descriptor is left; clients wait in the backlog
+                continue
             if not self._serve_client(connection):
                 connection.close()
 
     def _serve_client(self, connection: socket.socket) -> bool:
         """Answer a client; return whether another thread took over its connection."""
-        with contextlib.suppress(OSError, ValueError):
+        # Whatever one client says, and however little memory there is: the others are answered.
+        with contextlib.suppress(Exception):
             connection.settimeout(PATIENCE_SECONDS)
             document = json.loads(_line(connection))
             if handler := self._streaming.get(_command(document)):

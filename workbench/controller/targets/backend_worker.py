@@ -221,6 +221,8 @@ class BackendWorker:
             self._drop_connection()
             self._observing = self._observing.successor(self._make_runner)
         due.append(self._observing.due())
+        threads = [self._observing.check(), None if self._mirroring is None else self._mirroring.check()]
+        due += [now + seconds for seconds in threads if seconds is not None]
         return min((one for one in due if one is not None), default=None)
 
     def close(self) -> None:
@@ -321,7 +323,10 @@ class BackendWorker:
                 operation, attempt, BackendTrouble("unreachable", Reason(text, "S200"), started)
             )
 
-        return Call(guarded, overdue, deadline_seconds)
+        def starved(error: BaseException) -> Event:
+            return CallFailed(operation, attempt, classify_error(error, started=False))
+
+        return Call(guarded, overdue, deadline_seconds, starved=starved)
 
     def _runner(self, *, may_start: bool = False) -> Runner:
         """Return this thread's runner on the open connection."""

@@ -145,12 +145,18 @@ class JournalIngestion:
         self._resting_until = 0.0
         self._logged = ""
         self._trouble = ""
-        self._ended = False
+        self._ended = self._is_started = False
         self._thread = threading.Thread(target=self._work, name="journals", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+        self._is_started = True
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the thread is gone, though nobody ended it: jobs would stay in STORING."""
+        return self._is_started and not self._ended and not self._thread.is_alive()
 
     @property
     def trouble(self) -> str:
@@ -185,7 +191,12 @@ class JournalIngestion:
     def _work(self) -> None:
         store: Store | None = None
         while not self._ended:
-            self._wait()
+            try:
+                self._wait()
+            except Exception as error:
+                self._try_later(error)
+                time.sleep(RETRY_SECONDS)
+                continue
             try:
                 now = time.monotonic()
                 if self._due(now) or any(drain.due <= now for drain in self._draining.values()):

@@ -238,6 +238,10 @@ def learners_of(attempts: Iterable[AttemptRef]) -> list[LearnerRef]:
     ]
 
 
+AGAIN_SECONDS: Final = 1.0
+"""How long until a thread is started again that could not be started."""
+
+
 class MirrorWorker:
     """The thread that mirrors the journals of a target while its learners run."""
 
@@ -248,7 +252,7 @@ class MirrorWorker:
         self._changed = threading.Condition()
         self._refs: tuple[LearnerRef, ...] = ()
         self._runner: Runner | None = None
-        self._ended = False
+        self._ended = self._is_done = False
         self._thread: threading.Thread | None = None
 
     def watch(self, attempts: Iterable[AttemptRef]) -> None:
@@ -266,14 +270,33 @@ class MirrorWorker:
             self._ended = True
             self._nudge()
 
+    def check(self) -> float | None:
+        """Start the thread anew that could not be started or died; return after how long to check again."""
+        with self._changed:
+            if self._ended or self._is_done or not self._refs or self._has_thread():
+                return None
+            return AGAIN_SECONDS
+
     def _nudge(self) -> None:
-        if self._thread is None and not self._ended:
-            self._thread = threading.Thread(target=self._work, name=f"mirror {self._target}", daemon=True)
-            self._thread.start()
+        if not self._ended and not self._is_done:
+            self._has_thread()
         self._changed.notify_all()
         if self._runner is not None:
             # In a thread of its own: a plug-in may hang even in this, and the loop must not.
-            threading.Thread(target=_interrupt, args=(self._runner,), daemon=True).start()
+            with contextlib.suppress(
+                RuntimeError, MemoryError
+            ):  # without it the call returns when its time is over
+                threading.Thread(target=_interrupt, args=(self._runner,), daemon=True).start()
+
+    def _has_thread(self) -> bool:
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._work, name=f"mirror {self._target}", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError):
+                return False
+            self._thread = thread
+        return True
 
     def _work(self) -> None:
         failures = 0
@@ -286,6 +309,7 @@ class MirrorWorker:
                 refs = self._refs
             try:
                 if not self._turn(refs):
+                    self._is_done = True
                     break
                 failures = 0
             except BaseException:

@@ -27,6 +27,10 @@ DEADLINE_SECONDS: Final = 30.0
 """How long after its timeout a call may return before the target counts as hanging."""
 
 
+AGAIN_SECONDS: Final = 1.0
+"""How long until a thread is started again that could not be started."""
+
+
 class TargetObserver:
     """The observer of a target. It is the only source of its learners' status, so their order is kept."""
 
@@ -43,6 +47,7 @@ class TargetObserver:
         self._answered_us: int | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
+        self._nudger: threading.Thread | None = None
 
     def watch(self, attempts: Iterable[AttemptRef]) -> None:
         """Observe these attempts from now on, and no others."""
@@ -85,14 +90,39 @@ class TargetObserver:
         after.watch(self._attempts)
         return after
 
+    def check(self) -> float | None:
+        """Start the threads anew that could not be started or died; return after how long to check again."""
+        with self._changed:
+            if self._ended or (self._serial == 0 and not self._attempts):
+                return None
+            if self._has_threads():
+                return None
+            text = "the controller has no memory or threads left to ask it"
+            self._post(Unreachable(self._target, text, self._answered_us))
+            return AGAIN_SECONDS
+
     def _nudge(self) -> None:
-        if self._thread is None and not self._ended:
-            self._thread = threading.Thread(target=self._work, name=f"watch {self._target}", daemon=True)
-            self._thread.start()
-            nudger = threading.Thread(target=self._interrupt_again_and_again, name="interrupt", daemon=True)
-            nudger.start()
+        if not self._ended:
+            self._has_threads()
         self._changed.notify_all()
         self._nudged.set()
+
+    def _has_threads(self) -> bool:
+        """Start what does not run yet; say whether all runs. Without memory nothing can be started for a while."""
+        try:
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._work, name=f"watch {self._target}", daemon=True)
+                thread.start()
+                self._thread = thread
+            if self._nudger is None or not self._nudger.is_alive():
+                nudger = threading.Thread(
+                    target=self._interrupt_again_and_again, name="interrupt", daemon=True
+                )
+                nudger.start()
+                self._nudger = nudger
+        except (RuntimeError, MemoryError):
+            return False
+        return True
 
     def _work(self) -> None:
         failures, answered = 0, -1 if self._serial else 0

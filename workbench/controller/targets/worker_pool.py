@@ -14,6 +14,11 @@ from workbench.controller.decide.messages import Event
 LEFT_BEHIND_LIMIT: Final = 4
 """With this many threads that hang, a target is not called again until one of them returns."""
 
+STARVED_SECONDS: Final = 10.0
+"""How long calls wait for a thread that cannot be started before they are given up."""
+
+START_AGAIN_SECONDS: Final = 1.0
+
 Post = Callable[[Event], None]
 
 
@@ -28,6 +33,8 @@ class Call:
     deadline_seconds: float
     alive_at: float = 0.0
     """When it began, or last made progress."""
+    starved: Callable[[BaseException], Event | None] | None = None
+    """Returns the event to post when no thread can be started for it for a while; None: it waits on."""
     left: bool = False
     """Whether it took too long and nobody waits for it any more."""
 
@@ -49,6 +56,9 @@ class WorkerPool:
         self._open = 0
         """Calls that wait or are being made: a call that a thread just took is in neither collection."""
         self._left: list[threading.Thread] = []
+        self._starved_since: float | None = None
+        """Since when calls wait and no thread can be started."""
+        self._no_thread: BaseException | None = None
 
     def submit(self, call: Call) -> None:
         """Make a call as soon as a thread is free; if too many threads hang, it is overdue at once."""
@@ -74,13 +84,19 @@ class WorkerPool:
                     self._left.append(thread)
                     del self._running[thread]
                     self._open -= 1
-            if overdue and self._open > len(self._running):
+            self._bury()
+            if self._open > len(self._running) and (overdue or not self._running):
                 self._start_thread()
             due = [
                 call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
             ]
+            starved = self._give_up(now)
+            if self._starved_since is not None:
+                due.append(now + START_AGAIN_SECONDS)
         for call in overdue:
             self._post_event(call.overdue())
+        for call, error in starved:
+            self._post_event(call.starved(error) if call.starved is not None else None)
         return min(due, default=None)
 
     def close(self) -> None:
@@ -91,8 +107,39 @@ class WorkerPool:
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            # Without memory there is no thread. It is tried again; one that runs serves the others meanwhile.
+            if not self._running and self._starved_since is None:
+                self._starved_since = elapsed_seconds()
+            self._no_thread = error
+            return
+        self._starved_since = None
         self._running[thread] = None
-        thread.start()
+
+    def _bury(self) -> None:
+        """Forget threads that died, with the call that each was making: its event will not come."""
+        for thread, call in list(self._running.items()):
+            if not thread.is_alive():
+                del self._running[thread]
+                self._open -= call is not None
+
+    def _give_up(self, now: float) -> list[tuple[Call, BaseException]]:
+        """Take out the calls that have waited too long for a thread."""
+        error, since = self._no_thread, self._starved_since
+        if error is None or since is None or now < since + STARVED_SECONDS:
+            return []
+        self._starved_since = now
+        waiting = [call for call in _taken(self._queue) if call is not None]
+        for call in waiting:
+            if call.starved is None:
+                self._queue.put(call)
+        given_up = [(call, error) for call in waiting if call.starved is not None]
+        self._open -= len(given_up)
+        if not self._open:
+            self._starved_since = None
+        return given_up
 
     def _work(self) -> None:
         me = threading.current_thread()
@@ -103,7 +150,10 @@ class WorkerPool:
             with self._lock:
                 call.heartbeat()
                 self._running[me] = call
-            event = call.run()
+            try:
+                event = call.run()
+            except BaseException as error:  # without memory even the handling of an error fails
+                event = None if call.starved is None else call.starved(error)
             with self._lock:
                 if call.left:
                     return  # another thread replaced this one
@@ -114,6 +164,15 @@ class WorkerPool:
     def _post_event(self, event: Event | None) -> None:
         if event is not None:
             self._post(event)
+
+
+def _taken(queue: SimpleQueue[Call | None]) -> list[Call | None]:
+    calls: list[Call | None] = []
+    try:
+        while True:
+            calls.append(queue.get_nowait())
+    except Empty:
+        return calls
 
 
 def drain(queue: SimpleQueue[Event], timeout_seconds: float | None) -> list[Event]:

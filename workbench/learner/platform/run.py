@@ -12,7 +12,7 @@ import threading
 import time
 from typing import BinaryIO, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from workbench.learner.platform import process_table
+from workbench.learner.platform import descriptors, process_table
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders
 
@@ -74,7 +74,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: str, ho
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
-            env=dict(env),
+            env={**env, **descriptors.given()},
             cwd=cwd,
             start_new_session=True,
             pass_fds=list(holding),
