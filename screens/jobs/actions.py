@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from screens.jobs.file_actions import FileActions
 from screens.style.status import is_open
+from screens.workers.background import TaskReport
 from screens.workers.writer import Write
 from workbench import formats
 from workbench.job import State
+from workbench.paths import Home
 from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -30,6 +32,8 @@ NAMED: Final = 8
 """So many jobs are named in a question; fewer on a low terminal, where the answers must stay in view."""
 NAMED_LOW: Final = 5
 LOW_HEIGHT: Final = 30
+AT_ONCE: Final = 50
+"""Requests for more jobs than that are a background task, which is listed with its progress."""
 
 
 def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
@@ -44,6 +48,16 @@ def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
         return f"{_names(there or jobs)}: {_REQUESTED[kind] if there else 'deleted already'}"
 
     return work
+
+
+def request_all(home: Home, kind: RequestKind, jobs: Sequence[JobRow], report: TaskReport) -> str:
+    """Request something for many jobs, some at a time: each request is written to disk by itself, which takes long."""
+    ordered = sorted(jobs, key=lambda job: job.seq, reverse=kind != "resume")
+    with Store.open(home) as store:
+        for start in range(0, len(ordered), AT_ONCE):
+            report(f"{start:,} of {len(ordered):,} jobs", start / len(ordered))
+            ask_for(kind, ordered[start : start + AT_ONCE])(store)
+    return f"{_names(jobs)}: {_REQUESTED[kind]}"
 
 
 def _names(jobs: Sequence[JobRow]) -> str:
@@ -104,10 +118,21 @@ class JobActions(FileActions):
 
         def decided(yes: bool | None) -> None:
             if yes:
-                self.fabric.write(kind, ask_for(kind, fitting))
+                self._request(kind, fitting)
                 self.requested(kind, fitting)
 
         self.app.push_screen(Confirm(question), decided)
+
+    def _request(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
+        if len(jobs) <= AT_ONCE:
+            self.fabric.write(kind, ask_for(kind, jobs))
+            return
+        home = self.fabric.home
+        self.fabric.background.begin(
+            f"{kind} {_names(jobs)}",
+            lambda report: request_all(home, kind, jobs, report),
+            self.fabric.show_message,
+        )
 
     def _named(self, kind: RequestKind, jobs: Sequence[JobRow], *, left_out: int) -> tuple[str, ...]:
         most = NAMED_LOW if self.app.size.height < LOW_HEIGHT else NAMED

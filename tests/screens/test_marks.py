@@ -216,3 +216,25 @@ async def test_too_many_marked_jobs_are_not_compared(year: Home) -> None:
         await shown.until_shown("1,000 marked")
         await shown.press("c")
         await shown.until_shown("1,000 jobs are marked; at most 50 can be compared")
+
+
+@journey
+async def test_requests_for_many_jobs_are_a_task_with_progress(home: Home, no_controller: list[Home]) -> None:
+    with Store.open(home) as store:
+        seeding.many_runs(store, 120)
+        seeding.remember_runs(store)
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("sweep-00119")
+        await shown.press("space", "G", "v")
+        await shown.until_shown("120 marked")
+        await shown.press("D")
+        await shown.until_shown("Delete 120 jobs?")
+        await shown.type("sweep-00119")
+        await shown.press("enter")
+        await shown.until_shown("120 jobs: deletion requested")
+        assert [task.title for task in shown.app.background.tasks] == ["delete 120 jobs"]
+
+    with Store.open(home) as store:
+        asked = [(one.kind, one.job_id) for one in requests.pending_requests(store)]
+        newest_first = [("delete", row.id) for row in jobs.list_jobs(store)]
+    assert asked == newest_first and len(asked) == 120
