@@ -187,16 +187,35 @@ def test_who_locks_a_gpu_without_a_word_is_named_by_user_and_process(folder: str
     assert holder == {"owner": this_process()}
 
 
-def test_a_folder_in_which_anybody_may_remove_the_leases_of_others_is_refused_with_its_owner() -> None:
+def test_a_link_in_the_place_of_a_lease_is_named_with_who_made_it_and_hides_no_other(
+    folder: str, tmp_path: Path
+) -> None:
+    leases.make_folder(folder)
+    (Path(folder) / "GPU-1").symlink_to(tmp_path / "elsewhere")
+    lease = leases.take(["GPU-2"], folder, '{"owner": "me"}')
+    assert lease is not None
+
+    found = leases.holders(folder, ["GPU-1", "GPU-2", "GPU-3"])
+
+    maker = pwd.getpwuid(os.getuid()).pw_name
+    assert found == {
+        "GPU-1": {"owner": f"{maker} ({folder}/GPU-1 is no lease file)"},
+        "GPU-2": {"owner": "me"},
+    }
+    lease.release()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_in_which_others_may_remove_leases_is_refused_with_its_owner(mode: int) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can be somebody else")
     parent = Path(tempfile.mkdtemp(prefix="fab-"))
     parent.chmod(0o755)
     (parent / "leases").mkdir()
-    (parent / "leases").chmod(0o777)
+    (parent / "leases").chmod(mode)
 
     def refused() -> bool:
-        with pytest.raises(Failure, match="belongs to root") as failure:
+        with pytest.raises(Failure, match="belongs to root and is not sticky") as failure:
             leases.take(["GPU-1"], str(parent / "leases"), "{}")
         return "chmod 1777" in failure.value.hint and not list((parent / "leases").iterdir())
 

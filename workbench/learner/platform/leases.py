@@ -130,12 +130,18 @@ def close_inherited(names: Iterable[str]) -> None:
 def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
     """Return those of the names that are held, each with what its holder says of itself.
 
-    Of a holder that says nothing ``owner`` is the user and the process that the kernel names, where it does.
+    Of a holder that says nothing ``owner`` is the user and the process that the kernel names, where it does. Of
+    a file that cannot be a lease, and keeps the name from being leased, it is who made it.
     """
-    found = {}
+    found: Dict[str, Dict[str, Any]] = {}
     for name in names:
         path = os.path.join(folder, file_name(name))
-        if is_held(path):
+        try:
+            held = is_held(path)
+        except OSError:
+            found[name] = {"owner": f"{_owner_of(path)} ({path} is no lease file)"}
+            continue
+        if held:
             holder = _holder_of(path)
             process = "" if holder else locking_process(path)
             found[name] = {"owner": process} if process else holder
@@ -252,10 +258,10 @@ def _check_folder(path: str, descriptor: int) -> None:
             f"The folder of leases {path} belongs to {owner} and cannot be written to.",
             _repair(path),
         )
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+    if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX:
         raise Failure(
             "not_allowed",
-            f"The folder of leases {path} belongs to {owner} and is not sticky: anybody may remove others' leases.",
+            f"The folder of leases {path} belongs to {owner} and is not sticky: others may remove your leases.",
             _repair(path),
         )
 
@@ -313,16 +319,20 @@ def _open(folder: _Folder, name: str) -> int:
 
 def _refusal(folder: _Folder, name: str, problem: str) -> Failure:
     """Return the failure for a file that cannot be a lease, with its owner: only he and root can remove it."""
-    try:
-        owner = user_name(os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False).st_uid)
-    except OSError:
-        owner = "somebody"
+    owner = _owner_of(name, folder.descriptor)
     path = os.path.join(folder.path, name)
     return Failure(
         "not_allowed",
         f"The lease {path}, made by {owner}, {problem}.",
         f"{owner}, or root, can remove it: rm {path}",
     )
+
+
+def _owner_of(path: str, folder: Optional[int] = None) -> str:
+    try:
+        return user_name(os.stat(path, dir_fd=folder, follow_symlinks=False).st_uid)
+    except OSError:
+        return "somebody"
 
 
 def _try_lock(descriptor: int, tries: int = 5) -> bool:
