@@ -44,7 +44,7 @@ def methods_of(transport: Any, hop: Hop) -> tuple[str, ...]:
     except paramiko.BadAuthenticationType as error:
         return tuple(error.allowed_types)
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise BackendUnreachable(f"{hop.words} closed the connection during the login: {error}.") from error
+        raise BackendUnreachable(f"{hop.label} closed the connection during the login: {error}.") from error
 
 
 def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
@@ -72,7 +72,7 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
                 continue
             except (paramiko.SSHException, EOFError, OSError) as error:
                 raise BackendUnreachable(
-                    f"{hop.words} closed the connection during the login: {error}."
+                    f"{hop.label} closed the connection during the login: {error}."
                 ) from error
             round_.was_right()
             return not missing or log_in_typed(transport, hop, tuple(missing))
@@ -118,36 +118,36 @@ class _Round:
         return found
 
     def was_right(self) -> None:
-        """Keep what was answered, but for codes that work once: they are asked for so, or may be seen when typed."""
+        """Cache the answers, except one-time codes: prompts that ask for one by name, or echo what is typed."""
         for question, answer in self._given:
             if not question.shown and not ONE_TIME.search(question.text):
                 CREDENTIALS.remember(question, answer)
 
     def was_wrong(self) -> None:
-        """Forget it."""
+        """Remove the answers from the cache."""
         for question, _ in self._given:
             CREDENTIALS.forget(question)
 
 
 def passphrase_of(path: str) -> LoginPrompt:
-    """Return what is asked for a key file."""
+    """Return the prompt for the passphrase of a key file."""
     return LoginPrompt(f"Passphrase of {path}")
 
 
 TOO_MANY: Final = 3
-"""After so many keys a host that hangs up has had enough of them; before, something has become of it."""
+"""A host that disconnects after so many keys has refused them; one that does so before has another problem."""
 
 
 @dataclass(slots=True)
 class LoginAttempts:
-    """What was tried, to be told when nothing worked."""
+    """What was tried: named in the error when no login worked."""
 
     names: list[str] = field(default_factory=list)
     locked: list[Path] = field(default_factory=list)
     """Key files that need a passphrase."""
     broken: list[str] = field(default_factory=list)
     methods: tuple[str, ...] = ()
-    """What the host would take."""
+    """The login methods that the host accepts."""
 
 
 def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) -> None:
@@ -168,7 +168,7 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
                 if not (missing := transport.auth_publickey(hop.user, key)):
                     return
                 tried.methods = tuple(missing)
-                break  # a second factor is wanted
+                break  # the host requires a second factor
             except paramiko.BadAuthenticationType as error:
                 tried.methods = tuple(error.allowed_types)
                 break
@@ -176,13 +176,13 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
                 tried.names.append(name)
                 if not transport.is_active() and len(tried.names) < TOO_MANY:
                     raise BackendUnreachable(
-                        f"{hop.words} closed the connection during the login."
+                        f"{hop.label} closed the connection during the login."
                     ) from error
                 if "timeout" in str(error).lower() or not transport.is_active():
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:
                 raise BackendUnreachable(
-                    f"{hop.words} closed the connection during the login: {error}."
+                    f"{hop.label} closed the connection during the login: {error}."
                 ) from error
     if not tried.methods and transport.is_active():
         tried.methods = methods_of(transport, hop)
@@ -231,7 +231,7 @@ def _keys(hop: Hop, agent: Any, tried: LoginAttempts) -> Iterator[tuple[str, Any
 def _load(path: Path, hop: Hop, tried: LoginAttempts) -> Any:
 
     if not path.is_file():
-        if hop.identities_told:
+        if hop.identities_named:
             tried.broken.append(f"{path} is not there")
         return None
     try:
@@ -239,7 +239,7 @@ def _load(path: Path, hop: Hop, tried: LoginAttempts) -> Any:
         if key is None:
             tried.locked.append(path)
             return None
-    except Exception as error:  # what is no key fails in any way
+    except Exception as error:  # a file that is not a key may raise anything
         tried.broken.append(f"{path} cannot be used: {error}")
         return None
     for certificate in hop.certificates:
@@ -281,7 +281,7 @@ def _public_of(path: Path) -> bytes:
 
 
 def _refused(hop: Hop, tried: LoginAttempts) -> NotAllowed:
-    who = f"{hop.words} does not let {hop.user} in"
+    who = f"{hop.label} does not let {hop.user} in"
     if tried.locked:
         paths = " ".join(str(path) for path in tried.locked)
         return NeedsLogin(

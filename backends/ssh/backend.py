@@ -35,7 +35,7 @@ OPTIONS: Final = {
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
     "watched": "whether adopted jobs are only looked at; set by fabric adopt",
-    "home": "the home that jobs are of, in the place of the environment's",
+    "home": "the home that jobs are of, instead of the environment's",
 }
 TRANSPORTS: Final = ("paramiko", "openssh")
 
@@ -72,7 +72,7 @@ class SshBackend(Backend):
         if socket := os.environ.get("SSH_AUTH_SOCK"):
             options.setdefault("agent", socket)
         if runner == "container":
-            options.setdefault("engine", self._facts().engine)
+            options.setdefault("engine", self._host_facts().engine)
         return dataclasses.replace(self.options, options=options)
 
     def open(self) -> Host:
@@ -96,8 +96,8 @@ class SshBackend(Backend):
         from backends.ssh.probe import findings
 
         with closing(self.open()) as host:
-            look = probe_host(host, self._engine_socket())
-        yield from findings(look, self._sum_up(look))
+            report = probe_host(host, self._engine_socket())
+        yield from findings(report, self._cache_report(report))
 
     def inventory(self) -> Inventory:
         """Say what the host has and who uses it."""
@@ -115,21 +115,21 @@ class SshBackend(Backend):
         So an address that leads nowhere is refused when a job is given, and one that is merely away is not.
         """
         try:
-            facts = self._facts()
+            host_cache = self._host_facts()
         except BackendUnreachable:
             if not self.options.options.get("on_demand"):
                 raise
             return ("process",)  # what else it can do is found out once it was started
-        return ("process", "container") if facts.why_no_containers() else ("container", "process")
+        return ("process", "container") if host_cache.why_no_containers() else ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps a runner from working there; what was lacking is looked for again."""
-        if runner != "container" or self._facts().why_no_containers() is None:
+        if runner != "container" or self._host_facts().why_no_containers() is None:
             return None
         try:
-            return self._look().why_no_containers()
+            return self._probe_host().why_no_containers()
         except FabricError:
-            return self._facts().why_no_containers()
+            return self._host_facts().why_no_containers()
 
     def session_options(self) -> BackendOptions | None:
         """Return the options by which jobs reach the host; None with ``openssh``, which manages its connections."""
@@ -138,77 +138,77 @@ class SshBackend(Backend):
     def discover(self, opened: Host | Cluster) -> None:
         """Cache what the host has, for jobs that are submitted while nobody can log in."""
         assert isinstance(opened, Host)
-        self._learn(opened)
+        self._probe_opened(opened)
 
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
         try:
-            facts = self._facts()
+            host_cache = self._host_facts()
         except BackendUnreachable:
             return None  # it is started on demand, and the job waits for it
-        if facts.gpus is None or count > facts.gpus:
+        if host_cache.gpus is None or count > host_cache.gpus:
             with contextlib.suppress(FabricError):
-                facts = self._look()
-        return facts.why_not_gpus(count)
+                host_cache = self._probe_host()
+        return host_cache.why_not_gpus(count)
 
-    def _facts(self) -> HostCache:
+    def _host_facts(self) -> HostCache:
         from backends.ssh.host_cache import read_cached
 
-        return read_cached(self._home(), self._key()) or self._look()
+        return read_cached(self._home(), self._key()) or self._probe_host()
 
-    def _look(self) -> HostCache:
+    def _probe_host(self) -> HostCache:
         with closing(self.open()) as host:
-            return self._learn(host)
+            return self._probe_opened(host)
 
-    def _learn(self, host: Host) -> HostCache:
+    def _probe_opened(self, host: Host) -> HostCache:
         from backends.ssh.host_cache import probe_host
 
-        return self._sum_up(probe_host(host, self._engine_socket()))
+        return self._cache_report(probe_host(host, self._engine_socket()))
 
-    def _sum_up(self, look: HostReport) -> HostCache:
+    def _cache_report(self, report: HostReport) -> HostCache:
         from backends.ssh.host_cache import summarize, write_cached
 
-        facts = summarize(look, self.name)
-        write_cached(self._home(), self._key(), facts)
-        return facts
+        host_cache = summarize(report, self.name)
+        write_cached(self._home(), self._key(), host_cache)
+        return host_cache
 
     def _open(self) -> Host:
-        from backends.ssh.bootstrap import cached_location, forget_way, remember_way
+        from backends.ssh.bootstrap import cache_location, cached_location, forget_location
 
         home, key = self._home(), self._key()
-        way = cached_location(home, key)
+        location = cached_location(home, key)
         try:
-            host, found = self._open_by(way)
+            host, found = self._open_by(location)
         except BackendUnreachable:
             # Whatever it was: an interpreter that does not start any more would fail like that, too.
-            forget_way(home, key)
+            forget_location(home, key)
             raise
         if found:
-            remember_way(home, key, found, self._wanted().home_uuid)
+            cache_location(home, key, found, self._agent_request().home_uuid)
         return host
 
-    def _open_by(self, way: AgentLocation | None) -> tuple[Host, Mapping[str, Any]]:
+    def _open_by(self, location: AgentLocation | None) -> tuple[Host, Mapping[str, Any]]:
         """Connect and start the agent; return the host with what the bootstrap reported."""
-        from backends.ssh.bootstrap import NoPython, arrive
+        from backends.ssh.bootstrap import NoPython, start_agent
         from backends.ssh.host import SshHost
 
-        pipe, connection = self._reach(wanted := self._wanted(), way)
+        pipe, connection = self._reach(request := self._agent_request(), location)
         name = self._address.host if connection is None else connection.name
         try:
-            found = arrive(pipe, wanted, name)
+            found = start_agent(pipe, request, name)
         except NoPython:
             from backends.ssh.sh_host import ShellHost
 
-            return ShellHost(pipe, wanted.root, connection), {}
+            return ShellHost(pipe, request.root, connection), {}
         except BaseException:
             pipe.close()
             if connection is not None:
                 connection.close()
             raise
         silent_seconds, engine = self._silent_seconds(), self._option("engine")
-        return SshHost(pipe, wanted, connection, silent_seconds=silent_seconds, engine=engine), found
+        return SshHost(pipe, request, connection, silent_seconds=silent_seconds, engine=engine), found
 
-    def _wanted(self) -> AgentRequest:
+    def _agent_request(self) -> AgentRequest:
         from backends.ssh.bootstrap import AgentRequest
         from workbench.learner.boot.archive import build
         from workbench.store.db.identity import home_uuid
@@ -222,16 +222,18 @@ class SshBackend(Backend):
             setup=self._option("setup"),
         )
 
-    def _reach(self, wanted: AgentRequest, way: AgentLocation | None) -> tuple[Pipe, SshConnection | None]:
+    def _reach(
+        self, request: AgentRequest, location: AgentLocation | None
+    ) -> tuple[Pipe, SshConnection | None]:
         from backends.ssh.bootstrap import command_of
 
-        command = command_of(wanted, way)
+        command = command_of(request, location)
         if self._option("transport") == "openssh":
             from backends.ssh.openssh import OpenSshPipe
 
             return OpenSshPipe(self._address, command, config=self._config_file()), None
-        if (lent := SESSION_SHARING.session(self.options, command)) is not None:
-            return lent, None
+        if (shared := SESSION_SHARING.session(self.options, command)) is not None:
+            return shared, None
         connection = self._connect()
         try:
             return connection.run(command), connection

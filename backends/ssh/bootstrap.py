@@ -1,4 +1,7 @@
-"""Brings the agent to a host through one command's stdin and stdout, in one round trip where it is there already."""
+"""Starts the agent on a host through one command's stdin and stdout; sends it first where the host has none.
+
+It takes one round trip where the agent is installed already.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from workbench.learner.host.remote_loader import GREETING
 from workbench.paths import Home, make_private_folder, write_private
 
 HERE: Final = b"here"
-"""What is said in the place of JSON where the agent begins at once."""
+"""Sent instead of a JSON report where the agent starts at once."""
 
 SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
 """What needs no quoting in any shell."""
@@ -30,17 +33,17 @@ SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
 
 @dataclass(frozen=True, slots=True)
 class AgentLocation:
-    """How the agent was started at a host the last time."""
+    """Where the agent was found on a host the last time."""
 
     machine: str
-    """Which machine that was: one name may lead to several."""
+    """The machine's id: one name may lead to several machines."""
     python: str
     folder: str
-    """Where agents are."""
+    """The folder of agents."""
     home_uuid: str
 
     def shortcut(self, agent: str, home_uuid: str, *, python_first: bool) -> str:
-        """Return the start of a script for ``sh``: it becomes the agent, or goes on where anything is not as it was.
+        """Return the first part of a script for ``sh``: it executes the agent if machine and files are as before.
 
         Args:
             agent: the name of the agent's archive, without its suffix.
@@ -49,8 +52,8 @@ class AgentLocation:
         """
         program = f"{self.folder}/{agent}/__main__.py"
         bin_folder = f"{self.folder.rpartition('/')[0]}/bin"
-        told = (self.machine, self.python, program, bin_folder)
-        if home_uuid != self.home_uuid or not all(SAFE.fullmatch(text) for text in told):
+        parts = (self.machine, self.python, program, bin_folder)
+        if home_uuid != self.home_uuid or not all(SAFE.fullmatch(text) for text in parts):
             return ""
         greeting = "; ".join(f"echo {line}" for line in (GREETING + HERE).decode().split("\n"))
         path = f"PATH={self.python.rpartition('/')[0]}:$PATH; " if python_first else ""
@@ -63,32 +66,32 @@ class AgentLocation:
 
 
 def cached_location(home: Home, key: str) -> AgentLocation | None:
-    """Return what is known of the way to a host, None for one that was never reached."""
+    """Return where the agent of a host was found, None for a host that was never reached."""
     try:
         return AgentLocation(**json.loads(home.place(f"{key}.way").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def remember_way(home: Home, key: str, found: Mapping[str, Any], home_uuid: str) -> None:
-    """Keep what an arrival has found; a disk that takes nothing makes the next one slower."""
-    way = AgentLocation(str(found["machine"]), str(found["python"]), str(found["folder"]), home_uuid)
+def cache_location(home: Home, key: str, found: Mapping[str, Any], home_uuid: str) -> None:
+    """Cache where the agent was found. Failures are ignored: the next start is slower."""
+    location = AgentLocation(str(found["machine"]), str(found["python"]), str(found["folder"]), home_uuid)
     path = home.place(f"{key}.way")
-    beside = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         make_private_folder(path.parent)
-        write_private(beside, json.dumps(asdict(way)))
-        beside.replace(path)
+        write_private(temporary, json.dumps(asdict(location)))
+        temporary.replace(path)
 
 
-def forget_way(home: Home, key: str) -> None:
-    """Look for the agent anew the next time."""
+def forget_location(home: Home, key: str) -> None:
+    """Remove the cached location; the agent is searched again the next time."""
     with contextlib.suppress(OSError):
         home.place(f"{key}.way").unlink(missing_ok=True)
 
 
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
-ARRIVE_SECONDS: Final = 30.0
+START_SECONDS: Final = 30.0
 NO_PYTHON: Final = b"no-python"
 _NOISE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 1 << 16
@@ -96,86 +99,86 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _making: Final = threading.Lock()
 _made: Final[list[str]] = []
-"""The loader, packed, once somebody has needed it."""
+"""The packed loader, made at its first use."""
 
 
 class NoPython(Exception):
-    """There is no Python; the shell that the pipe leads to takes scripts from now on."""
+    """The host has no Python; the shell at the pipe's other end runs scripts from now on."""
 
 
 class DiskFull(CannotWrite):
-    """A host whose disk takes no more: it waits for room, as one that does not answer waits for the link."""
+    """The disk of a host is full. Jobs wait for free space, as they wait for a host that does not answer."""
 
     exit_code = 69
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """What is to run at a host."""
+    """Which agent to start on a host, and how."""
 
     agent: Path
-    """The agent's archive here, named by its content."""
+    """The local path of the agent's archive, named by the hash of its content."""
     home_uuid: str
     root: str = ""
     python: str = ""
-    """Which Python there; empty looks for one."""
+    """The path of a Python on the host; empty searches for one."""
     setup: str = ""
-    """Commands whose changes of the environment hold for all that is done there."""
+    """Shell commands whose changes of the environment apply to all jobs."""
 
 
-def command_of(wanted: AgentRequest, way: AgentLocation | None = None) -> str:
-    """Return the command line for whatever shell the host's user has: sh, csh and fish read it alike.
+def command_of(request: AgentRequest, location: AgentLocation | None = None) -> str:
+    """Return the command line for the login shell on the host; sh, csh and fish parse it in the same way.
 
     Args:
-        wanted: what is to run there.
-        way: how it was started the last time, which is tried first.
+        request: which agent.
+        location: where it was found the last time, which is tried first.
 
     Raises:
-        ConfigError: the Python's name would not mean the same in every shell.
+        ConfigError: shells differ in how they parse the Python's name.
     """
-    if wanted.python and not SAFE.fullmatch(wanted.python):
-        raise ConfigError(f"{wanted.python!r} is no path of a Python", hint="letters, digits and ./_+- only")
-    told = {
-        "home": wanted.home_uuid,
-        "root": wanted.root,
-        "sha256": wanted.agent.stem,
-        "size": wanted.agent.stat().st_size,
-        "python": bool(wanted.python),
-        "setup": wanted.setup,
+    if request.python and not SAFE.fullmatch(request.python):
+        raise ConfigError(f"{request.python!r} is no path of a Python", hint="letters, digits and ./_+- only")
+    document = {
+        "home": request.home_uuid,
+        "root": request.root,
+        "sha256": request.agent.stem,
+        "size": request.agent.stat().st_size,
+        "python": bool(request.python),
+        "setup": request.setup,
     }
     loader = _packed_loader()  # csh takes no word of more than 8 KiB
-    arguments = base64.b64encode(json.dumps(told).encode()).decode()
-    pythons = wanted.python or " ".join(PYTHONS)
+    arguments = base64.b64encode(json.dumps(document).encode()).decode()
+    pythons = request.python or " ".join(PYTHONS)
     shortcut = ""
-    if way is not None and not wanted.setup:
-        shortcut = way.shortcut(wanted.agent.stem, wanted.home_uuid, python_first=bool(wanted.python))
+    if location is not None and not request.setup:
+        shortcut = location.shortcut(request.agent.stem, request.home_uuid, python_first=bool(request.python))
     return (
         f"exec sh -c '{shortcut}for p in {pythons}; do "
         '"$p" -ISc "import sys;sys.exit(sys.version_info<(3,8))" >/dev/null 2>&1 && '
         'exec "$p" -ISc "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv[1])))" '
         f"{loader} {arguments}; done; "
-        # The shell itself then does what is written to it.
+        # Without a Python, the shell executes the scripts that follow.
         f"echo; echo fabric-arrival; echo {NO_PYTHON.decode()}; uname -sm; exec sh'"
     )
 
 
-def arrive(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
-    """Bring the agent, whose frames follow; return what was found, nothing where the way was the remembered one.
+def start_agent(pipe: Pipe, request: AgentRequest, name: str) -> dict[str, Any]:
+    """Start the agent, whose frames follow, and return the loader's report; empty if the cached location was right.
 
     Raises:
-        BackendUnreachable: the host hung up, or does not answer.
-        OnlyShell: there is no Python.
-        BackendError: the Python that was named is none.
-        NotAllowed: its home cannot be written.
-        NoRoom: its disk is full.
+        BackendUnreachable: the host closed the connection, or does not answer.
+        NoPython: the host has no Python.
+        BackendError: the configured Python does not work.
+        NotAllowed: its home folder is not writable.
+        DiskFull: its disk is full.
     """
-    late = threading.Timer(ARRIVE_SECONDS, pipe.close)
+    late = threading.Timer(START_SECONDS, pipe.close)
     late.daemon = True
     late.start()
     try:
-        found = _first_words(pipe, wanted, name)
+        found = _read_report(pipe, request, name)
         if not found["here"]:
-            _send(wanted.agent, pipe.writer)
+            _send(request.agent, pipe.writer)
         return {} if found.get("known") else found
     except (OSError, ValueError) as error:
         raise BackendUnreachable(f"{name} hung up: {pipe.explain() or error}.") from error
@@ -184,7 +187,7 @@ def arrive(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
 
 
 def _packed_loader() -> str:
-    """Return the loader's program as it is sent; it is made once, by one thread: CPython 3.11's ``ast`` serves one."""
+    """Return the packed loader. It is made once, under a lock: ``ast`` of CPython 3.11 is not thread-safe."""
     with _making:
         if not _made:
             _made.append(base64.b64encode(zlib.compress(_loader().encode(), 9)).decode())
@@ -192,7 +195,7 @@ def _packed_loader() -> str:
 
 
 def _loader() -> str:
-    """Return the loader's program without what only a reader needs."""
+    """Return the loader's program without docstrings and comments."""
     import ast
 
     tree = ast.parse(Path(remote_loader.__file__).read_text())
@@ -202,22 +205,22 @@ def _loader() -> str:
     return ast.unparse(tree)
 
 
-def _first_words(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
-    # Not through the buffer: it would keep the agent's first words, and frames are read past it.
+def _read_report(pipe: Pipe, request: AgentRequest, name: str) -> dict[str, Any]:
+    # Unbuffered: a buffer would keep the agent's first bytes, and frames are read without it.
     reader = getattr(pipe.reader, "raw", pipe.reader)
     noise = bytearray()
     while not noise.endswith(remote_loader.GREETING):
         byte = reader.read(1)
         if not byte or len(noise) > _NOISE_BYTES:
-            raise _nobody(pipe, bytes(noise), name)
+            raise _no_agent(pipe, bytes(noise), name)
         noise += byte
     line = reader.readline()
     if line.startswith(NO_PYTHON):
         machine = reader.readline().decode("utf-8", "replace").strip()
-        if not wanted.python:
+        if not request.python:
             raise NoPython
         raise BackendError(
-            f"On {name} {wanted.python} is no Python 3.8 or newer ({machine}).",
+            f"On {name} {request.python} is no Python 3.8 or newer ({machine}).",
             hint="name another one with -o python=, or none: jobs run there without it",
         )
     if line.strip() == HERE:
@@ -236,14 +239,14 @@ def _first_words(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
     return found
 
 
-def _nobody(pipe: Pipe, noise: bytes, name: str) -> BackendUnreachable:
-    said = _last_line(noise) or pipe.explain()
-    if not said:
+def _no_agent(pipe: Pipe, noise: bytes, name: str) -> BackendUnreachable:
+    text = _last_line(noise) or pipe.explain()
+    if not text:
         return BackendUnreachable(
             f"{name} closed the session without a word.", hint="can you log in there with ssh?"
         )
     return BackendUnreachable(
-        f"{name} runs no commands for us; it says: {said}.", hint="is the login shell there a real one?"
+        f"{name} runs no commands for us; it says: {text}.", hint="is the login shell there a real one?"
     )
 
 

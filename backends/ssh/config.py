@@ -1,4 +1,4 @@
-"""Finds the way to an SSH host in OpenSSH's configuration files, ``Include`` and jump hosts too."""
+"""Finds the route to an SSH host in OpenSSH's configuration files, ``Include`` and jump hosts too."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MARK: Final = "fabricincludes"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One host on the way, and how it is logged in to."""
+    """One host of a route, and how to log in to it."""
 
     alias: str
     host: str
@@ -95,7 +95,7 @@ class Hop:
     user: str
     identities: tuple[Path, ...] = ()
     """Key files, in the order in which they are tried."""
-    identities_told: bool = False
+    identities_named: bool = False
     """Whether the configuration named them."""
     certificates: tuple[Path, ...] = ()
     only_identities: bool = False
@@ -111,13 +111,13 @@ class Hop:
 
     @property
     def known_name(self) -> str:
-        """How known_hosts calls it."""
+        """Its name in known_hosts."""
         name = (self.known_as or self.host).lower()
         return name if self.known_as or self.port == PORT else f"[{name}]:{self.port}"
 
     @property
-    def words(self) -> str:
-        """How to call it in a sentence."""
+    def label(self) -> str:
+        """Its name in messages."""
         return self.alias if self.alias == self.host else f"{self.alias} ({self.host})"
 
 
@@ -128,7 +128,7 @@ class SshConfig:
         self._files = (file or Path("~/.ssh/config").expanduser(), SYSTEM_FILE)
 
     def route(self, address: Address) -> tuple[Hop, ...]:
-        """Return the hosts on the way to an address, the one that is reached directly first.
+        """Return the hosts of the route to an address, the one that is reached directly first.
 
         Raises:
             ConfigError: the files cannot be read, or lead in a circle.
@@ -152,8 +152,8 @@ class SshConfig:
 
     def _hop(self, address: Address, options: Mapping[str, Any]) -> Hop:
         identities = [str(path) for path in options.get("identityfile", ()) if path.lower() != "none"]
-        told = bool(options.get("identityfile"))
-        paths = identities if told else [f"~/.ssh/{name}" for name in DEFAULT_KEYS]
+        has_identities = bool(options.get("identityfile"))
+        paths = identities if has_identities else [f"~/.ssh/{name}" for name in DEFAULT_KEYS]
         known_as = str(options.get("hostkeyalias", ""))
         return Hop(
             alias=address.host,
@@ -161,7 +161,7 @@ class SshConfig:
             port=address.port or _number(options, "port", PORT),
             user=address.user or str(options.get("user", "")) or getpass.getuser(),
             identities=tuple(Path(path).expanduser() for path in paths),
-            identities_told=told,
+            identities_named=has_identities,
             certificates=_paths(options, "certificatefile", ()),
             only_identities=_is_yes(options, "identitiesonly"),
             known_as=known_as,
@@ -194,7 +194,7 @@ class SshConfig:
             yield from self._expanded(file, alias, 0)
 
     def _expanded(self, file: Path, alias: str, depth: int) -> Iterator[str]:
-        """Give the lines of a file, with those that it includes where they are wanted for this host."""
+        """Yield the lines of a file, and of the files that it includes for this host."""
         header = "Host *"
         for line in _lines(file):
             if _HEADER.match(line):
@@ -221,9 +221,9 @@ def _lines(file: Path) -> Sequence[str]:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _included(words: str, file: Path) -> Iterator[Path]:
+def _included(patterns: str, file: Path) -> Iterator[Path]:
     base = SYSTEM_FILE.parent if file.is_relative_to(SYSTEM_FILE.parent) else Path("~/.ssh").expanduser()
-    for word in shlex.split(words):
+    for word in shlex.split(patterns):
         path = base / Path(word).expanduser()
         yield from sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
 
@@ -232,7 +232,7 @@ def _applies(header: str, alias: str) -> bool:
     paramiko = load_paramiko(with_commands=" exec " in header.lower())
     try:
         found = paramiko.SSHConfig.from_text(f"{header}\n{_MARK} yes\n").lookup(alias)
-    except Exception:  # it is told when the whole text is read
+    except Exception:  # reported when the whole text is read
         return True
     return _MARK in found
 
@@ -243,8 +243,8 @@ def _jumps(options: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _paths(options: Mapping[str, Any], name: str, default: Sequence[str]) -> tuple[Path, ...]:
-    told = options.get(name)
-    words = list(default) if told is None else shlex.split(str(told))
+    value = options.get(name)
+    words = list(default) if value is None else shlex.split(str(value))
     return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
 
 

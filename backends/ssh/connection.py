@@ -58,7 +58,7 @@ class SshConnection:
     @property
     def name(self) -> str:
         """What to call the host at its end."""
-        return self.route[-1].words
+        return self.route[-1].label
 
     def open(self) -> None:
         """Connect and log in.
@@ -85,7 +85,7 @@ class SshConnection:
 
         hop, transports = self.route[-1], list(self._transports)
         if not transports:
-            raise BackendUnreachable(f"The connection to {hop.words} is closed.")
+            raise BackendUnreachable(f"The connection to {hop.label} is closed.")
         try:
             channel = transports[-1].open_session(
                 window_size=WINDOW_BYTES, max_packet_size=PACKET_BYTES, timeout=CONNECT_SECONDS
@@ -93,7 +93,7 @@ class SshConnection:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise BackendUnreachable(
-                f"{hop.words} gives no session: {error or 'it hung up'}.",
+                f"{hop.label} gives no session: {error or 'it hung up'}.",
                 hint="see MaxSessions in its sshd_config",
             ) from error
         return ChannelPipe(channel)
@@ -101,9 +101,7 @@ class SshConnection:
     def close(self) -> None:
         """Hang up."""
         for transport in reversed(self._transports):
-            with contextlib.suppress(
-                Exception
-            ):  # what is closed in the middle of something complains in any way
+            with contextlib.suppress(Exception):  # closing while another thread uses it may raise anything
                 transport.close()
         self._transports.clear()
 
@@ -125,7 +123,7 @@ class SshConnection:
             transport.start_client(timeout=BANNER_SECONDS + seconds)
         except (paramiko.SSHException, OSError, EOFError) as error:
             text = str(error) or "it hung up"
-            raise BackendUnreachable(f"{hop.words} does not speak SSH: {text}.") from error
+            raise BackendUnreachable(f"{hop.label} does not speak SSH: {text}.") from error
         transport.set_keepalive(int(hop.alive_seconds) or 15)
         key = transport.get_remote_server_key()
         self._check(hop, key.get_name(), key.asbytes(), known)
@@ -143,20 +141,24 @@ class SshConnection:
         except (paramiko.SSHException, OSError, EOFError) as error:
             before = self.route[len(self._transports) - 1]
             text = getattr(error, "text", "") or str(error)
-            said = (
-                f"{before.words} does not reach {hop.host} port {hop.port}: {text.strip() or 'it hung up'}."
+            message = (
+                f"{before.label} does not reach {hop.host} port {hop.port}: {text.strip() or 'it hung up'}."
             )
-            raise BackendUnreachable(said) from unreachable(hop, error)
+            raise BackendUnreachable(message) from unreachable(hop, error)
 
     def _check(self, hop: Hop, kind: str, key: bytes, known: Sequence[known_hosts.KnownHostsEntry]) -> None:
         checked = known_hosts.check(kind, key, known)
-        said = known_hosts.fingerprint(key)
+        fingerprint = known_hosts.fingerprint(key)
         if checked.verdict == "known":
             return
-        if checked.verdict in ("unknown", "authority") and self.ask is not None and self.ask(hop.words, said):
+        if (
+            checked.verdict in ("unknown", "authority")
+            and self.ask is not None
+            and self.ask(hop.label, fingerprint)
+        ):
             known_hosts.accept(hop.known_name, kind, key, _file_to_write(hop))
             return
-        raise _refusal(hop, self.route[-1], said, kind, checked)
+        raise _refusal(hop, self.route[-1], fingerprint, kind, checked)
 
 
 def session_on(connection: SshConnection | None, command: str) -> Pipe:
@@ -185,27 +187,30 @@ def _prefer_known(transport: Any, known: Sequence[known_hosts.KnownHostsEntry]) 
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
 
 
-def _refusal(hop: Hop, last: Hop, said: str, kind: str, checked: known_hosts.HostKeyCheck) -> FabricError:
+def _refusal(
+    hop: Hop, last: Hop, fingerprint: str, kind: str, checked: known_hosts.HostKeyCheck
+) -> FabricError:
     entry = checked.entry
     if checked.verdict == "changed" and entry is not None:
         return NotAllowed(
-            f"The key of {hop.words} is NOT the one that is known: it shows {kind} {said}, and {entry.file} has "
+            f"The key of {hop.label} is NOT the one that is known: it shows {kind} {fingerprint}, and {entry.file} has "
             f"another one on line {entry.line}. Somebody may be listening, or the machine was set up anew.",
             hint=f"ask who runs it; only if it was set up anew: ssh-keygen -R '{hop.known_name}' -f {entry.file}",
         )
     if checked.verdict == "revoked" and entry is not None:
         return NotAllowed(
-            f"The key of {hop.words} is revoked, by {entry.file} on line {entry.line}.",
+            f"The key of {hop.label} is revoked, by {entry.file} on line {entry.line}.",
             hint="do not connect to it; ask who runs it",
         )
-    pin = f"fabric backend test {_address_of(last)} --accept-key {said}"
+    pin = f"fabric backend test {_address_of(last)} --accept-key {fingerprint}"
     if checked.verdict == "authority":
         return UnknownHostKey(
-            f"{hop.words} is known by a certificate authority only, which is not checked; it shows {kind} {said}.",
+            f"{hop.label} is known by a certificate authority only, which is not checked; "
+            f"it shows {kind} {fingerprint}.",
             hint=f"compare that with what its owner says, then: {pin}",
         )
     return UnknownHostKey(
-        f"The key of {hop.words} is not known: it shows {kind} {said}.",
+        f"The key of {hop.label} is not known: it shows {kind} {fingerprint}.",
         hint=f"compare that with what its owner says, then: {pin}",
     )
 

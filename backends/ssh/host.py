@@ -1,4 +1,4 @@
-"""An SSH host as a place: one connection, one session, and all that is done there in frames on it."""
+"""An SSH host: one connection, one session, and all operations as frames on it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class SshHost(FrameHost):
     """A host behind a pipe that SSH made.
 
     Args:
-        pipe: the command's stdin and stdout; the agent is about to speak there.
-        wanted: what is to run there.
-        connection: what the pipe is on, to be closed with it.
-        silent_seconds: how long it may say nothing though it was asked, before it counts as lost.
-        engine: the socket of its container engine; empty looks for one.
+        pipe: the stdin and stdout of the command that starts the agent.
+        request: which agent runs there.
+        connection: the pipe's SSH connection, which is closed with it.
+        silent_seconds: how long nothing may come after a ping before the connection counts as lost.
+        engine: the socket of its container engine; empty searches for one.
     """
 
     def __init__(
         self,
         pipe: Pipe,
-        wanted: AgentRequest,
+        request: AgentRequest,
         connection: SshConnection | None = None,
         *,
         silent_seconds: float = SILENT_SECONDS,
@@ -37,28 +37,28 @@ class SshHost(FrameHost):
         self.engine = engine
         self._pipe = pipe
         self._connection = connection
-        super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain), root=wanted.root)
+        super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain), root=request.root)
         try:
             self._client.await_greeting(GREETING_SECONDS)
         except BaseException:
-            self._let_go()
+            self._disconnect()
             raise
-        self._pulse = Heartbeat(self._client, self._hang_up, silent_seconds=silent_seconds)
+        self._heartbeat = Heartbeat(self._client, self._hang_up, silent_seconds=silent_seconds)
 
     def close(self) -> None:
-        """Hang up; what was spawned lives on."""
-        self._pulse.end()
-        self._let_go()
+        """Close the connection; processes that were spawned keep running."""
+        self._heartbeat.end()
+        self._disconnect()
 
     def session(self, command: str) -> Pipe:
-        """Run a command for somebody else on the same connection; it ends with that.
+        """Run a command for another process on the same connection; it ends with the connection.
 
         Raises:
             BackendUnreachable: the host gives no more sessions.
         """
         return session_on(self._connection, command)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._hang_up()
         self._client.join(5)
         with contextlib.suppress(OSError, ValueError):

@@ -37,7 +37,7 @@ class HostCache:
     gpus: int | None = None
     """How many can be given at all; None where nobody has looked."""
     gpu_lack: str = ""
-    """Why there are none, in words."""
+    """Why it has none, as a sentence."""
 
     def why_no_containers(self) -> FabricError | None:
         """Say why containers cannot run there, None where they can."""
@@ -87,10 +87,10 @@ def node_of(found: Mapping[str, Any]) -> Node:
     return Node(**{**known, "slots": tuple(Slot(**slot) for slot in found["slots"])})
 
 
-def summarize(look: HostReport, name: str) -> HostCache:
+def summarize(report: HostReport, name: str) -> HostCache:
     """Reduce a report to what is cached."""
-    identity, node = look.identity, look.node
-    engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
+    identity, node = report.identity, report.node
+    engine, lack, hint, forbidden = _engine(report.prospects["sockets"], name)
     return HostCache(
         identity.machine_id,
         identity.hostname,
@@ -106,15 +106,15 @@ def summarize(look: HostReport, name: str) -> HostCache:
 
 def key_of(address: str, options: Mapping[str, Any]) -> str:
     """Return the cache key of a host: a hash of its address and the options that lead to it."""
-    told = [address, *(str(options.get(name, "")) for name in ("config", "engine", "python", "root"))]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    parts = [address, *(str(options.get(name, "")) for name in ("config", "engine", "python", "root"))]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def read_cached(home: Home, key: str) -> HostCache | None:
     """Read the cache; None for a host that was never reached."""
     try:
-        told = json.loads(home.place(key).read_text())
-        return HostCache(**told["facts"]) if told["format"] == _FORMAT else None
+        document = json.loads(home.place(key).read_text())
+        return HostCache(**document["facts"]) if document["format"] == _FORMAT else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -122,11 +122,11 @@ def read_cached(home: Home, key: str) -> HostCache | None:
 def write_cached(home: Home, key: str, facts: HostCache) -> None:
     """Write the cache. Failures are ignored: the host is probed again then."""
     path = home.place(key)
-    beside = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         make_private_folder(path.parent)
-        write_private(beside, json.dumps({"format": _FORMAT, "facts": asdict(facts)}))
-        beside.replace(path)
+        write_private(temporary, json.dumps({"format": _FORMAT, "facts": asdict(facts)}))
+        temporary.replace(path)
 
 
 def forget(home: Home, key: str) -> None:

@@ -1,4 +1,4 @@
-"""The system's own ``ssh`` as the way to a host, for what paramiko cannot: FIDO keys, Kerberos, certificates."""
+"""Reaches a host by the system's ``ssh``, for what paramiko cannot do: FIDO keys, Kerberos, certificates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OpenSshPipe:
         self.writer = cast(BinaryIO, self._process.stdin)
 
     def explain(self) -> str:
-        """Return the last line that ssh complained with."""
+        """Return the last line of ssh's stderr."""
         with contextlib.suppress(OSError, ValueError):
             size = self._complaints.seek(0, 2)
             self._complaints.seek(max(0, size - _NOISE_BYTES))

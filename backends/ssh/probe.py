@@ -1,4 +1,4 @@
-"""Says in words what was found at an SSH host, each lack with its consequence and remedy."""
+"""Reports what an SSH host has, and for each problem its consequence and remedy."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NETWORK: Final = (
 )
 
 
-def findings(look: HostReport, facts: HostCache) -> Iterator[Finding]:
-    """Word what a host said of itself."""
-    identity, found = look.identity, look.prospects
+def findings(report: HostReport, host_cache: HostCache) -> Iterator[Finding]:
+    """Describe the report of a host."""
+    identity, found = report.identity, report.prospects
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
     yield _python(identity, found)
     if identity.python:
         yield _environments(found)
     yield _shell(found)
-    yield from _machine(look.node)
+    yield from _machine(report.node)
     yield _disk(found)
     yield from _home(found)
-    yield _engine(found, facts)
+    yield _engine(found, host_cache)
     yield from _clock(identity)
     if found["kills_processes"]:
         yield Finding(
@@ -137,8 +137,8 @@ def _home(found: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _engine(found: Mapping[str, Any], facts: HostCache) -> Finding:
-    if error := facts.why_no_containers():
+def _engine(found: Mapping[str, Any], host_cache: HostCache) -> Finding:
+    if error := host_cache.why_no_containers():
         return Finding(
             "engine",
             error.message.rstrip("."),
@@ -146,8 +146,8 @@ def _engine(found: Mapping[str, Any], facts: HostCache) -> Finding:
             consequence="Jobs run there as plain processes, whatever image they name.",
             remedy=error.hint,
         )
-    version = next((str(one["version"]) for one in found["sockets"] if one["path"] == facts.engine), "")
-    return Finding("engine", f"{facts.engine} ({version})")
+    version = next((str(one["version"]) for one in found["sockets"] if one["path"] == host_cache.engine), "")
+    return Finding("engine", f"{host_cache.engine} ({version})")
 
 
 def _clock(identity: HostIdentity) -> Iterator[Finding]:

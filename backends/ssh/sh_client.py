@@ -1,4 +1,4 @@
-"""Our end of a shell at a place that has nothing else: scripts go there, and what they print comes back."""
+"""The client of a shell on a host that has nothing else: sends scripts and reads what they print."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Piece:
 
 
 class ShellClient:
-    """Scripts to one shell, from any thread, one at a time. Theirs is no terminal, and their stdin is empty."""
+    """Runs scripts in one shell, one at a time; thread-safe. They have no terminal, and their stdin is empty."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -76,29 +76,29 @@ class ShellClient:
         """The same; what fails raises BackendError."""
         answer = self.sh(script, seconds=seconds)
         if answer.exit_code:
-            said = answer.output.decode("utf-8", "replace").strip().splitlines()
+            lines = answer.output.decode("utf-8", "replace").strip().splitlines()
             raise BackendError(
-                f"The shell there says: {said[-1] if said else f'exit code {answer.exit_code}'}."
+                f"The shell there says: {lines[-1] if lines else f'exit code {answer.exit_code}'}."
             )
         return answer.output
 
-    def words(self, script: str) -> list[str]:
+    def lines(self, script: str) -> list[str]:
         """Run a script and return the lines that it printed."""
         return self.check(script).decode("utf-8", "surrogateescape").splitlines()
 
-    def pieces(self, wanted: Sequence[tuple[str, int, int]]) -> list[Piece | None]:
+    def pieces(self, requests: Sequence[tuple[str, int, int]]) -> list[Piece | None]:
         """Read files, each as path, offset and the most bytes; None for one that is not there."""
-        if not wanted:
+        if not requests:
             return []
         script = "".join(
             f'f={quoted(path)}; if [ -f "$f" ]; then s=$(wc -c <"$f"); s=$((s)); n=$((s-{offset})); '
             f"[ $n -gt {most} ] && n={most}; [ $n -lt 0 ] && n=0; echo $s $n; "
             f'[ $n -gt 0 ] && tail -c +{offset + 1} "$f" | head -c $n; else echo -1 0; fi\n'
-            for path, offset, most in wanted
+            for path, offset, most in requests
         )
         data = self.check(script + "true")
         found: list[Piece | None] = []
-        for _ in wanted:
+        for _ in requests:
             line, _, data = data.partition(b"\n")
             size, count = (int(word) for word in line.split())
             found.append(None if size < 0 else Piece(data[:count], size))
@@ -107,16 +107,16 @@ class ShellClient:
 
     def write(self, path: str, parts: Iterable[bytes], mode: int) -> None:
         """Write a file, whole or not at all."""
-        folder, beside = path.rpartition("/")[0], f"{path}.new-{os.urandom(6).hex()}"
-        self.check(f"umask 077; mkdir -p {quoted(folder)} && : >{quoted(beside)}")
+        folder, temporary = path.rpartition("/")[0], f"{path}.new-{os.urandom(6).hex()}"
+        self.check(f"umask 077; mkdir -p {quoted(folder)} && : >{quoted(temporary)}")
         try:
             for part in parts:
                 for start in range(0, len(part), SEND_BYTES):
-                    self._append(beside, part[start : start + SEND_BYTES])
-            self.check(f"chmod {mode:o} {quoted(beside)} && mv -f {quoted(beside)} {quoted(path)}")
+                    self._append(temporary, part[start : start + SEND_BYTES])
+            self.check(f"chmod {mode:o} {quoted(temporary)} && mv -f {quoted(temporary)} {quoted(path)}")
         except BaseException:
             with contextlib.suppress(BackendUnreachable):
-                self.sh(f"rm -f {quoted(beside)}")
+                self.sh(f"rm -f {quoted(temporary)}")
             raise
 
     def _append(self, path: str, data: bytes) -> None:
@@ -151,5 +151,5 @@ def quoted_all(words: Iterable[str]) -> str:
 
 
 def assignments(env: Mapping[str, str]) -> str:
-    """Return variables as words for ``env``."""
+    """Return variables as arguments of ``env``."""
     return quoted_all(f"{name}={value}" for name, value in env.items())

@@ -1,4 +1,4 @@
-"""A place that has nothing but a shell: process jobs run there, kept by the agent that is a shell script itself."""
+"""A host that has only a shell: runs process jobs, under an agent that is a shell script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.errors import BackendError
 PIECE_BYTES: Final = 1 << 20
 LOGS: Final = {"output": "output.log", "setup": "setup.log"}
 ONCE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
-"""What the reader of such a journal needs beside it: it makes the index itself."""
+"""What a reader needs besides such a journal to make its index."""
 
 
 class ShellHost(Host):
@@ -28,8 +28,8 @@ class ShellHost(Host):
         self._connection = connection
         self._root = root
         self._client = ShellClient(pipe)
-        self._place = ShellOperations(self._client)
-        self._told: set[str] = set()
+        self._operations = ShellOperations(self._client)
+        self._described: set[str] = set()
 
     @property
     def lost(self) -> bool:
@@ -38,10 +38,10 @@ class ShellHost(Host):
 
     def identity(self) -> HostIdentity:
         """Say which machine this is, its clock compared with ours; there it goes by the second."""
-        return HostIdentity.from_reply(self._place.identity(), time.time())
+        return HostIdentity.from_reply(self._operations.identity(), time.time())
 
     def folder(self, home_uuid: str) -> str:
-        """Return that home's folder at the place."""
+        """Return that home's folder on the host."""
         return str(self.call("folder", home_uuid=home_uuid, root=self._root))
 
     def run(
@@ -54,19 +54,19 @@ class ShellHost(Host):
         deadline_seconds: float = 30.0,
     ) -> Completed:
         """Run a command to its end."""
-        beside = self._client.words("umask 077; mktemp -d")[0]
+        folder = self._client.lines("umask 077; mktemp -d")[0]
         try:
-            self._client.write(f"{beside}/in", [stdin], 0o600)
+            self._client.write(f"{folder}/in", [stdin], 0o600)
             with_env = "" if env is None else f"env -i {assignments(env)} "
             go = f"cd {quoted(cwd)} && " if cwd else ""
             code = self._client.sh(
-                f"({go}{with_env}{quoted_all(argv)}) <{beside}/in >{beside}/out 2>{beside}/err",
+                f"({go}{with_env}{quoted_all(argv)}) <{folder}/in >{folder}/out 2>{folder}/err",
                 seconds=deadline_seconds + 30.0,
             ).exit_code
-            out, err = self._client.pieces([(f"{beside}/{name}", 0, PIECE_BYTES) for name in ("out", "err")])
+            out, err = self._client.pieces([(f"{folder}/{name}", 0, PIECE_BYTES) for name in ("out", "err")])
             return Completed(code, out.data if out else b"", err.data if err else b"")
         finally:
-            self._client.sh(f"rm -rf {beside}")
+            self._client.sh(f"rm -rf {folder}")
 
     def spawn(
         self,
@@ -80,7 +80,7 @@ class ShellHost(Host):
         """Start a process that outlives the connection."""
         folder = output.rpartition("/")[0]
         command = f"env -i {assignments(env)} {quoted_all(argv)}"
-        (pid,) = self._client.words(
+        (pid,) = self._client.lines(
             f"umask 077; mkdir -p {quoted(folder)} && cd {quoted(cwd)} && s=$(command -v setsid); "
             f"trap '' HUP; $s {command} </dev/null >>{quoted(output)} 2>&1 & echo $!"
         )
@@ -97,23 +97,23 @@ class ShellHost(Host):
 
     def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
         """Read files from offsets on."""
-        wanted = [(path, offset, limit_bytes) for path, offset in offsets.items()]
+        requests = [(path, offset, limit_bytes) for path, offset in offsets.items()]
         found: dict[str, Chunk] = {}
-        for (path, offset, _), piece in zip(wanted, self._client.pieces(wanted), strict=True):
+        for (path, offset, _), piece in zip(requests, self._client.pieces(requests), strict=True):
             if piece is not None:
                 found[path] = Chunk(piece.data, offset, piece.size)
         return found
 
     def follow(
         self,
-        asker: str,
+        subscriber: str,
         known: Mapping[str, Mapping[str, int]],
         *,
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
-        until, wake = time.monotonic() + timeout_seconds, self._place.waits(f"{asker}/follow")
+        until, wake = time.monotonic() + timeout_seconds, self._operations.waits(f"{subscriber}/follow")
         while True:
             news = {folder: parts for folder, at in known.items() if (parts := self._new_in(folder, at))}
             left = until - time.monotonic()
@@ -127,8 +127,10 @@ class ShellHost(Host):
     ) -> None:
         """Have files of a folder sent as one tar stream."""
         del within
-        told = quoted_all(f"./{path}" if path.startswith("-") else path for path in paths)
-        data = self._client.check(f"tar -c --no-recursion -f - -C {quoted(folder)} {told}", seconds=3600.0)
+        arguments = quoted_all(f"./{path}" if path.startswith("-") else path for path in paths)
+        data = self._client.check(
+            f"tar -c --no-recursion -f - -C {quoted(folder)} {arguments}", seconds=3600.0
+        )
         receive(io.BytesIO(data))
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
@@ -141,7 +143,7 @@ class ShellHost(Host):
 
     def call(self, operation: str, **arguments: Any) -> Any:
         """Do one of the operations of ``workbench.learner.host.operations``."""
-        return self._place.call(operation, arguments)
+        return self._operations.call(operation, arguments)
 
     def connect(self, path: str) -> socket.socket:
         """Refuse: a shell opens no sockets."""
@@ -168,7 +170,9 @@ class ShellHost(Host):
         """Return what is new in one journal; the state comes with the last of all."""
         logs = [(f"{folder}/{file}", known.get(name, 0), PIECE_BYTES) for name, file in LOGS.items()]
         once = (
-            [] if folder in self._told else [(f"{folder}/{file}", 0, PIECE_BYTES) for file in ONCE.values()]
+            []
+            if folder in self._described
+            else [(f"{folder}/{file}", 0, PIECE_BYTES) for file in ONCE.values()]
         )
         state, *pieces = self._client.pieces([(f"{folder}/state.json", 0, PIECE_BYTES), *logs, *once])
         found: dict[str, Chunk] = {}
@@ -182,7 +186,7 @@ class ShellHost(Host):
             if piece is not None:
                 found[name] = Chunk(piece.data, 0, piece.size)
         if once and all(name in found for name in ONCE):
-            self._told.add(folder)
+            self._described.add(folder)
         if state is not None and whole and state.data and _checksum(state.data) != known.get("state", 0):
             found["state"] = Chunk(state.data, 0, state.size)
         return found

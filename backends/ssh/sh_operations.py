@@ -61,7 +61,7 @@ class ShellOperations:
             "forget_follow": lambda asker: self._interrupted.pop(f"{asker}/follow", None),
             "list_tree": self.list_tree,
             "locate": self.locate,
-            "children": lambda folder: sorted(self._client.words(f"ls -A1 {quoted(folder)} || true")),
+            "children": lambda folder: sorted(self._client.lines(f"ls -A1 {quoted(folder)} || true")),
             "choose_cpus": lambda **_: None,
             "is_free": lambda path: True,
             "markers": self.markers,
@@ -84,16 +84,16 @@ class ShellOperations:
             )
         return found(**arguments)
 
-    def waits(self, asker: str) -> threading.Event:
-        """Return what wakes an asker."""
-        return self._interrupted.setdefault(asker, threading.Event())
+    def waits(self, subscriber: str) -> threading.Event:
+        """Return the event that interrupts a subscriber's call."""
+        return self._interrupted.setdefault(subscriber, threading.Event())
 
     def identity(self) -> dict[str, Any]:
         """Say which machine this is."""
-        return self._identity(self._client.words(_IDENTITY))
+        return self._identity(self._client.lines(_IDENTITY))
 
-    def _identity(self, told: Sequence[str]) -> dict[str, Any]:
-        machine, boot, host, user, system, architecture, now = told
+    def _identity(self, lines: Sequence[str]) -> dict[str, Any]:
+        machine, boot, host, user, system, architecture, now = lines
         self._boot_id = boot
         return {
             "machine_id": machine.replace("-", ""),
@@ -108,11 +108,11 @@ class ShellOperations:
 
     def survey(self) -> dict[str, Any]:
         """Return what there is for learners."""
-        pairs = (line.partition("=") for line in self._client.words("env"))
-        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
-        count, memory, bash, *_ = told[IDENTITY_LINES:]
+        pairs = (line.partition("=") for line in self._client.lines("env"))
+        lines = self._client.lines(f"{_IDENTITY}; {_STOCK}")
+        count, memory, bash, *_ = lines[IDENTITY_LINES:]
         return {
-            **self._identity(told[:IDENTITY_LINES]),
+            **self._identity(lines[:IDENTITY_LINES]),
             "environment": {name: value for name, sign, value in pairs if sign and passes(name)},
             "processors": list(range(int(count))),
             "memory_bytes": int(memory) * 1024,
@@ -131,7 +131,7 @@ class ShellOperations:
         )
 
     def secret_folder(self) -> str:
-        """Return, and make, a folder of ours for secrets, in memory where there is such a place."""
+        """Return, and make, a folder of ours for secrets, in memory if possible."""
         return self._line(
             'umask 077; u=$(id -u); for b in ${XDG_RUNTIME_DIR:-/nowhere} /dev/shm /tmp; do [ -w "$b" ] || continue; '
             'd=$b/fabric-$u; mkdir "$d" || [ -O "$d" ] || continue; chmod 700 "$d" && echo "$d" && break; done'
@@ -159,11 +159,11 @@ class ShellOperations:
         return answer.exit_code == 0
 
     def learner(self, folder: str) -> dict[str, Any]:
-        """Return the facts of one learner."""
+        """Return the state of one learner."""
         return self.learners([folder])[folder]
 
     def learners(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the facts of learners."""
+        """Return the states of learners."""
         found = self._look(folders)
         # An agent records its exit, then ends: who seems dead may have done so between the two looks.
         if seem_dead := [one for one, facts in found.items() if is_dead(facts)]:
@@ -173,11 +173,11 @@ class ShellOperations:
     def _look(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
         names = ("state.json", "launch.json")
         pieces = self._client.pieces([(f"{one}/{name}", 0, WHOLE_BYTES) for one in folders for name in names])
-        told = {one: (pieces[2 * at], pieces[2 * at + 1]) for at, one in enumerate(folders)}
-        states = {one: _object(state.data if state else b"") for one, (state, _) in told.items()}
+        documents = {one: (pieces[2 * at], pieces[2 * at + 1]) for at, one in enumerate(folders)}
+        states = {one: _object(state.data if state else b"") for one, (state, _) in documents.items()}
         alive = self._alive(states)
         found = {}
-        for one, (state, launch) in told.items():
+        for one, (state, launch) in documents.items():
             content, document = state.data if state else b"", _object(launch.data if launch else b"")
             known = document or {}
             found[one] = {
@@ -213,14 +213,14 @@ class ShellOperations:
         self.waits(asker).set()
 
     def list_tree(self, folder: str, within: str = "") -> dict[str, list[Any]]:
-        """Return what is in a folder, as ``host_trees`` does; no container runs at a place without a Python."""
+        """Return what is in a folder, as ``host_trees`` does; a host without Python runs no containers."""
         del within
         script = (
             f"cd {quoted(folder)} || exit 0; find . -mindepth 1 | while IFS= read -r f; do "
             'printf "%s/%s\\n" "$(stat -c "%f %s %Y" "$f")" "$f"; [ -L "$f" ] && readlink "$f"; done; true'
         )
         found: dict[str, list[Any]] = {}
-        lines = iter(self._client.words(f"({script})"))
+        lines = iter(self._client.lines(f"({script})"))
         for line in lines:
             about, _, path = line.partition("/./")
             bits, size, seconds = about.split()
@@ -260,7 +260,7 @@ class ShellOperations:
         """Return what processes have in a variable, each with their pids."""
         prefix = f"{variable}="
         found: dict[str, list[int]] = {}
-        for line in self._client.words(f"{_PROC} grep '^{prefix}' | sed \"s|^|${{p#/proc/}} |\"; done; true"):
+        for line in self._client.lines(f"{_PROC} grep '^{prefix}' | sed \"s|^|${{p#/proc/}} |\"; done; true"):
             pid, _, entry = line.partition(" ")
             found.setdefault(entry.removeprefix(prefix), []).append(int(pid))
         return found
@@ -283,9 +283,9 @@ class ShellOperations:
 
     def prospects(self, engine: str = "") -> dict[str, Any]:
         """Return the machine and what there is for jobs."""
-        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
-        identity = self._identity(told[:IDENTITY_LINES])
-        count, memory, bash, free, home, system = told[IDENTITY_LINES:]
+        lines = self._client.lines(f"{_IDENTITY}; {_STOCK}")
+        identity = self._identity(lines[:IDENTITY_LINES])
+        count, memory, bash, free, home, system = lines[IDENTITY_LINES:]
         return {
             "identity": identity,
             "machine": {
@@ -321,7 +321,7 @@ class ShellOperations:
         if not here:
             return set()
         pids = sorted({int(state["pid"]) for state in here.values()})
-        lines = self._client.words("".join(f"cat /proc/{pid}/stat || echo gone\n" for pid in pids) + "true")
+        lines = self._client.lines("".join(f"cat /proc/{pid}/stat || echo gone\n" for pid in pids) + "true")
         ticks = {}
         for pid, line in zip(pids, lines, strict=True):
             fields = line.rpartition(")")[2].split()
@@ -345,13 +345,13 @@ class ShellOperations:
         also = "" if test == "-x" else ' || [ -L "$1" ]'
         script = f't() {{ [ {test} "$1" ]{also} && echo "$2"; }}\n'
         script += "".join(f"t {quoted(path)} {number}\n" for number, path in enumerate(paths))
-        return [paths[int(number)] for number in self._client.words(script + "true")]
+        return [paths[int(number)] for number in self._client.lines(script + "true")]
 
     def _do(self, script: str) -> None:
         self._client.check(script, seconds=600.0)
 
     def _line(self, script: str) -> str:
-        lines = self._client.words(script)
+        lines = self._client.lines(script)
         if not lines:
             raise BackendError("The shell there does not answer as one.")
         return lines[0]

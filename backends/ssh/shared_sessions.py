@@ -1,4 +1,4 @@
-"""Runs commands over an SSH connection that another process holds, so that one login of a person serves all."""
+"""Runs commands over an SSH connection that another process holds, so that one login serves all processes."""
 
 from __future__ import annotations
 

@@ -13,19 +13,19 @@ from backends.ssh.config import Hop
 from workbench.errors import BackendUnreachable
 
 DEAD_AFTER_SECONDS: Final = 20
-"""How long a link may take nothing before the connection counts as lost."""
+"""How long a link may acknowledge nothing before the connection counts as lost."""
 
 KEEPALIVE_SECONDS: Final = 5
 
 PROMPT_BYTES: Final = 1 << 14
-"""What is said until a session is there, and somewhat more."""
+"""What is received before the session is open, and somewhat more."""
 
 
 def connect(hop: Hop, timeout_seconds: float) -> socket.socket:
     """Open a stream to a host's SSH port, directly or through its ProxyCommand.
 
     Raises:
-        BackendUnreachable: there is no way there, in words.
+        BackendUnreachable: there is no connection; the message says why.
     """
     if hop.proxy_command:
         return _through_command(hop)
@@ -38,7 +38,7 @@ def connect(hop: Hop, timeout_seconds: float) -> socket.socket:
 
 
 def unreachable(hop: Hop, error: Exception) -> BackendUnreachable:
-    """Say why a host cannot be reached."""
+    """Return the error that says why a host cannot be reached."""
     where = f"{hop.host} port {hop.port}"
     match error:
         case socket.gaierror():
@@ -58,7 +58,7 @@ def unreachable(hop: Hop, error: Exception) -> BackendUnreachable:
 
 
 def _notice_death(stream: socket.socket) -> None:
-    """Have the kernel find out that the other side is gone, also while we have nothing to say."""
+    """Let the kernel detect that the other side is gone, also while nothing is sent."""
     options: list[tuple[int, str, int]] = [
         (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -113,7 +113,7 @@ class _PromptSocket(socket.socket):
         self._left_bytes = PROMPT_BYTES
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """Read, and say so at once."""
+        """Read, and acknowledge at once."""
         data = super().recv(size, flags)
         if self._option is not None and self._left_bytes > 0:
             self._left_bytes -= len(data)
@@ -144,7 +144,7 @@ _COMPLAINT_BYTES: Final = 4096
 
 
 class ChannelPipe:
-    """A command's stdin and stdout; what it complains about is kept, the end of it."""
+    """A command's stdin and stdout; the end of its stderr is kept."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
@@ -152,16 +152,16 @@ class ChannelPipe:
         self.writer = cast(BinaryIO, _Writer(channel))
 
     def explain(self) -> str:
-        """Return the last line that the command complained with, or how it ended."""
-        said = b""
-        with contextlib.suppress(Exception):  # a channel that is closed in the middle may say anything
+        """Return the last line of the command's stderr."""
+        stderr = b""
+        with contextlib.suppress(Exception):  # a channel that is being closed may raise anything
             while self._channel.recv_stderr_ready():
-                said = (said + self._channel.recv_stderr(READ_BYTES))[-_COMPLAINT_BYTES:]
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+                stderr = (stderr + self._channel.recv_stderr(READ_BYTES))[-_COMPLAINT_BYTES:]
+        lines = stderr.decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip().rstrip(".") if lines else ""
 
     def close(self) -> None:
-        """End it: it sees the end of its stdin."""
+        """Close it; the command reads the end of its stdin."""
         with contextlib.suppress(Exception):  # as above
             self._channel.close()
 
@@ -206,7 +206,7 @@ class _Writer(io.RawIOBase):
 
 @contextlib.contextmanager
 def _as_streams_say() -> Iterator[None]:
-    """Raise as a stream does whose other end is gone: paramiko says EOFError to who sends, and others of its own."""
+    """Raise what a closed stream raises: paramiko raises EOFError and others of its own."""
     try:
         yield
     except OSError:

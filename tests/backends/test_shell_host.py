@@ -19,7 +19,7 @@ class LearnerThatEnds:
     def __init__(self) -> None:
         self.over = False
 
-    def words(self, script: str) -> list[str]:
+    def lines(self, script: str) -> list[str]:
         if "machine-id" in script:
             return ["machine", BOOT, "box", "me", "Linux", "x86_64", "1"]
         self.over = True

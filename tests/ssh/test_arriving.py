@@ -17,7 +17,7 @@ import pytest
 from backends.contract.host import Host
 from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
-from backends.ssh.bootstrap import HERE, AgentRequest, arrive
+from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.runtime.connections import SHARED, SharedConnections
@@ -89,7 +89,7 @@ def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
     os.write(other, b"welcome" + GREETING + first_words + b"\n" + frames_follow.getvalue())
     pipe = Said(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
 
-    arrive(pipe, AgentRequest(tmp_path, "uuid"), "box")
+    start_agent(pipe, AgentRequest(tmp_path, "uuid"), "box")
     client = FrameClient(pipe.reader, pipe.writer, pipe.explain)
     client.await_greeting(5.0)
     assert not client.lost

@@ -65,13 +65,13 @@ class TestConformance(AgentsHere, RunnerContract):
 
 def test_a_probe_asks_the_shell_there_once(bare: tuple[Box, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    words = ShellClient.words
+    lines = ShellClient.lines
 
     def noted(client: ShellClient, script: str) -> list[str]:
         asked.append(script)
-        return words(client, script)
+        return lines(client, script)
 
-    monkeypatch.setattr(ShellClient, "words", noted)
+    monkeypatch.setattr(ShellClient, "lines", noted)
     found = {finding.subject: finding for finding in bare[0].backend().probe()}
 
     assert len(asked) == 1

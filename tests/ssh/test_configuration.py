@@ -71,7 +71,7 @@ def test_without_any_file_the_default_keys_are_tried(ssh: Path) -> None:
     (hop,) = SshConfig().route(Address("box", "me"))
 
     assert [path.name for path in hop.identities] == ["id_ed25519", "id_ecdsa", "id_rsa"]
-    assert not hop.identities_told
+    assert not hop.identities_named
 
 
 def test_included_files_are_read_where_they_stand(ssh: Path) -> None:
