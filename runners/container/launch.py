@@ -39,7 +39,7 @@ from runners.shared.data_stores import data_of
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import HostFacts
-from runners.shared.launch_document import ref_of
+from runners.shared.launch_document import check_secrets, check_supported, ref_of
 from runners.shared.startup import AgentStarts
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
@@ -141,8 +141,7 @@ class ContainerLaunch:
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
-        if lacks := refusals(self._request):
-            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        check_supported(refusals(self._request))
         if not self._site.python:
             raise LaunchRefused(
                 f"Containers are kept by an agent in Python 3.8 or newer, and {self._site.name} has none.",
@@ -150,12 +149,7 @@ class ContainerLaunch:
                 code="C104",
             )
         refuse_stores(self._request, self._host, self._site, runner="container", agent_kind="python")
-        if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
-            raise LaunchRefused(
-                f"There is no value for the secret {missing[0]}.",
-                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
-                code="C103",
-            )
+        check_secrets(self._request)
 
     # Before slots are leased
 

@@ -32,6 +32,7 @@ from runners.pod.stores import secret_values
 from runners.pod.upload import earlier_results, packed_rclone, send_code, send_earlier_results, send_rclone
 from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
+from runners.shared.launch_document import check_secrets, check_supported
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.pod import config
@@ -112,14 +113,8 @@ class PodLaunch:
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
-        if reasons := refusals(self._request, self._options):
-            raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
-        if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
-            raise LaunchRefused(
-                f"There is no value for the secret {missing[0]}.",
-                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
-                code="C103",
-            )
+        check_supported(refusals(self._request, self._options))
+        check_secrets(self._request)
         secret_values(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")

@@ -21,11 +21,11 @@ from runners.shared.environment import gpu_variables, job_folders, marker, secre
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
-from runners.shared.launch_document import ref_of
+from runners.shared.launch_document import check_secrets, check_supported, ref_of
 from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of
-from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
+from workbench.errors import RunnerError, SlotsBusy
 from workbench.manifest.builder.unsupported import not_built
 
 
@@ -63,17 +63,10 @@ class ProcessLaunch:
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
-        spec = self._request.spec
-        if reasons := not_built(spec):
-            raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
+        check_supported(not_built(self._request.spec))
         agent_kind = self._plan.learners[0].native["agent"]
         refuse_stores(self._request, self._host, self._site, runner="process", agent_kind=agent_kind)
-        if missing := [name for name in spec.secrets if name not in self._request.secrets]:
-            raise LaunchRefused(
-                f"There is no value for the secret {missing[0]}.",
-                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
-                code="C103",
-            )
+        check_secrets(self._request)
 
     # Before slots are leased
 

@@ -126,6 +126,22 @@ def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:
     return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
 
+def check_supported(reasons: Sequence[str]) -> None:
+    """Refuse a job for the first of the reasons why a runner cannot run it; nothing happens without one."""
+    if reasons:
+        raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
+
+
+def check_secrets(request: LaunchRequest) -> None:
+    """Refuse a job if a secret that it names has no value."""
+    if missing := [name for name in request.spec.secrets if name not in request.secrets]:
+        raise LaunchRefused(
+            f"There is no value for the secret {missing[0]}.",
+            hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
+            code="C103",
+        )
+
+
 def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     """Refuse a job that asks for more memory than the host has."""
     spec = request.spec
