@@ -217,6 +217,7 @@ class Job:
 
     def _stop(self, kind: StopKind, *, wait: bool) -> Job:
         from workbench.services.control.requests import request_stop
+        from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
         from workbench.services.follow.wait import wait_until
         from workbench.store.db.rows import is_over
 
@@ -224,7 +225,8 @@ class Job:
             row = self._row()
             request_stop(store, [row], kind, origin=ORIGIN)
             if wait:
-                wait_until(store, [row], lambda rows: is_over(rows[0]))
+                check = check_every_second(UnrecordedEnd(store.home).check)
+                wait_until(store, [row], lambda rows: is_over(rows[0]), check=check)
         return self
 
     def _row(self) -> JobRow:

@@ -100,7 +100,7 @@ class UnrecordedEnd:
         for since, patience in ((self._since, SHORT_SECONDS), (self._trouble_since, LONG_SECONDS)):
             if since is not None and now >= since + patience:
                 names = ", ".join(short_id(row.id) for row in rows)
-                raise NoSpaceLeft(f"the end of {names} cannot be recorded: {why}", hint=MAKE_ROOM)
+                raise NoSpaceLeft(f"what happens to {names} cannot be recorded: {why}", hint=MAKE_ROOM)
 
     def _has_stopped(self, row: JobRow) -> bool:
         if is_over(row):

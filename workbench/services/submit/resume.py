@@ -70,9 +70,11 @@ def wait_for_answer(store: Store, row: JobRow, request: ResumeRequest) -> None:
     """Wait until the controller has accepted or refused a request.
 
     Raises:
+        NoSpaceLeft: its answer cannot be recorded.
         TryAgain: it refused; the message says why.
     """
     from workbench.errors import TryAgain
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.store.queries.requests import request as current
 
@@ -80,7 +82,7 @@ def wait_for_answer(store: Store, row: JobRow, request: ResumeRequest) -> None:
         found = current(store, request.id)
         return found is None or bool(found.outcome)
 
-    wait_until(store, [row], is_answered)
+    wait_until(store, [row], is_answered, check=check_every_second(UnrecordedEnd(store.home).check))
     found = current(store, request.id)
     if found is not None and found.outcome not in ("", "done"):
         raise TryAgain(f"{short_id(row.id)}: {found.outcome}")
