@@ -31,6 +31,7 @@ def test_what_was_reported_for_one_step_stands_in_one_row(store: Store, tmp_path
 
     assert found.columns == ("accuracy", "loss", "epoch")
     first, second, third = found.rows
+    assert list(first.values) == ["accuracy", "loss", "epoch"]
     assert (first.step, first.time_us, dict(first.values)) == (
         1,
         10,

@@ -40,7 +40,8 @@ class _Cell(NamedTuple):
     key: _Key
     report: int
     time_us: int
-    series: int
+    column: int
+    """Which of the series that are read: values of a row stand in their order."""
     seq: int
     name: str
     step: float | None
@@ -93,14 +94,14 @@ def table(
     selected = [row for row in found if learner in (None, row.learner)]
     columns = tuple(dict.fromkeys(row.name for row in selected))
     shows = attempt is not None if superseded is None else superseded
-    cells = heapq.merge(*(_cells(store, row) for row in selected))
+    cells = heapq.merge(*(_cells(store, row, column) for column, row in enumerate(selected)))
     kept = (
         cell for cell in cells if attempt in (None, cell.key.attempt) and (shows or not cell.is_superseded)
     )
     return MetricTable(columns, _rows(kept))
 
 
-def _cells(store: Store, row: SeriesRow) -> Iterator[_Cell]:
+def _cells(store: Store, row: SeriesRow, column: int) -> Iterator[_Cell]:
     """Yield the points of a series in the order of the table."""
     cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
     runs = report_runs(store, row.job_id, row.id)
@@ -112,7 +113,7 @@ def _cells(store: Store, row: SeriesRow) -> Iterator[_Cell]:
             _key(row.learner, point),
             _UNKNOWN if report is None else report,
             point.time_us,
-            row.id,
+            column,
             point.seq,
             row.name,
             point.step,
@@ -192,6 +193,7 @@ def _rows_by_time(cells: Iterable[_Cell]) -> Iterator[MetricRow]:
 
 
 def _row(cells: list[_Cell]) -> MetricRow:
+    cells.sort(key=lambda cell: cell.column)
     first = cells[0]
     return MetricRow(
         learner=first.key.learner,
