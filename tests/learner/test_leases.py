@@ -223,13 +223,17 @@ def test_a_folder_in_which_others_may_remove_leases_is_refused_with_its_owner(mo
     shutil.rmtree(parent)
 
 
-def test_our_own_folder_with_another_mode_is_put_right(folder: str) -> None:
-    Path(folder).mkdir(mode=0o700)
+@pytest.mark.parametrize(("mode", "then"), [(0o777, 0o1777), (0o770, 0o1770), (0o700, 0o700)])
+def test_our_own_folder_is_made_sticky_where_others_may_write_and_opened_no_further(
+    folder: str, mode: int, then: int
+) -> None:
+    Path(folder).mkdir()
+    Path(folder).chmod(mode)
 
     lease = leases.take(["GPU-1"], folder, "{}")
 
     assert lease is not None
-    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o1777
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == then
     lease.release()
 
 

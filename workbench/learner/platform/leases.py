@@ -246,11 +246,15 @@ def _open_folder(path: str) -> _Folder:
 
 
 def _check_folder(path: str, descriptor: int) -> None:
-    """Accept a folder whose files only their owners, its owner and root can remove; ours is put right."""
+    """Accept a folder whose files only their owners, its owner and root can remove.
+
+    Our own is made sticky where it is not. It is opened no further: locks of our own lie in closed folders.
+    """
     found = os.fstat(descriptor)
     owner = user_name(found.st_uid)
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FOLDER_MODE:
-        os.fchmod(descriptor, _FOLDER_MODE)
+    is_unsafe = found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX
+    if is_unsafe and found.st_uid == os.geteuid():
+        os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | stat.S_ISVTX)
         return
     if not os.access(path, os.W_OK | os.X_OK):
         raise Failure(
@@ -258,7 +262,7 @@ def _check_folder(path: str, descriptor: int) -> None:
             f"The folder of leases {path} belongs to {owner} and cannot be written to.",
             _repair(path),
         )
-    if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX:
+    if is_unsafe:
         raise Failure(
             "not_allowed",
             f"The folder of leases {path} belongs to {owner} and is not sticky: others may remove your leases.",
