@@ -30,16 +30,26 @@ sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
 two_sizes = pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
 Steps = Callable[[Walk], Awaitable[None]]
 Same = Callable[..., None]
+Rows = list[JobRow]
 MANIFEST = "name: digits\nparams: {lr: 0.1}\nframework: {name: custom, command: python train.py}\n"
 
 
 @pytest.fixture
 def folder(clean_environment: Path) -> Path:
     """Where the walks are made: a folder with one manifest."""
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST)
-    return place
+    made = clean_environment / "work"
+    made.mkdir()
+    (made / "manifest.yml").write_text(MANIFEST)
+    return made
+
+
+@pytest.fixture
+def rows(home: Home) -> Rows:
+    """Three jobs in the home, which was left on the table: one that ended, one that failed, one that runs."""
+    with Store.open(home) as store:
+        made = seeding.three_runs(store)
+        seeding.remember_runs(store)
+    return made
 
 
 def walk_through(
@@ -123,6 +133,9 @@ def test_while_the_store_is_being_opened(
     same("loading", size, steps)
 
 
+COMPARED = {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
+
+
 def _says(row: JobRow) -> dict[str, str]:
     return {
         "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180 %",
@@ -131,11 +144,7 @@ def _says(row: JobRow) -> dict[str, str]:
 
 
 @sizes
-def test_three_runs(home: Home, size: tuple[int, int], same: Same) -> None:
-    with Store.open(home) as store:
-        rows = seeding.three_runs(store)
-        seeding.remember_runs(store)
-
+def test_three_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         await walk.see("jobs", "step 19 loss")
@@ -150,9 +159,7 @@ def test_three_runs(home: Home, size: tuple[int, int], same: Same) -> None:
         await shown.press("ctrl+backslash")
         await shown.until(lambda: "marked" not in shown.text())
         await walk.job(rows[2], _says(rows[2]))
-        await walk.compare(
-            rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
-        )
+        await walk.compare(rows[:2], COMPARED)
         await walk.places("ada abcdefghi", "other process", "laptop")
         await shown.press("r")
         await walk.see("once more", "with exactly")
@@ -218,11 +225,7 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
 
 
 @two_sizes
-def test_windows_and_lines_over_the_runs(home: Home, size: tuple[int, int], same: Same) -> None:
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        seeding.remember_runs(store)
-
+def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         await shown.until_shown("step 19 loss")
@@ -242,11 +245,11 @@ def test_windows_and_lines_over_the_runs(home: Home, size: tuple[int, int], same
         await walk.window("kill", ["X"], "Kill mnist-wide?")
         await walk.window("download", ["ctrl+s"], "Download")
         await walk.window("open", ["o"], "Open")
-        for name, key, said in (
+        for name, key, part in (
             ("columns", "C", "columns"), ("tags", "t", "tags"), ("note", "N", "note"), ("upload", "U", "upload"),
             ("shell in learner", "dollar_sign", "shell in learner"),
         ):  # fmt: skip
-            await walk.asked(name, key, said)
+            await walk.asked(name, key, part)
         await walk.typed("palette searched", "ctrl+p", "halt", "halt  (x)")
         await walk.over(
             "a problem", Problem(CannotWrite("the disk is full", hint="make room"), "halt failed")
@@ -298,11 +301,7 @@ def test_what_is_done_in_the_background(
 
 
 @two_sizes
-def test_a_log_in_all_its_views(home: Home, size: tuple[int, int], same: Same) -> None:
-    with Store.open(home) as store:
-        rows = seeding.three_runs(store)
-        seeding.remember_runs(store)
-
+def test_a_log_in_all_its_views(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         await shown.until_shown("step 19 loss")
@@ -339,11 +338,11 @@ def test_a_log_in_all_its_views(home: Home, size: tuple[int, int], same: Same) -
         await shown.until_shown("CUDA out of memory")
         await walk.pressed("log at an error", "e", "Traceback")
         # Where the cursor is among fewer lines depends on which of them were found first.
-        for name, key, said in (
+        for name, key, part in (
             ("log of warnings", "L", "4 of 5"), ("log of errors", "L", "3 of 5"), ("log wrapped", "w", "wrap"),
         ):  # fmt: skip
             await shown.press(key)
-            await shown.until_shown(said)
+            await shown.until_shown(part)
             await walk.pressed(name, "g", " 1/")
         shown.app.go_home()
 
@@ -351,11 +350,7 @@ def test_a_log_in_all_its_views(home: Home, size: tuple[int, int], same: Same) -
 
 
 @two_sizes
-def test_charts_in_all_their_views(home: Home, size: tuple[int, int], same: Same) -> None:
-    with Store.open(home) as store:
-        rows = seeding.three_runs(store)
-        seeding.remember_runs(store)
-
+def test_charts_in_all_their_views(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         await shown.until_shown("step 19 loss")
@@ -379,11 +374,7 @@ def test_charts_in_all_their_views(home: Home, size: tuple[int, int], same: Same
 
 
 @two_sizes
-def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int], same: Same) -> None:
-    with Store.open(home) as store:
-        rows = seeding.three_runs(store)
-        seeding.remember_runs(store)
-
+def test_the_form_and_the_help_of_every_screen(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         await shown.until_shown("step 19 loss")
@@ -416,20 +407,15 @@ def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int]
 
 @two_sizes
 def test_without_signs_that_a_terminal_may_lack(
-    home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
+    rows: Rows, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FABRIC_ASCII", "1")
     glyphs.cache_clear()
-    with Store.open(home) as store:
-        rows = seeding.three_runs(store)
-        seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
         await walk.see("jobs", "step 19 loss")
         await walk.job(rows[2], _says(rows[2]))
-        await walk.compare(
-            rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
-        )
+        await walk.compare(rows[:2], COMPARED)
         await walk.places("ada abcdefghi", "other process", "laptop")
 
     same("ascii", size, steps)
