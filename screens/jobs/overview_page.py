@@ -74,7 +74,7 @@ def _metrics(shown: JobOverview) -> list[Content]:
         return []
     rows = [
         (
-            series.name,
+            series.name + shown.learner_mark(series),
             formats.compact_number(series.last),
             "" if series.minimum is None else formats.compact_number(series.minimum),
             "" if series.maximum is None else formats.compact_number(series.maximum),

@@ -134,6 +134,14 @@ def test_what_a_later_attempt_went_over_again_is_left_out_said_and_shown_on_requ
     assert latest == ["loss", "1", "5", "-5", "-5", "-1", "5"]
 
 
+def test_the_learner_whose_value_stands_for_a_job_is_named(fabric: Fabric, resumed: JobRow) -> None:
+    listed = fabric("list", "--columns", "name,loss,min(loss)", "--where", "min(loss)<-4 loss=-5").stdout
+
+    assert listed.splitlines()[1].split() == ["resumed", "-5", "[1]", "-5", "[1]"]
+    assert "loss=-5 [1]" in fabric("show", "resumed").stdout
+    assert fabric("list", "--where", "min(loss)<-300", "-q").stdout == ""
+
+
 def test_a_plot_is_of_one_learner_and_one_course_of_the_training(fabric: Fabric, resumed: JobRow) -> None:
     every = fabric("metrics", "resumed", "--plot").stdout
     first = fabric("metrics", "resumed", "--plot", "--attempt", "1", "--learner", "1").stdout.splitlines()

@@ -97,6 +97,10 @@ class JobOverview:
     port_forward: str
     """The command that brings the first learner's ports here; empty for jobs without ports, or not in a cluster."""
 
+    def learner_mark(self, series: SeriesRow) -> str:
+        """Return `` [2]`` for learner 2 of a job with several; empty for a job with one."""
+        return f" [{series.learner}]" if self.row.learners > 1 else ""
+
 
 def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     """Read a job's overview.

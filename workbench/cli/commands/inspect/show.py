@@ -12,6 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json
 from workbench.formats import MICROSECONDS, ago, count, duration, number, size, stamp
 from workbench.job import short_id
+from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style
 from workbench.terminal.table import fields
 
@@ -194,7 +195,10 @@ def _data(page: JobOverview) -> Iterator[tuple[str, str]]:
 def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
     values = page.metrics
     if values:
-        shown = [f"{each.name}={number(each.last)}" for each in values[:SHOWN_METRICS]]
+        shown = [
+            f"{escaped(each.name)}={number(each.last)}{page.learner_mark(each)}"
+            for each in values[:SHOWN_METRICS]
+        ]
         more = f" and {len(values) - SHOWN_METRICS} more" if len(values) > SHOWN_METRICS else ""
         yield "metrics", " ".join(shown) + more
     if page.progress:
