@@ -72,6 +72,7 @@ def fresh_home() -> Iterator[dict[str, str]]:
         "FABRIC_CONFIG": str(root / "config.toml"),
         "FABRIC_LEASES": str(root / "leases"),
         "XDG_RUNTIME_DIR": str(root / "run"),
+        "FABRIC_NO_CONTROLLER": "1",
         "LANG": "C.UTF-8",
     }
     try:

@@ -51,6 +51,7 @@ class Sandbox(Fabric):
             "FABRIC_CONFIG": str(self.root / "config.toml"),
             "FABRIC_LEASES": str(self.root / "leases"),
             "XDG_RUNTIME_DIR": str(self.root / "run"),
+            "FABRIC_NO_CONTROLLER": "1",
             "DOCKER_HOST": f"unix://{self.root}/no-engine.sock",
             "KUBECONFIG": str(self.root / "no-kubeconfig"),
             "GIT_CONFIG_GLOBAL": "/dev/null",
