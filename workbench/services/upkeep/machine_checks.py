@@ -110,6 +110,7 @@ OWN_VARIABLES: Final = frozenset(
         "FABRIC_CONFIG",
         "FABRIC_PROFILE",
         "FABRIC_LEASES",
+        "FABRIC_NO_CONTROLLER",
         "FABRIC_DEBUG",
         "FABRIC_SEED",
         "FABRIC_LEARNER",
