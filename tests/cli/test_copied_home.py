@@ -184,7 +184,7 @@ def test_a_home_of_another_machine_is_bound_only_when_that_is_said(fabric: Fabri
     fabric("run", "-q", "--", "true", expect=78)
     told = fabric.json("doctor", "--bind-home", "--yes", "--json")
 
-    assert "of another machine, which cannot be looked at" in refused
+    assert "of another machine, which cannot be reached" in refused
     assert "--yes" in refused
     assert (told["was"], told["link"]) == ("copy", None)
     fabric("run", "-q", "--", "true")
