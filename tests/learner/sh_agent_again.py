@@ -102,6 +102,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_killed_scribe_is_replaced_and_output_is_complete": _HAND,
     "test_a_launch_document_that_cannot_be_read_starts_nothing": _INSIDE,
     "test_a_learner_over_its_memory_limit_is_ended_and_told_why": _USAGE,
+    "test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_no_process": _INSIDE,
     "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
     "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
     "test_a_learner_whose_folder_is_removed_ends_without_its_guard_too": _LOST,
