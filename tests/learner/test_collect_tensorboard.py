@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import struct
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector, read_points
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner
-from workbench.learner.collectors.tensorboard.tfrecord import masked_crc32c
+from workbench.learner.collectors.tensorboard.tfrecord import are_intact, masked_crc32c
 
 
 def rig(tmp_path: Path, **metrics: Any) -> Rig:
@@ -251,6 +252,52 @@ def test_space_that_is_made_before_it_is_written_is_waited_for(tmp_path: Path) -
     found.step()
     assert found.notes == []
     assert found.points == {("a", "", "loss"): [(1, 1.0)]}
+
+
+def test_space_is_read_once_it_is_written(tmp_path: Path) -> None:
+    path = logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}))
+    begin, second = path.stat().st_size, tf.scalars({2: {"loss": 2.0}})
+    with path.open("r+b") as file:
+        file.truncate(begin + (3 << 20))
+    found = rig(tmp_path)
+    found.step()
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(second)
+    found.step()
+    found.finish()
+
+    assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
+
+
+@pytest.mark.parametrize("rows", [20, 3000])
+@pytest.mark.parametrize("bits", [[0], [0, 1]])
+def test_damaged_records_are_left_out_and_counted(tmp_path: Path, rows: int, bits: list[int]) -> None:
+    events = [tf.event(1.7e9 + n, n, tf.simple("loss", n / 2)) for n in range(rows)]
+    whole = [bytearray(event) for event in events]
+    damaged = [rows // 2 + bit for bit in bits]
+    for number in damaged:
+        whole[number][-6] ^= 0x10  # in the value, at the same place in all of them
+    logs(tmp_path, "a/tfevents", tf.version() + b"".join(whole))
+    found = rig(tmp_path)
+    found.finish()
+
+    expected = [(n, n / 2) for n in range(rows) if n not in damaged]
+    assert found.points == {("a", "", "loss"): expected}
+    assert f"not shown from event files: {len(bits)} damaged records" in found.notes
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 60), st.integers(256, 600), st.randoms(use_true_random=True))
+def test_checksums_of_many_records_are_those_of_each(size: int, count: int, draw: random.Random) -> None:
+    payloads = [draw.randbytes(size) for _ in range(count)]
+    records = [payload + struct.pack("<I", masked_crc32c(payload)) for payload in payloads]
+    assert are_intact(records)
+
+    number, bit = draw.randrange(count), draw.randrange((size + 4) * 8)
+    flipped = bytearray(records[number])
+    flipped[bit // 8] ^= 1 << bit % 8
+    assert not are_intact([*records[:number], bytes(flipped), *records[number + 1 :]])
 
 
 def test_a_record_too_long_to_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class EmetricsCollector(StreamCollector):
         if not self.context.owns_log_dir:
             return
         folder = path_of(str(self.metrics.get("source") or ""), self.context)
-        for path, name, below in walk(folder, self.context, FILE_NAME.__eq__, depth=1):
+        for path, name, below in walk(folder, self.context, FILE_NAME.__eq__, depth=1, watch=self.watch):
             yield StreamSource(path, name, subid=below)
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from workbench.learner.collectors.lines import LineCutter
 
@@ -110,6 +110,14 @@ class Collector(ABC):
     def waiting(self) -> bool:
         """Whether points wait to be gathered into a block; a :meth:`poll` 100 ms later gives them out."""
         return False
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """A descriptor that is readable when a :meth:`poll` would find new files; None: it is asked at intervals."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - one that only reads output has nothing to close
+        """Close what is open: the collector is not used any more, whether the learner has ended or not."""
 
     def poll(self, now_us: int) -> bool:
         """Look at files and at the clock; return whether there is more to read at once."""

@@ -48,21 +48,30 @@ def is_own_output(path: str, context: Context) -> bool:
 
 
 def walk(
-    folder: str, context: Context, matches: Callable[[str], bool], *, depth: int
+    folder: str,
+    context: Context,
+    matches: Callable[[str], bool],
+    *,
+    depth: int,
+    watch: Callable[[str], None] = lambda _folder: None,
 ) -> Iterator[Tuple[str, str, str]]:
     """Yield path, name and folder of the files whose base name matches.
 
     Name and folder are below LOG_DIR, or below what is walked where that lies elsewhere. ``folder`` may be
-    a file, which is then the only one, whether it matches or not. Links to folders are not followed.
+    a file, which is then the only one, whether it matches or not. Links to folders are not followed. ``watch`` is
+    called with each folder that is searched, and with the one that a missing folder would be made in.
     """
     if _is_file(folder, context):
         name = os.path.relpath(folder, _base(os.path.dirname(folder), context))
         yield folder, name, os.path.dirname(name)
         return
     base = _base(folder, context)
+    if not os.path.isdir(folder):
+        watch(_nearest(folder))
     # There may be nothing yet, or it leads out.
     with contextlib.suppress(OSError), beneath.opened(folder, context.writable) as (root, inside):
-        for path, _, folders, files in root.walk(inside):
+        for path, descriptor, folders, files in root.walk(inside):
+            watch("/proc/self/fd/%d" % descriptor)
             if len(path.split(os.sep)) - (not path) >= depth:
                 folders[:] = []
             here = os.path.normpath(os.path.join(folder, path))
@@ -71,6 +80,12 @@ def walk(
             for file in files:
                 if matches(file):
                     yield os.path.join(here, file), os.path.join(below, file), below
+
+
+def _nearest(folder: str) -> str:
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _is_file(path: str, context: Context) -> bool:

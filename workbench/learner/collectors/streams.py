@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 from workbench.learner.collectors.batches import Batches, Position, note
 from workbench.learner.collectors.blocks import BLOCK_POINTS, Blocks
+from workbench.learner.collectors.folder_watch import FolderWatch
+from workbench.learner.collectors.followed_file import FollowedFile, Replaced, offset_of
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.lines import LineCutter
-from workbench.learner.platform import beneath
 
 OUTPUT = ""
 """The key of the learner's own output among the streams."""
@@ -26,6 +27,16 @@ FIND_US = 500_000
 
 FIND_SHARE = 50
 """Searching takes at most one part in this many of the time."""
+
+MADE_FIND_US = 10_000
+MADE_FIND_SHARE = 10
+"""The same while files or folders are made."""
+
+FIND_LIMIT = 20
+"""Searches in a row at most while each finds folders that were not watched before."""
+
+HELD_LIMIT = 128
+"""Files that are kept open at most."""
 
 NOTE_LIMIT = 20
 
@@ -63,7 +74,7 @@ class Stream(ABC):
 
     @abstractmethod
     def feed(self, data: bytes, end_offset: int, time_us: int) -> None:
-        """Take the bytes that follow."""
+        """Take the bytes that follow; where :attr:`read_offset` is set before the end, the rest is read again later."""
 
     @abstractmethod
     def finish(self, time_us: int) -> None:
@@ -85,9 +96,12 @@ class StreamCollector(Collector):
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
         self._sources: Dict[str, StreamSource] = {}
+        self._files: Dict[str, FollowedFile] = {}
+        self._folders = FolderWatch()
+        self._folders_grew = False
         self._batches = Batches(self.name)
         self._found_us = 0
-        self._find_every_us = FIND_US
+        self._find_cost_us = 0
         self._notes: List[str] = []
         self._noted: Set[str] = set()
 
@@ -104,6 +118,21 @@ class StreamCollector(Collector):
         if text not in self._noted and len(self._noted) < NOTE_LIMIT:
             self._noted.add(text)
             self._notes.append(text)
+
+    def watch(self, folder: str) -> None:
+        """Search again as soon as something is made in a folder; for :meth:`find`."""
+        self._folders_grew = self._folders.add(folder) or self._folders_grew
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """What is readable when files or folders were made."""
+        return self._folders.descriptor
+
+    def close(self) -> None:
+        """Close the files and the watch."""
+        self._folders.close()
+        for file in self._files.values():
+            file.close()
 
     @property
     def output_offset(self) -> int:
@@ -146,6 +175,7 @@ class StreamCollector(Collector):
         if self._read(now_us):
             self._flush(now_us)
             return True
+        self.close()
         for stream in self._streams.values():
             stream.finish(now_us)
         while self._batches.until is not None or self.waiting:
@@ -155,15 +185,19 @@ class StreamCollector(Collector):
     def _stream(self, key: str, source: Optional[StreamSource]) -> Stream:
         stream = self._streams.get(key)
         if stream is None:
-            offset = int(self._batches.begin.get(key, 0))
+            offset = offset_of(self._batches.begin.get(key, 0))
             # Nothing of a stream that did not move belongs to the batch that was cut off.
-            until = None if self._batches.until is None else int(self._batches.until.get(key, offset))
+            until = None if self._batches.until is None else offset_of(self._batches.until.get(key, offset))
             stream = self.open_stream(source, offset, until)
             self._streams[key] = stream
         return stream
 
     def _position(self) -> Position:
-        return {**self._batches.begin, **{key: stream.position for key, stream in self._streams.items()}}
+        position = {**self._batches.begin, **{key: stream.position for key, stream in self._streams.items()}}
+        for key, file in self._files.items():
+            if key in self._streams:
+                position[key] = file.mark(position[key])
+        return position
 
     def _flush(self, now_us: int) -> None:
         until = self._batches.until
@@ -175,10 +209,10 @@ class StreamCollector(Collector):
         if points >= BLOCK_POINTS or (self.waiting and self._batches.due(now_us)):
             self._close(now_us)
 
-    def _reached(self, key: str, offset: int) -> bool:
+    def _reached(self, key: str, offset: Any) -> bool:
         """Whether a stream was read as far again as before the restart; a file that is gone never will be."""
         if key in self._streams:
-            return self._streams[key].position >= offset
+            return self._streams[key].position >= offset_of(offset)
         return key != OUTPUT and key not in self._sources
 
     def _close(self, now_us: int) -> None:
@@ -198,7 +232,11 @@ class StreamCollector(Collector):
 
     def _read(self, now_us: int) -> bool:
         """Read a bounded amount of the files; return whether there is more."""
-        if not 0 <= now_us - self._found_us < self._find_every_us:
+        waited_us = now_us - self._found_us
+        # Folders with many files are searched less often.
+        may_find = not 0 <= waited_us < max(MADE_FIND_US, self._find_cost_us * MADE_FIND_SHARE)
+        is_due = not 0 <= waited_us < max(FIND_US, self._find_cost_us * FIND_SHARE)
+        if may_find and (self._folders.take() or is_due):
             self._find(now_us)
         budget = POLL_BYTES
         for key, source in self._sources.items():
@@ -211,46 +249,53 @@ class StreamCollector(Collector):
 
     def _find(self, now_us: int) -> None:
         self._found_us = now_us
-        begun = time.monotonic()
-        for source in self.find():
-            self._sources.setdefault(key_of(source.name), source)
-        # Folders with many files are searched less often.
-        self._find_every_us = max(FIND_US, int((time.monotonic() - begun) * FIND_SHARE * 1e6))
+        for _again in range(FIND_LIMIT):
+            begun = time.thread_time()
+            self._folders_grew = False
+            for source in self.find():
+                self._follow(key_of(source.name), source)
+            self._find_cost_us = int((time.thread_time() - begun) * 1e6)
+            if not self._folders_grew:
+                break
+
+    def _follow(self, key: str, source: StreamSource) -> None:
+        if key in self._sources:
+            return
+        self._sources[key] = source
+        held = sum(file.is_open for file in self._files.values()) < HELD_LIMIT
+        file = self._files[key] = FollowedFile(source.path, self.context.writable, held=held)
+        if key in self._batches.begin:
+            file.resume(self._batches.begin[key])
+        with contextlib.suppress(OSError):  # it is gone again, or the read says what is wrong
+            file.hold()
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:
-        try:
-            # Only a hint, which costs less than to open it: the way there may be another one by then.
-            size = os.stat(source.path).st_size
-        except OSError:
-            return 0
         stream = self._stream(key, source)
-        if size == stream.read_offset:
-            return 0
+        file = self._files[key]
         try:
-            with open(beneath.open_plainly(source.path, self.context.writable), "rb", buffering=0) as file:
-                status = os.fstat(file.fileno())
-                if status.st_size < stream.read_offset:
-                    self._begin_again(key, source, now_us)
-                    stream = self._stream(key, source)
-                count = stream.pending_bytes(status.st_size - stream.read_offset)
-                if count <= 0:
-                    return 0
-                file.seek(stream.read_offset)
-                data = file.read(count)
+            part = file.read(stream.read_offset, stream.pending_bytes)
+        except Replaced as error:
+            self._begin_again(key, source, str(error), now_us)
+            return 1
         except OSError as error:
             self.note("%s cannot be read: %s" % (source.name, error.strerror))
             return 0
-        end = stream.read_offset + len(data)
-        stream.feed(data, end, min(now_us, status.st_mtime_ns // 1000))
-        return len(data)
+        if part is None:
+            return 0
+        end = stream.read_offset + len(part.data)
+        stream.feed(part.data, end, min(now_us, part.modified_us))
+        if stream.read_offset < end:
+            file.await_change()
+        return len(part.data)
 
-    def _begin_again(self, key: str, source: StreamSource, now_us: int) -> None:
-        """A file that became shorter is another file."""
+    def _begin_again(self, key: str, source: StreamSource, what: str, now_us: int) -> None:
+        """Read other content under a file's name from its beginning."""
         self._streams[key].finish(now_us)
         self._close(now_us)
         self._batches.begin = {**self._batches.begin, key: 0}
         del self._streams[key]
-        self.note("%s became shorter; it is read from its beginning again" % source.name)
+        self._files[key].forget()
+        self.note("%s %s; it is read from its beginning again" % (source.name, what))
 
 
 def key_of(name: str) -> str:

@@ -204,6 +204,15 @@ class FailsafeCollector(Collector):
         found = self._call(lambda inner: inner.cursor())
         return self._cursor if self._inner is None else found
 
+    @property
+    def descriptor(self) -> Optional[int]:
+        """The descriptor of the collector inside."""
+        return None if self._inner is None else self._inner.descriptor
+
+    def close(self) -> None:
+        """Close the collector inside."""
+        self._call(lambda inner: inner.close())
+
     def output(self, data: bytes, end_offset: int, time_us: int) -> None:
         """Hand output on."""
         self._call(lambda inner: inner.output(data, end_offset, time_us))

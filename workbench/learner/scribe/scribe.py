@@ -132,6 +132,8 @@ class Scribe:
         now = time.monotonic()
         for channel in self._channels:
             pump = channel.pump
+            if not channel.stalled:
+                descriptors += channel.transcriber.descriptors()
             if pump is not None and not pump.ended and not channel.stalled and channel.rest_until <= now:
                 descriptors.append(pump.pipe)
         return descriptors

@@ -8,6 +8,7 @@ slice of time at a time, and may lag behind.
 from __future__ import annotations
 
 import os
+import select
 import time
 
 from workbench.learner.journal import launch_document as launches
@@ -31,6 +32,9 @@ IDLE_POLL_SECONDS = 1.0
 
 WAITING_SECONDS = 0.1
 """How often they are asked while points of theirs wait for others."""
+
+REST_SECONDS = 0.02
+"""How long they are left alone after that, however many files are made."""
 
 SLICE_SECONDS = 0.004
 """How long collectors may work while output can be waiting."""
@@ -81,6 +85,7 @@ class Transcriber:
         self._fed = 0
         self._entry = 0
         self._poll_at = 0.0
+        self._rest_until = 0.0
         self._pause_seconds = POLL_SECONDS
         self._more = False
         self._floors: dict[str, int] = {}
@@ -138,10 +143,13 @@ class Transcriber:
         self._write()  # on a full disk nothing is collected: memory must not fill up instead
         until = time.monotonic() + budget_seconds
         fed = self._feed(until)
-        if fed or self._more or time.monotonic() >= self._poll_at:
+        were_made = self._files_were_made()
+        if fed or self._more or time.monotonic() >= self._poll_at or were_made:
             self._more = False
             for collector in self._collectors or ():
                 self._more = collector.poll(system.now_us()) or self._more
+            if were_made:
+                self._rest_until = time.monotonic() + REST_SECONDS
             self._poll_later(WAITING_SECONDS if self._gathering() else 0.0)
         self._write_taken()
         return self._more or self._behind()
@@ -155,11 +163,21 @@ class Transcriber:
         published = self.publisher.due_seconds()
         if not self._collect:
             return published
-        polled = max(0.0, self._poll_at - time.monotonic())
+        now = time.monotonic()
+        polled = max(0.0, (self._rest_until if self._rest_until > now else self._poll_at) - now)
         return polled if published is None else min(polled, published)
+
+    def descriptors(self) -> list[int]:
+        """Return what is readable when collectors have new files to read; none while they rest."""
+        if time.monotonic() < self._rest_until:
+            return []
+        found = [collector.descriptor for collector in self._collectors or ()]
+        return [descriptor for descriptor in found if descriptor is not None]
 
     def close(self) -> None:
         """Give the descriptors back."""
+        for collector in self._collectors or ():
+            collector.close()
         self.publisher.close()
         if self._records is not None:
             self._records.close()
@@ -177,6 +195,15 @@ class Transcriber:
                     return False
             self._make_collectors()
         return True
+
+    def _files_were_made(self) -> bool:
+        descriptors = self.descriptors()
+        if not descriptors:
+            return False
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _poll_later(self, seconds: float = 0.0) -> None:
         self._pause_seconds = min(self._pause_seconds * 1.2, IDLE_POLL_SECONDS)

@@ -39,7 +39,7 @@ class RegexCollector(StreamCollector):
         """Yield the log files that exist now; the name of a folder directly below LOG_DIR is the subid of its files."""
         if not self.context.owns_log_dir or (self.wants_output and not self._whole):
             return
-        for path, name, below in walk(self._path, self.context, self._is_log, depth=1):
+        for path, name, below in walk(self._path, self.context, self._is_log, depth=1, watch=self.watch):
             if not is_own_output(path, self.context):
                 yield StreamSource(path, name, subid=below)
 

@@ -44,7 +44,9 @@ class TensorboardCollector(StreamCollector):
         """Yield the event files that exist now."""
         if not self.context.owns_log_dir:
             return
-        for path, name, below in walk(self._path, self.context, _is_event_file, depth=DEPTH):
+        for path, name, below in walk(
+            self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch
+        ):
             group = os.path.basename(os.path.dirname(path))
             subid = subid_of(below)
             first = self._groups.setdefault((group, subid), below)
@@ -74,7 +76,7 @@ class TensorboardCollector(StreamCollector):
         position = super()._position()
         return {**position, _OTHERS: dict(self._others)} if self._others else position
 
-    def _reached(self, key: str, offset: int) -> bool:
+    def _reached(self, key: str, offset: Any) -> bool:
         return key == _OTHERS or super()._reached(key, offset)
 
     def _count(self, kind: str, count: int, name: str) -> None:
@@ -145,6 +147,8 @@ class _EventStream(Stream):
             self._note(
                 "%s: %s at byte %d; what follows is not read" % (self._source.name, error, self.position)
             )
+        if not self._damaged:
+            self.read_offset -= self._scanner.give_back_zeros()
         while self._scanner.others:
             self._count(*self._scanner.others.popitem(), self._source.name)
         if self.until is not None and self._before is None and self.position >= self.until:

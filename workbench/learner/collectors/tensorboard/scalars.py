@@ -2,7 +2,7 @@
 
 Events of one tag differ in time, step and value only. The first one is parsed, and the bytes around its value become
 a template. A later event with the same bytes around its value is read by the template, with one dictionary access.
-The checksum of a length is always verified, that of a payload only where no template fits.
+All checksums are verified: of what templates read those of a whole chunk at once, and one by one if any is wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from workbench.learner.collectors.tensorboard.events import Malformed, ScalarVal
 from workbench.learner.collectors.tensorboard.tfrecord import (
     FOOTER_BYTES,
     HEADER_BYTES,
+    are_intact,
     length_checksum,
     length_checksums,
     masked_crc32c,
@@ -29,6 +30,8 @@ _STEP_AT = _BEGIN.size - HEADER_BYTES
 _TEMPLATE_LIMIT = 10_000
 _CHECKED_BYTES = 64 << 10
 """A longer payload's checksum would take too long in Python."""
+_DAMAGED = "damaged records"
+_nowhere: List[bytes] = []
 
 
 class Damaged(Exception):
@@ -50,6 +53,17 @@ class ScalarSeries:
         self.steps.append(step)
         self.wall_times.append(wall_time)
         self.values.append(value)
+
+    def move(self) -> ScalarSeries:
+        """Return the points so far, and remove them."""
+        moved = ScalarSeries()
+        moved.steps, moved.wall_times, moved.values = self.steps, self.wall_times, self.values
+        self.steps, self.wall_times, self.values = [], [], []
+        return moved
+
+    def cut(self, count: int) -> None:
+        """Remove all points but the first ones."""
+        del self.steps[count:], self.wall_times[count:], self.values[count:]
 
 
 _Templates = Dict[int, List[Tuple[int, struct.Struct, int, Dict[bytes, ScalarSeries]]]]
@@ -86,9 +100,7 @@ class ScalarScanner:
         taken: Dict[str, ScalarSeries] = {}
         for tag, series in self._series.items():
             if series.steps:
-                moved = taken[tag] = ScalarSeries()
-                moved.steps, moved.wall_times, moved.values = series.steps, series.wall_times, series.values
-                series.steps, series.wall_times, series.values = [], [], []
+                taken[tag] = series.move()
         return taken
 
     def feed(self, data: bytes) -> None:
@@ -105,10 +117,17 @@ class ScalarScanner:
         buffer = self._held + data if self._held else data
         self._held = b""
         if buffer:
-            at, problem = self._scan(buffer)
+            at, problem = self._scan_checked(buffer)
             self._hold(buffer[at:])
             if problem:
                 raise Damaged(problem)
+
+    def give_back_zeros(self) -> int:
+        """Forget held bytes if they are space that is not written yet; return how many they were."""
+        if not self._held or any(self._held[:HEADER_BYTES]):
+            return 0
+        count, self._held, self.held = self.held, b"", 0
+        return count
 
     def _hold(self, rest: bytes) -> None:
         """Keep the beginning of an incomplete record; one that is too long is only counted and skipped."""
@@ -123,9 +142,26 @@ class ScalarScanner:
                 self._held = b""
                 self._count("oversized records")
 
-    def _scan(self, buffer: bytes) -> Tuple[int, str]:
-        """Read all complete records; return the offset of the rest, and what is wrong there, if anything."""
-        unpack, templates = _BEGIN.unpack_from, self._templates
+    def _scan_checked(self, buffer: bytes) -> Tuple[int, str]:
+        """Read all complete records by templates; if a checksum is wrong, read them again one by one."""
+        counts = {tag: len(series.steps) for tag, series in self._series.items()}
+        others = dict(self.others)
+        records: Dict[int, List[bytes]] = {}
+        found = self._scan(buffer, self._templates, records)
+        if all(are_intact(alike) for alike in records.values()):
+            return found
+        for tag, series in self._series.items():
+            series.cut(counts.get(tag, 0))
+        self.others = others
+        return self._scan(buffer, {}, {})
+
+    def _scan(self, buffer: bytes, templates: _Templates, records: Dict[int, List[bytes]]) -> Tuple[int, str]:
+        """Read all complete records; return the offset of the rest, and what is wrong there, if anything.
+
+        ``records`` collects, by length, what templates read: the payloads with their footers.
+        """
+        unpack = _BEGIN.unpack_from
+        alike_length, add_alike = -1, _nowhere.append
         at, end = 0, len(buffer)
         last = end - _BEGIN.size - FOOTER_BYTES
         while at <= last:
@@ -160,20 +196,26 @@ class ScalarScanner:
                             series.steps.append(step)
                             series.wall_times.append(wall_time)
                             series.values.append(layout.unpack_from(buffer, value_at)[0])
+                            if length != alike_length:
+                                alike_length, add_alike = length, records.setdefault(length, []).append
+                            add_alike(buffer[at + HEADER_BYTES : stop + FOOTER_BYTES])
                             break
             if series is None:
-                problem = self._read(buffer, at + HEADER_BYTES, stop, begin)
+                problem = self._read(
+                    buffer, at + HEADER_BYTES, stop, begin if templates is self._templates else 0
+                )
                 if problem:
                     return at, problem
             at = stop + FOOTER_BYTES
         return at, ""
 
     def _read(self, buffer: bytes, start: int, stop: int, begin: int) -> str:
-        """Parse one payload; return what is wrong with it, if anything."""
+        """Parse one payload; return what is wrong with it, if anything. One whose checksum is wrong is left out."""
         payload = buffer[start:stop]
         expected = int.from_bytes(buffer[stop : stop + FOOTER_BYTES], "little")
         if len(payload) <= _CHECKED_BYTES and masked_crc32c(payload) != expected:
-            return "a record is damaged"
+            self._count(_DAMAGED)
+            return ""
         try:
             event = parse(payload)
         except Malformed as error:
