@@ -66,7 +66,7 @@ class ManifestFault:
 
     file: str
     line: int
-    """From 1; 0 when the fault has no place (an option, a missing file)."""
+    """From 1; 0 when the fault has no position (an option, a missing file)."""
     column: int
     key: str
     """Dotted path of the key, ``data_stores.0.type``; empty for the whole document."""
@@ -75,9 +75,9 @@ class ManifestFault:
     hint: str = ""
 
     def __str__(self) -> str:
-        place = self.file + (f":{self.line}:{self.column}" if self.line else "")
+        position = self.file + (f":{self.line}:{self.column}" if self.line else "")
         key = f" {self.key}:" if self.key else ""
-        return f"{place}:{key} {self.problem}" + (f" ({self.hint})" if self.hint else "")
+        return f"{position}:{key} {self.problem}" + (f" ({self.hint})" if self.hint else "")
 
 
 class ManifestError(FabricError):
@@ -132,7 +132,7 @@ class NotAllowed(FabricError):
 
 
 class NeedsLogin(NotAllowed):
-    """A place that lets nobody in before a person has typed a password, a passphrase or a code."""
+    """A backend that lets nobody in before a person has typed a password, a passphrase or a code."""
 
 
 class ConfigError(FabricError):

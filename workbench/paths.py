@@ -20,8 +20,8 @@ def leases_folder() -> Path:
 
 def default_home() -> Path:
     """Return ``$FABRIC_HOME``, else the XDG data folder, else ``~/.fabric`` (macOS's own has a blank in its name)."""
-    if told := os.environ.get("FABRIC_HOME"):
-        return Path(told).expanduser().absolute()
+    if configured := os.environ.get("FABRIC_HOME"):
+        return Path(configured).expanduser().absolute()
     if sys.platform == "darwin":
         return Path.home() / ".fabric"
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
@@ -30,8 +30,8 @@ def default_home() -> Path:
 
 def config_file() -> Path:
     """Return the user's ``config.toml`` (``$FABRIC_CONFIG`` overrides it)."""
-    if told := os.environ.get("FABRIC_CONFIG"):
-        return Path(told).expanduser().absolute()
+    if configured := os.environ.get("FABRIC_CONFIG"):
+        return Path(configured).expanduser().absolute()
     config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(config) / "fabric" / "config.toml"
 
@@ -293,13 +293,13 @@ class Home:
         return self.path / "secrets"
 
     @property
-    def places(self) -> Path:
-        """What is remembered of places that were reached before."""
+    def hosts(self) -> Path:
+        """What is remembered of hosts that were reached before."""
         return self.path / "places"
 
-    def place(self, key: str) -> Path:
-        """Return what is remembered of one of them."""
-        return self.places / f"{key}.json"
+    def host(self, key: str) -> Path:
+        """Return the file of what is remembered of one of them."""
+        return self.hosts / f"{key}.json"
 
     @property
     def reserve(self) -> Path:

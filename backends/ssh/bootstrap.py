@@ -68,7 +68,7 @@ class AgentLocation:
 def cached_location(home: Home, key: str) -> AgentLocation | None:
     """Return where the agent of a host was found, None for a host that was never reached."""
     try:
-        return AgentLocation(**json.loads(home.place(f"{key}.way").read_text()))
+        return AgentLocation(**json.loads(home.host(f"{key}.way").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -76,7 +76,7 @@ def cached_location(home: Home, key: str) -> AgentLocation | None:
 def cache_location(home: Home, key: str, found: Mapping[str, Any], home_uuid: str) -> None:
     """Cache where the agent was found. Failures are ignored: the next start is slower."""
     location = AgentLocation(str(found["machine"]), str(found["python"]), str(found["folder"]), home_uuid)
-    path = home.place(f"{key}.way")
+    path = home.host(f"{key}.way")
     temporary = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         make_private_folder(path.parent)
@@ -87,7 +87,7 @@ def cache_location(home: Home, key: str, found: Mapping[str, Any], home_uuid: st
 def forget_location(home: Home, key: str) -> None:
     """Remove the cached location; the agent is searched again the next time."""
     with contextlib.suppress(OSError):
-        home.place(f"{key}.way").unlink(missing_ok=True)
+        home.host(f"{key}.way").unlink(missing_ok=True)
 
 
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")

@@ -113,7 +113,7 @@ def key_of(address: str, options: Mapping[str, Any]) -> str:
 def read_cached(home: Home, key: str) -> HostCache | None:
     """Read the cache; None for a host that was never reached."""
     try:
-        document = json.loads(home.place(key).read_text())
+        document = json.loads(home.host(key).read_text())
         return HostCache(**document["facts"]) if document["format"] == _FORMAT else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -121,7 +121,7 @@ def read_cached(home: Home, key: str) -> HostCache | None:
 
 def write_cached(home: Home, key: str, facts: HostCache) -> None:
     """Write the cache. Failures are ignored: the host is probed again then."""
-    path = home.place(key)
+    path = home.host(key)
     temporary = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
         make_private_folder(path.parent)
@@ -131,7 +131,7 @@ def write_cached(home: Home, key: str, facts: HostCache) -> None:
 
 def forget(home: Home, key: str) -> None:
     """Remove a host from the cache."""
-    home.place(key).unlink(missing_ok=True)
+    home.host(key).unlink(missing_ok=True)
 
 
 def _engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str, str, bool]:

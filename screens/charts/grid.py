@@ -30,7 +30,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
     PANE: ClassVar = "charts"
     BINDINGS: ClassVar = actions.bindings("charts")
 
-    class Wanted(Message):
+    class SeriesRequested(Message):
         """Other charts, or other points of them, are needed."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -95,7 +95,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         )
         if asked != self._asked:
             self._asked = asked
-            self.post_message(self.Wanted())
+            self.post_message(self.SeriesRequested())
 
     @property
     def metrics_in_view(self) -> list[str] | None:

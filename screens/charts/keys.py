@@ -22,7 +22,7 @@ PAN = 0.25
 class ChartKeys(Widget):
     """The keys of a grid of charts."""
 
-    class FilterWanted(Message):
+    class FilterRequested(Message):
         """The reader wants to say which metrics are shown."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # passed on as they are
@@ -145,7 +145,7 @@ class ChartKeys(Widget):
 
     def action_chart_filter(self) -> None:
         """Ask which metrics are shown."""
-        self.post_message(self.FilterWanted())
+        self.post_message(self.FilterRequested())
 
     # How they are shown
 

@@ -121,7 +121,7 @@ class CompareScreen(JobActions):
         if self.whole:
             self.query_one("#code", ComparePage).show(shown)
 
-    @on(ChartGrid.Wanted)
+    @on(ChartGrid.SeriesRequested)
     def _read_charts(self) -> None:
         if self.tab != "charts":
             return
@@ -138,7 +138,7 @@ class CompareScreen(JobActions):
         query = charts_page(charted, grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
 
-    @on(ChartKeys.FilterWanted)
+    @on(ChartKeys.FilterRequested)
     def _ask_charts(self) -> None:
         self.query_one(Prompt).ask("metrics", self.query_one(ChartGrid).filter_text)
 

@@ -243,7 +243,7 @@ class JobScreen(FilesTab):
 
     # Charts
 
-    @on(ChartGrid.Wanted)
+    @on(ChartGrid.SeriesRequested)
     def _read_charts(self) -> None:
         if "charts" not in self.shown_tabs() or self.job is None:
             return
@@ -252,14 +252,14 @@ class JobScreen(FilesTab):
         query = charts_page((charted,), grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
 
-    @on(ChartKeys.FilterWanted)
+    @on(ChartKeys.FilterRequested)
     def _ask_charts(self) -> None:
         self.query_one(Prompt).ask("metrics", self.query_one(ChartGrid).filter_text)
 
     # The line at the foot: for charts, else for the log
 
-    @on(LogView.PromptWanted)
-    def _ask_log(self, request: LogView.PromptWanted) -> None:
+    @on(LogView.PromptRequested)
+    def _ask_log(self, request: LogView.PromptRequested) -> None:
         history = self.fabric.memory.texts(f"log {request.purpose}")
         self.query_one(Prompt).ask(request.purpose, request.value, history)
 

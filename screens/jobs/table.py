@@ -117,7 +117,7 @@ class JobTable(JobLines, can_focus=True):
     PANE: ClassVar = "runs"
     BINDINGS: ClassVar = actions.bindings("runs")
 
-    class Wanted(Message):
+    class PageRequested(Message):
         """Rows are needed that are not at hand: those around an anchor, or from an offset on."""
 
         def __init__(self, anchor: Key | None, offset: int | None) -> None:
@@ -142,7 +142,7 @@ class JobTable(JobLines, can_focus=True):
     class Open(Message):
         """A row was clicked twice."""
 
-    class RangeWanted(Message):
+    class RangeRequested(Message):
         """All jobs from one to another are to be marked, loaded or not."""
 
         def __init__(self, anchor: JobRow, job: JobRow, marking: int) -> None:
@@ -157,13 +157,13 @@ class JobTable(JobLines, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._told: JobRow | None = None
+        self._announced: JobRow | None = None
         self._asked: tuple[Key | None, int | None] | None = None
         self._anew = False
         self._anchor: JobRow | None = None
         """The job that was marked last: a range begins there, wherever it stands by then."""
         self._marking = 0
-        self.ranges_wanted = 0
+        self.ranges_pending = 0
         """How many ranges are still to be marked: until then, the marks are not what was asked for."""
 
     # What is at hand
@@ -175,9 +175,9 @@ class JobTable(JobLines, can_focus=True):
 
     def show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
         """Take new rows; the cursor stays on its job wherever that stands now."""
-        held = self._told.id if self._told and not self._anew else None
+        held = self._announced.id if self._announced and not self._anew else None
         if self._anew:
-            self._anew, self._rank, self._told = False, 0, None
+            self._anew, self._rank, self._announced = False, 0, None
             self.scroll_to(y=0, animate=False, force=True)
         self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
         index = next((i for i, row in enumerate(window.rows) if row.id == held), None)
@@ -232,7 +232,7 @@ class JobTable(JobLines, can_focus=True):
         asked = (window.keys[index], None) if inside else (None, max(0, rank - len(window.rows) // 2))
         if self._asked is None:
             self._asked = asked
-            self.post_message(self.Wanted(*asked))
+            self.post_message(self.PageRequested(*asked))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """See to it that what is scrolled to is at hand."""
@@ -244,8 +244,8 @@ class JobTable(JobLines, can_focus=True):
         job = self.job
         if job is None and self.window is not None and self.window.total:
             return  # its row is on the way
-        if job != self._told:
-            self._told = job
+        if job != self._announced:
+            self._announced = job
             self.post_message(self.Moved(job))
 
     def jump_targets(self) -> Iterator[JumpTarget]:
@@ -303,12 +303,12 @@ class JobTable(JobLines, can_focus=True):
         if anchor is None or anchor.id == job.id:
             self._mark([job])
         else:
-            self.ranges_wanted += 1
-            self.post_message(self.RangeWanted(anchor, job, self._marking))
+            self.ranges_pending += 1
+            self.post_message(self.RangeRequested(anchor, job, self._marking))
 
-    def mark_range(self, request: RangeWanted, jobs: Iterable[JobRow]) -> None:
+    def mark_range(self, request: RangeRequested, jobs: Iterable[JobRow]) -> None:
         """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
-        self.ranges_wanted -= 1
+        self.ranges_pending -= 1
         if request.marking != self._marking:
             return
         if not (found := list(jobs)):

@@ -142,8 +142,8 @@ class JobsScreen(JobActions):
                 ("starts a job; it appears here", "dim"),
             )
 
-    @on(JobTable.Wanted)
-    def _want(self, request: JobTable.Wanted) -> None:
+    @on(JobTable.PageRequested)
+    def _read_page(self, request: JobTable.PageRequested) -> None:
         self._read(request.anchor, request.offset)
 
     @on(JobTable.Moved)
@@ -156,8 +156,8 @@ class JobsScreen(JobActions):
     def _marks_changed(self) -> None:
         self.refresh_head()
 
-    @on(JobTable.RangeWanted)
-    def _read_range(self, request: JobTable.RangeWanted) -> None:
+    @on(JobTable.RangeRequested)
+    def _read_range(self, request: JobTable.RangeRequested) -> None:
         home, listing, now_us = self.fabric.home, self.listing, self.fabric.clock()
 
         def read() -> JobRange | FabricError:
@@ -168,7 +168,7 @@ class JobsScreen(JobActions):
 
         self.fabric.background.run(read, partial(self._take_range, request), owner=self)
 
-    def _take_range(self, request: JobTable.RangeWanted, found: JobRange | FabricError) -> None:
+    def _take_range(self, request: JobTable.RangeRequested, found: JobRange | FabricError) -> None:
         self.table.mark_range(request, () if isinstance(found, FabricError) else found.jobs)
         waiting, self._after_ranges = self._after_ranges, None
         if isinstance(found, FabricError):
@@ -182,7 +182,7 @@ class JobsScreen(JobActions):
     def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
         """Act on the marked jobs as the store has them now, once all ranges are marked."""
         table = self.table
-        if table.ranges_wanted:
+        if table.ranges_pending:
             self._after_ranges = then
         elif table.marks_are_current:
             then(self.targets())

@@ -67,8 +67,8 @@ class Feed:
         self._search: Search | None = None
         self._closed = False
         self._resting = False
-        self._told = 0.0
-        self._untold = False
+        self._announced_at = 0.0
+        self._has_news = False
         self._retired: list[LogDocument] = []
         self._started = False
 
@@ -142,14 +142,14 @@ class Feed:
             if not self._interrupted():
                 post(self._viewer, SearchDone(search.what, row, backward=search.backward))
         changed = document.update(self._interrupted)
-        self._untold |= changed
+        self._has_news |= changed
         return changed
 
     def _tell(self, *, force: bool) -> None:
         """Notify the viewer, but not too often; what is held back follows soon."""
         now = time.monotonic()
-        if force or (self._untold and now - self._told >= TELL_SECONDS):
-            self._told, self._untold = now, False
+        if force or (self._has_news and now - self._announced_at >= TELL_SECONDS):
+            self._announced_at, self._has_news = now, False
             post(self._viewer, Grown())
 
 

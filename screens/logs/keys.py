@@ -191,7 +191,7 @@ class LogMoves(LogLines):
 class LogSearch(LogMoves):
     """The keys by which a log is searched and narrowed."""
 
-    class PromptWanted(Message):
+    class PromptRequested(Message):
         """A line is to be typed; :meth:`LogKeys.typing` and :meth:`LogKeys.entered` take it."""
 
         def __init__(self, purpose: str, value: str) -> None:
@@ -239,15 +239,15 @@ class LogSearch(LogMoves):
 
     def action_log_find(self) -> None:
         """Ask what to find."""
-        self.post_message(self.PromptWanted("find", self.state.find_text))
+        self.post_message(self.PromptRequested("find", self.state.find_text))
 
     def action_log_filter(self) -> None:
         """Ask what to show."""
-        self.post_message(self.PromptWanted("only lines that match", self.state.filter_text))
+        self.post_message(self.PromptRequested("only lines that match", self.state.filter_text))
 
     def action_log_goto(self) -> None:
         """Ask where to go."""
-        self.post_message(self.PromptWanted("go to", ""))
+        self.post_message(self.PromptRequested("go to", ""))
 
     def typing(self, purpose: str, typed: str) -> None:
         """Show hits while they are typed; a text that cannot be understood yet changes nothing."""
@@ -382,7 +382,7 @@ class LogKeys(LogSearch):
         """Ask where to save."""
         job = self.state.job
         name = re.sub(r"[^\w.-]+", "-", job.name) if job else "job"
-        self.post_message(self.PromptWanted("save to", f"{name}.log"))
+        self.post_message(self.PromptRequested("save to", f"{name}.log"))
 
     # The line under the cursor, and all of them
 

@@ -51,7 +51,7 @@ class Prompt(Horizontal, can_focus=True):
         self._before = ""
         self._history: Sequence[str] = ()
         self._age = 0
-        self._told = ""
+        self._reported = ""
         self._early = ""
 
     def on_mount(self) -> None:
@@ -61,7 +61,7 @@ class Prompt(Horizontal, can_focus=True):
     def ask(self, purpose: str, value: str = "", history: Sequence[str] = ()) -> None:
         """Open the line; ``purpose`` is its label."""
         self.purpose, self._before, self._history, self._age = purpose, value, history, 0
-        self._told, self._early = value, ""
+        self._reported, self._early = value, ""
         self.display = True
         self.screen.set_focus(self)
         self.run_worker(self._open(), exclusive=True)
@@ -110,8 +110,8 @@ class Prompt(Horizontal, can_focus=True):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell of what was typed, but not of what stood there at first."""
         event.stop()
-        if self.display and event.value != self._told:
-            self._told = event.value
+        if self.display and event.value != self._reported:
+            self._reported = event.value
             self.complain("")
             self.post_message(self.Changed(self.purpose, event.value))
 

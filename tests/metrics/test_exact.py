@@ -27,7 +27,7 @@ from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from tests.metrics.writing import HEADER
 from tests.store.building import add_job
-from workbench.cli.commands.inspect.metric_tables import Wanted, print_csv, print_rows
+from workbench.cli.commands.inspect.metric_tables import MetricSelection, print_csv, print_rows
 from workbench.learner import report
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Context
@@ -357,7 +357,7 @@ def printed(write: Callable[[], None]) -> str:
 
 def check_texts(store: Store, row: JobRow, live: Sequence[Cell]) -> None:
     expected = rows_of(live)
-    text = printed(lambda: print_csv(store, row, Wanted()))
+    text = printed(lambda: print_csv(store, row, MetricSelection()))
     found = [
         row_of(
             int(line["learner"]),
@@ -370,7 +370,7 @@ def check_texts(store: Store, row: JobRow, live: Sequence[Cell]) -> None:
     ]
     assert in_order(found) == expected
     assert not set(text) & set("\x1b\r\0"), "what controls a terminal is written out"
-    document = json.loads(printed(lambda: print_rows(store, row, Wanted())))
+    document = json.loads(printed(lambda: print_rows(store, row, MetricSelection())))
     assert [
         (each["learner"], each["attempt"], each["step"], shown(numbers(each["values"])))
         for each in document["rows"]

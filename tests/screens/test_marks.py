@@ -78,7 +78,7 @@ async def test_a_range_begins_at_the_job_that_was_marked_though_the_list_has_mov
                 seeding.add_job(store, number, f"job-{number}")
         await shown.until_shown("job-7")
         await shown.press("v")  # the cursor is on job-3
-        await shown.until(lambda: not table(shown).ranges_wanted)
+        await shown.until(lambda: not table(shown).ranges_pending)
 
         assert marked(shown) == ["job-3", "job-4"]
 
@@ -158,7 +158,7 @@ async def test_marks_that_were_removed_do_not_come_back_with_a_range(five: Home)
     async with opened(five) as shown:
         await shown.until_shown("job-5")
         await shown.press("space", "G", "v", "ctrl+backslash")
-        await shown.until(lambda: not table(shown).ranges_wanted)
+        await shown.until(lambda: not table(shown).ranges_pending)
 
         assert marked(shown) == []
 

@@ -238,7 +238,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
 
 def _load_paramiko_early(home: Home) -> None:
     """Load what SSH hosts need before there is work, if this home knows any such host."""
-    if home.places.is_dir():
+    if home.hosts.is_dir():
         from backends.ssh.config import load_paramiko
 
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()

@@ -86,15 +86,15 @@ class LoginSessions:
         self._logins: dict[str, LoginAttempt] = {}
         self._open: list[_OpenConnection] = []
 
-    def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
+    def begin(self, name: str, target: Mapping[str, Any], done: Callable[[], None]) -> None:
         """Log in to a target in the background.
 
         Args:
             name: by which the client asks for the status.
-            place: the fields of a ``TargetRef``.
+            target: the fields of a ``TargetRef``.
             done: called once the login succeeded.
         """
-        login, ref = LoginAttempt(), TargetRef(**place)
+        login, ref = LoginAttempt(), TargetRef(**target)
         with self._lock:
             self._logins[name] = login
         threading.Thread(target=self._work, args=(login, ref, done), name="login", daemon=True).start()

@@ -28,18 +28,18 @@ def request_prewarm(home: Home, target: TargetRef) -> None:
     threading.Thread(target=_send, args=(home, asdict(target)), name="request prewarm", daemon=True).start()
 
 
-def prewarm(place: Mapping[str, Any]) -> None:
+def prewarm(target: Mapping[str, Any]) -> None:
     """Open the connection to a target in the background, and keep it for a while.
 
-    A failure is not reported: the job's own launch meets it again. ``place`` has the fields of a ``TargetRef``.
+    A failure is not reported: the job's own launch meets it again. ``target`` has the fields of a ``TargetRef``.
     """
-    ref = TargetRef(**place)
+    ref = TargetRef(**target)
     threading.Thread(target=_open, args=(ref,), name=f"prewarm {ref.backend}", daemon=True).start()
 
 
-def _send(home: Home, place: Mapping[str, Any]) -> None:
+def _send(home: Home, target: Mapping[str, Any]) -> None:
     until = time.monotonic() + ANSWERED_WITHIN_SECONDS
-    while send_message(home, "expect", place=place) is None and time.monotonic() < until:
+    while send_message(home, "expect", place=target) is None and time.monotonic() < until:
         time.sleep(_AGAIN_SECONDS)
 
 

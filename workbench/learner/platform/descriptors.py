@@ -18,11 +18,11 @@ _given: Dict[str, str] = {}
 def raise_limit() -> None:
     """Raise the soft limit to the hard one, and remember it for what is started."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft == resource.RLIM_INFINITY or soft >= most:
         return
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (OSError, ValueError):
         return  # macOS names a hard limit that it does not grant
     _given[VARIABLE] = str(soft)
@@ -35,10 +35,10 @@ def given() -> Dict[str, str]:
 
 def restore_limit() -> None:
     """Take back for this process, and what it starts, a limit that whoever started it had raised for itself."""
-    told = os.environ.pop(VARIABLE, "")
-    if told.isdigit():
+    inherited = os.environ.pop(VARIABLE, "")
+    if inherited.isdigit():
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (int(told), hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (int(inherited), hard))
         except (OSError, ValueError):
             return

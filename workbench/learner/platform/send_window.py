@@ -149,10 +149,10 @@ class SendWindow:
 
     def _resize(self) -> None:
         self._rate = self._round_rate
-        wanted = self._rate * (self._path + QUEUED_SECONDS)
+        target_bytes = self._rate * (self._path + QUEUED_SECONDS)
         if self._round_seconds < self._path + QUEUED_SECONDS / 2:
-            wanted = 2 * self._limit  # nothing waits for the link: it may carry more
-        self._limit = int(min(MAX_BYTES, 2 * self._limit, max(MIN_BYTES, wanted)))
+            target_bytes = 2 * self._limit  # nothing waits for the link: it may carry more
+        self._limit = int(min(MAX_BYTES, 2 * self._limit, max(MIN_BYTES, target_bytes)))
 
     def _begin_round(self) -> None:
         self._round_ends, self._is_full = self._sent, False

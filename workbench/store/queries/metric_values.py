@@ -56,13 +56,13 @@ def read_number(text: str) -> float:
 
 def fitting_series(rows: Iterable[SeriesRow], name: str) -> SeriesRow | None:
     """Return the series of a job that a name stands for; None where none fits."""
-    wanted = _lower(name)
+    folded = _lower(name)
     fitting = [
         row
         for row in rows
         if row.kind in KINDS
         and row.points
-        and (_lower(row.name) == wanted or _lower(row.name).endswith(f"/{wanted}"))
+        and (_lower(row.name) == folded or _lower(row.name).endswith(f"/{folded}"))
     ]
     return min(
         fitting,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MetricSelection:
     """Which values are shown."""
 
     learner: int | None = None
@@ -51,9 +51,9 @@ class Wanted:
         return [each for each in found if self.learner in (None, each.learner)]
 
 
-def print_table(store: Store, row: JobRow, wanted: Wanted, shown: int | None) -> None:
+def print_table(store: Store, row: JobRow, selection: MetricSelection, shown: int | None) -> None:
     """Print the last ``shown`` steps, all of them where it is None, and say what was left out."""
-    read = wanted.table(store, row)
+    read = selection.table(store, row)
     kept: deque[MetricRow] = deque(maxlen=shown)
     total = 0
     for each in read.rows:
@@ -64,7 +64,7 @@ def print_table(store: Store, row: JobRow, wanted: Wanted, shown: int | None) ->
             f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
         )
         return
-    marks = ["superseded"] if wanted.superseded else []
+    marks = ["superseded"] if selection.superseded else []
     heading = [*_keys(row), "step", *marks, *map(escaped, read.columns)]
     cells = [
         [
@@ -78,14 +78,14 @@ def print_table(store: Store, row: JobRow, wanted: Wanted, shown: int | None) ->
     sys.stdout.write(render([Column(title, right=True) for title in heading], cells, width=width()))
     if total > len(kept):
         narrate(f"showing the last {len(kept):,} of {total:,}; --all shows the rest")
-    narrate_superseded(store, row, wanted)
+    narrate_superseded(store, row, selection)
 
 
-def narrate_superseded(store: Store, row: JobRow, wanted: Wanted) -> None:
+def narrate_superseded(store: Store, row: JobRow, selection: MetricSelection) -> None:
     """Say how many values are left out since a later attempt went over them again."""
-    if wanted.superseded or wanted.attempt is not None:
+    if selection.superseded or selection.attempt is not None:
         return
-    gone = sum(each.superseded for each in wanted.series(store, row, ("value",)))
+    gone = sum(each.superseded for each in selection.series(store, row, ("value",)))
     if gone:
         narrate(
             f"{count(gone, 'value')} of earlier attempts that a later one went over again "
@@ -111,9 +111,9 @@ def _cell(each: MetricRow, name: str, write: Any) -> str:
     return str(write(each.values[name])) if name in each.values else ""
 
 
-def print_latest(store: Store, row: JobRow, wanted: Wanted, *, json: bool) -> None:
+def print_latest(store: Store, row: JobRow, selection: MetricSelection, *, json: bool) -> None:
     """Print the last value of each metric, with the least and the greatest that is finite."""
-    found = wanted.series(store, row)
+    found = selection.series(store, row)
     if json:
         print_document([_series_document(each) for each in found])
         return
@@ -132,7 +132,7 @@ def print_latest(store: Store, row: JobRow, wanted: Wanted, *, json: bool) -> No
         for each in found
     ]
     sys.stdout.write(render(columns, cells, width=width()))
-    narrate_superseded(store, row, wanted)
+    narrate_superseded(store, row, selection)
 
 
 def _series_document(each: Any) -> dict[str, Any]:
@@ -152,10 +152,10 @@ def _series_document(each: Any) -> dict[str, Any]:
     }
 
 
-def print_csv(store: Store, row: JobRow, wanted: Wanted) -> None:
+def print_csv(store: Store, row: JobRow, selection: MetricSelection) -> None:
     """Print all values."""
-    read = wanted.table(store, row)
-    marks = ["superseded"] if wanted.superseded else []
+    read = selection.table(store, row)
+    marks = ["superseded"] if selection.superseded else []
     write_csv_rows([["learner", "attempt", "step", "time", *marks, *map(escaped, read.columns)]])
     write_csv_rows(_csv_row(each, read.columns, marked=bool(marks)) for each in read.rows)
 
@@ -163,8 +163,8 @@ def print_csv(store: Store, row: JobRow, wanted: Wanted) -> None:
 def _csv_row(each: MetricRow, columns: Sequence[str], *, marked: bool) -> list[str]:
     """Return one step as the CSV form has it: a value that was not reported is empty, NaN is ``nan``."""
     values = [repr(each.values[name]) if name in each.values else "" for name in columns]
-    place = [str(each.learner), str(each.attempt), step_text(each.step), f"{each.time_us / MICROSECONDS:.6f}"]
-    return [*place, *([str(int(each.is_superseded))] if marked else []), *values]
+    key = [str(each.learner), str(each.attempt), step_text(each.step), f"{each.time_us / MICROSECONDS:.6f}"]
+    return [*key, *([str(int(each.is_superseded))] if marked else []), *values]
 
 
 def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
@@ -172,10 +172,10 @@ def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
     csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
 
 
-def print_rows(store: Store, row: JobRow, wanted: Wanted) -> None:
+def print_rows(store: Store, row: JobRow, selection: MetricSelection) -> None:
     """Print series, of all attempts, and all values as one document."""
-    read = wanted.table(store, row)
-    known = replace(wanted, attempt=None).series(store, row)
+    read = selection.table(store, row)
+    known = replace(selection, attempt=None).series(store, row)
     print_document(
         {
             "schema": "fabric.metrics/1",

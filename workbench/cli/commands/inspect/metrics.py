@@ -12,7 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JsonStream, Learner
 
 if TYPE_CHECKING:
-    from workbench.cli.commands.inspect.metric_tables import Wanted
+    from workbench.cli.commands.inspect.metric_tables import MetricSelection
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -106,7 +106,7 @@ def metrics(
 
         return print_dry_run(job, log, json=json)
     from workbench.cli.commands.inspect.metric_tables import (
-        Wanted,
+        MetricSelection,
         print_csv,
         print_latest,
         print_rows,
@@ -123,21 +123,21 @@ def metrics(
         raise UsageError("--csv and --json exclude each other")
     with store_with(job) as (store, row):
         _check_learner(row, learner)
-        wanted = Wanted(learner, attempt, superseded)
+        selection = MetricSelection(learner, attempt, superseded)
         if plot:
             from workbench.cli.commands.inspect.plot import print_plots
 
-            print_plots(store, row, names=metric or [], wanted=wanted)
+            print_plots(store, row, names=metric or [], selection=selection)
         elif follow:
-            _follow(store, row, wanted, csv=csv, json=json)
+            _follow(store, row, selection, csv=csv, json=json)
         elif latest:
-            print_latest(store, row, wanted, json=json)
+            print_latest(store, row, selection, json=json)
         elif json:
-            print_rows(store, row, wanted)
+            print_rows(store, row, selection)
         elif csv:
-            print_csv(store, row, wanted)
+            print_csv(store, row, selection)
         else:
-            print_table(store, row, wanted, None if all else tail or SHOWN)
+            print_table(store, row, selection, None if all else tail or SHOWN)
     return 0
 
 
@@ -148,7 +148,7 @@ def _check_learner(row: JobRow, learner: int | None) -> None:
         raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
 
 
-def _follow(store: Store, row: JobRow, wanted: Wanted, *, csv: bool, json: bool) -> None:
+def _follow(store: Store, row: JobRow, selection: MetricSelection, *, csv: bool, json: bool) -> None:
     from workbench.cli.commands.inspect.metric_tables import step_text, write_csv_rows
     from workbench.formats import MICROSECONDS, iso, number, stamp
     from workbench.learner.texts import escaped
@@ -156,7 +156,7 @@ def _follow(store: Store, row: JobRow, wanted: Wanted, *, csv: bool, json: bool)
     from workbench.terminal.json_output import print_event
 
     followed = follow_points(
-        store, row, learner=wanted.learner, attempt=wanted.attempt, superseded=wanted.superseded
+        store, row, learner=selection.learner, attempt=selection.attempt, superseded=selection.superseded
     )
     for each in followed:
         name, point = each.name, each.point

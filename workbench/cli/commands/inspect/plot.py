@@ -15,7 +15,7 @@ from workbench.learner.texts import escaped
 from workbench.terminal.console import narrate, style, width
 
 if TYPE_CHECKING:
-    from workbench.cli.commands.inspect.metric_tables import Wanted
+    from workbench.cli.commands.inspect.metric_tables import MetricSelection
     from workbench.store.db.database import Store
     from workbench.store.db.rows import Bucket, JobRow, SeriesRow
 
@@ -29,7 +29,7 @@ DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot, by its column and row in the cell."""
 
 
-def print_plots(store: Store, row: JobRow, *, names: Sequence[str], wanted: Wanted) -> None:
+def print_plots(store: Store, row: JobRow, *, names: Sequence[str], selection: MetricSelection) -> None:
     """Print a chart for each metric of each learner, or for the metrics that are named.
 
     Raises:
@@ -37,7 +37,7 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], wanted: Want
     """
     from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points, infinities
 
-    found = [each for each in wanted.series(store, row, ("value",)) if each.points]
+    found = [each for each in selection.series(store, row, ("value",)) if each.points]
     if not found:
         narrate(
             f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
@@ -45,7 +45,7 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], wanted: Want
         return
     chosen = _chosen(found, names)
     learners = sorted({each.learner for each in chosen})
-    shown = ChartRange(attempt=wanted.attempt, superseded=wanted.superseded)
+    shown = ChartRange(attempt=selection.attempt, superseded=selection.superseded)
     columns = max(20, min(width(), WIDEST) - LABEL - 1)
     for each in chosen:
         if each.learner not in learners[:LEARNERS_SHOWN]:
@@ -54,7 +54,7 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], wanted: Want
         parts = chart_points(store, each, axis, width=columns, shown=shown) or []
         drawing = Chart(each, tuple(parts), axis, infinities(store, each, shown), row.learners > 1)
         sys.stdout.write("\n".join(chart(drawing, columns)) + "\n\n")
-    narrate_superseded(store, row, wanted)
+    narrate_superseded(store, row, selection)
     if hidden := learners[LEARNERS_SHOWN:]:
         narrate(f"learners {hidden[0]} to {hidden[-1]} are not shown; --learner shows one")
 
