@@ -61,6 +61,23 @@ def test_what_is_not_committed_is_a_diff_that_applies(repository: Path, clean_en
     assert (repository / "sub" / "x.py").read_bytes() == b"\x00binary"
 
 
+def test_changes_of_credentials_are_not_in_the_diff(repository: Path) -> None:
+    (repository / "conf").mkdir()
+    for name in (".env", "conf/secrets.pem", "notes.txt"):
+        (repository / name).write_text("before\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "second")
+    (repository / ".env").write_text("TOKEN=canary-hush\n")
+    (repository / "conf/secrets.pem").write_text("-----BEGIN PRIVATE KEY-----\ncanary-hush\n")
+    (repository / "notes.txt").write_text("after\n")
+
+    described = describe(repository)
+
+    assert described["diff_without"] == [".env", "conf/secrets.pem"]
+    assert "+after" in described["diff"]
+    assert "canary" not in described["diff"]
+
+
 def test_a_folder_of_a_repository_has_its_own_diff(repository: Path) -> None:
     (repository / "train.py").write_text("changed")
 

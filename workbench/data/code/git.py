@@ -1,7 +1,7 @@
 """Reads the git state of a folder of code: commit, branch, remote and uncommitted changes.
 
-All of it is read-only and bounded in time; the remote's address is kept without the credentials that it may
-hold.
+All of it is read-only and bounded in time. The remote's address is kept without the credentials that it may hold,
+the changes without files that are credentials.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.data.code.credentials import is_credential, is_key, lies_in_credentials
+
 DEADLINE_SECONDS: Final = 10.0
 DIFF_BYTES_MAX: Final = 10_000_000
 
+_HEAD_BYTES: Final = 4096
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _DIFF: Final = ("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--relative")
 _DETACHED: Final = "(detached)"
@@ -26,7 +29,8 @@ def describe(folder: Path) -> dict[str, Any]:
     """Return ``commit``, ``branch``, ``dirty``, ``remote`` and ``diff`` of a folder; nothing outside git.
 
     ``diff`` is what ``git apply`` takes to get from the commit to the tracked files as they are; new files
-    are in the snapshot of the code. ``diff_cut`` is true when it is longer than 10 MB and was cut.
+    are in the snapshot of the code. ``diff_cut`` is true when it is longer than 10 MB and was cut. Changes of
+    credentials (``.env``, private keys) are not in it; ``diff_without`` names them.
     """
     git = _Git(folder)
     status = git.run("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", ".")
@@ -34,7 +38,9 @@ def describe(folder: Path) -> dict[str, Any]:
         return {}
     commit, branch, dirty = _read_status(status.decode("utf-8", "replace"))
     remote = git.run("config", "--get", "remote.origin.url") or b""
-    diff = (git.run(*_DIFF, commit, "--", ".") or b"") if commit and dirty else b""
+    left_out = _changed_credentials(git, folder, commit) if commit and dirty else []
+    paths = (".", *(f":(exclude,literal){path}" for path in left_out))
+    diff = (git.run(*_DIFF, commit, "--", *paths) or b"") if commit and dirty else b""
     described = {
         "commit": commit,
         "branch": branch,
@@ -42,7 +48,26 @@ def describe(folder: Path) -> dict[str, Any]:
         "remote": _CREDENTIALS.sub("", remote.decode("utf-8", "replace").strip()),
         "diff": diff[:DIFF_BYTES_MAX].decode("utf-8", "replace"),
     }
+    if left_out:
+        described["diff_without"] = left_out
     return {**described, "diff_cut": True} if len(diff) > DIFF_BYTES_MAX else described
+
+
+def _changed_credentials(git: _Git, folder: Path, commit: str) -> list[str]:
+    """Return the changed tracked files that are credentials, by name or by what they begin with."""
+    changed = git.run("diff", "--name-only", "-z", "--no-renames", "--relative", commit, "--", ".") or b""
+    paths = [os.fsdecode(path) for path in changed.split(b"\0") if path]
+    return [path for path in paths if _is_credential(folder.absolute() / path)]
+
+
+def _is_credential(path: Path) -> bool:
+    if is_credential(path.name, str(path.parent), is_folder=False) or lies_in_credentials(str(path.parent)):
+        return True
+    try:
+        with path.open("rb") as stream:
+            return is_key(path.name, stream.read(_HEAD_BYTES))
+    except OSError:
+        return False  # deleted, or a folder in its place: its old text is not looked at
 
 
 def _read_status(text: str) -> tuple[str, str, bool]:
