@@ -49,6 +49,16 @@ def test_everyday_commands_load_no_heavy_library(arguments: tuple[str, ...], cle
     assert loaded_by(*arguments, home=clean_environment).isdisjoint(HEAVY)
 
 
+def test_help_loads_nothing_that_takes_longer_than_its_text(clean_environment: Path) -> None:
+    own = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+
+    loaded = loaded_by("--help", home=clean_environment) - set(own.stdout.split())
+
+    assert loaded.isdisjoint({"collections", "contextlib", "functools", "re", "typing"})
+
+
 def test_every_module_says_its_one_job() -> None:
     silent = [
         str(path.relative_to(ROOT))
