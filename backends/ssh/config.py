@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import shlex
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +17,12 @@ from typing import Any, Final
 from workbench.errors import ConfigError
 
 _HIDDEN: Final = "invoke"
+_MATCH_SECONDS: Final = 30.0
 _importing = threading.Lock()
 
 
-def load_paramiko(*, with_commands: bool = False) -> Any:  # the package has no types
-    """Import and return the package.
-
-    Args:
-        with_commands: whether its configuration parser has to run commands.
-    """
+def load_paramiko() -> Any:  # the package has no types
+    """Import and return the package; its parser of configuration files runs commands as :class:`_MatchCommand`."""
     with _importing:
         hidden = _HIDDEN not in sys.modules and "paramiko" not in sys.modules
         if hidden:
@@ -34,11 +33,41 @@ def load_paramiko(*, with_commands: bool = False) -> Any:  # the package has no 
         finally:
             if hidden:
                 sys.modules.pop(_HIDDEN, None)
-        if with_commands and paramiko.config.invoke is None:
-            import invoke
-
-            paramiko.config.invoke = invoke
+        paramiko.config.invoke = _MatchCommand
         return paramiko
+
+
+@dataclass(frozen=True, slots=True)
+class _MatchCommand:
+    """The command of a ``Match exec``, run as ssh runs it: by the user's shell, without input or output.
+
+    Paramiko takes the package ``invoke`` for it, which reads our standard input and so takes it from the command
+    that the user runs on the host.
+    """
+
+    ok: bool
+
+    @classmethod
+    def run(cls, command: str, **_options: Any) -> _MatchCommand:
+        """Run the command to its end.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        argv = [os.environ.get("SHELL") or "/bin/sh", "-c", command]
+        try:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                timeout=_MATCH_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"the command of Match exec did not end within {_MATCH_SECONDS:g} seconds: {command}"
+            ) from None
+        return cls(done.returncode == 0)
 
 
 _ADDRESS: Final = re.compile(
@@ -176,7 +205,7 @@ class SshConfig:
 
     def _options(self, alias: str) -> Mapping[str, Any]:
         text = "".join(self._text(alias))
-        paramiko = load_paramiko(with_commands=" exec " in text.lower())
+        paramiko = load_paramiko()
         try:
             found: Mapping[str, Any] = paramiko.SSHConfig.from_text(text).lookup(alias)
         except (
@@ -229,7 +258,7 @@ def _included(patterns: str, file: Path) -> Iterator[Path]:
 
 
 def _applies(header: str, alias: str) -> bool:
-    paramiko = load_paramiko(with_commands=" exec " in header.lower())
+    paramiko = load_paramiko()
     try:
         found = paramiko.SSHConfig.from_text(f"{header}\n{_MARK} yes\n").lookup(alias)
     except Exception:  # reported when the whole text is read

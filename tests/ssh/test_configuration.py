@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import io
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from backends.ssh import config
 from backends.ssh.config import Address, Hop, SshConfig, parse_address
 from backends.ssh.known_hosts import accept, check, entries_of, fingerprint
 from workbench.errors import CannotWrite, ConfigError
@@ -141,6 +145,39 @@ def test_known_hosts_files_may_be_named(ssh: Path) -> None:
 
     assert hop.known_hosts == (ssh.parent / "mine", Path("/other"))
     assert hop.known_name == "lab"
+
+
+def test_a_command_of_match_decides_and_leaves_our_input_alone(
+    ssh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``fabric exec JOB -- cat`` passes its standard input on: no command of a ``Match`` may read it."""
+    ours, writer = os.pipe()
+    os.write(writer, b"\xff\x00 for the job")
+    os.close(writer)
+    before = os.dup(0)
+    os.dup2(ours, 0)
+    try:
+        with open(0, "rb", buffering=0, closefd=False) as stdin:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+            text = (
+                'Match host a exec "cat >&2; test %h = a"\n  Port 2201\n'
+                "Match host a exec false\n  User other\n"
+            )
+            (hop,) = route(ssh, text, "ssh://me@a")
+        assert os.read(0, 100) == b"\xff\x00 for the job"
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(ours)
+
+    assert (hop.port, hop.user) == (2201, "me")
+
+
+def test_a_command_of_match_that_does_not_end_is_named(ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_MATCH_SECONDS", 0.1)
+
+    with pytest.raises(ConfigError, match=r"did not end within .* sleep 1000"):
+        route(ssh, 'Match host a exec "sleep 1000"\n  Port 2201\n', "ssh://a")
 
 
 def test_a_line_that_cannot_be_read_is_said(ssh: Path) -> None:
