@@ -148,6 +148,7 @@ def test_nothing_stays_open_at_the_end(tmp_path: Path) -> None:
     found.step()
     assert len(open_descriptors()) > len(before)
     found.finish()
+    found.collector.close()
 
     assert open_descriptors() == before
 

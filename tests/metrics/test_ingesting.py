@@ -91,6 +91,27 @@ def test_a_block_becomes_points_of_one_series_a_column(store: Store, records: Re
     assert last_step(store, JOB) == 20
 
 
+def test_points_belong_to_the_learner_that_the_record_names(
+    store: Store, records: Records, tmp_path: Path
+) -> None:
+    records.points({"loss": [1.0]}, steps=[1])
+    records.points({"loss": [2.0, 3.0]}, steps=[1, 2], learner=2)
+    records.points({"loss": [4.0]}, steps=[2], learner="2")
+    take_all(store, records)
+    (tmp_path / "two").mkdir()
+    own = Records(tmp_path / "two" / "records.jsonl")
+    own.points({"accuracy": [0.5]}, steps=[3])
+    take_all(store, own, learner=2)
+
+    found = {
+        (row.learner, row.name): [point.value for point in points(store, row.id)]
+        for row in series(store, JOB)
+    }
+    assert found == {(1, "loss"): [1.0, 4.0], (2, "loss"): [2.0, 3.0], (2, "accuracy"): [0.5]}
+    sql = "SELECT learner, reports FROM report_counts ORDER BY learner"
+    assert [tuple(row) for row in store.rows(sql)] == [(1, 2), (2, 3)]
+
+
 def test_nan_is_null_and_infinities_stay(store: Store, records: Records) -> None:
     records.points({"loss": [1.0, None, "inf", "-inf", "nan"]})
     records.raw(

@@ -54,6 +54,7 @@ and ``cursor``, from where a restarted agent goes on; other records may have ``c
      "steps": [1, 2], "times": [us, us], "values": {"loss": [0.5, null], "accuracy": [0.1, 0.2]},
      "etimes": {"epoch": [1, 1]}, "texts": {"glogstamp": ["...", "..."]}}
          # a block of points: columns of equal length; null is NaN, "inf" and "-inf" are infinities;
+         # "learner": 2 where another learner's agent read what learner 2 wrote;
          # steps may hold null; a name that is missing in one point of a block starts a new block
     {"seq": 2, "time": us, "kind": "usage", "cpu_percent": 180.0, "memory_bytes": n, "processes": 3,
      "gpus": [{"uuid": "GPU-...", "memory_bytes": n, "utilization_percent": 97.0}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -30,12 +30,16 @@ from workbench.store.db.schema import REPORTS, statements
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""
 
+LEARNERS_MAX: Final = 100_000
+"""A greater number of a learner is none."""
+
 REPORTS_MAX: Final = 3
 """How many reasons are reported of one batch."""
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 NamedPoints: TypeAlias = tuple[SeriesKind, str, SeriesPoints]
-Columns: TypeAlias = dict[tuple[SeriesKind, str], SeriesPoints]
+Columns: TypeAlias = dict[tuple[int, SeriesKind, str], SeriesPoints]
+"""By learner, kind and name."""
 
 PATH_CHARACTERS: Final = 4096
 TEXT_CHARACTERS: Final = 1000
@@ -184,7 +188,7 @@ def _take_together(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int,
     left_out = batch.garbage
     columns: Columns = {}
     statements: list[Statement] = []
-    numbers = _ReportNumbers(source.store, source.key)
+    numbers: dict[int, _ReportNumbers] = {}
     for record in batch.records:
         if record["seq"] <= seq:
             continue
@@ -198,11 +202,15 @@ def _take_together(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int,
             left_out += 1
             source.report(_left_out_message(source, record, error))
             continue
-        numbers.number(record, [column for _, _, column in found])
-        _collect(columns, found)
+        learner = _writer(source, record)
+        if learner not in numbers:
+            numbers[learner] = _ReportNumbers(source.store, (source.job_id, source.attempt, learner))
+        numbers[learner].number(record, [column for _, _, column in found])
+        _collect(columns, learner, found)
         statements += more
     _write(source, columns, statements)
-    numbers.write()
+    for of_learner in numbers.values():
+        of_learner.write()
     return seq, left_out
 
 
@@ -219,10 +227,11 @@ def _take_one_by_one(source: _Learner, batch: RecordBatch, seq: int) -> tuple[in
         try:
             with source.store.atomic():
                 found, statements = _understand(source, record)
-                numbers = _ReportNumbers(source.store, source.key)
+                learner = _writer(source, record)
+                numbers = _ReportNumbers(source.store, (source.job_id, source.attempt, learner))
                 numbers.number(record, [column for _, _, column in found])
                 columns: Columns = {}
-                _collect(columns, found)
+                _collect(columns, learner, found)
                 _write(source, columns, statements)
                 numbers.write()
         except _STORE_TROUBLES:
@@ -247,12 +256,20 @@ def _understand(source: _Learner, record: Mapping[str, Any]) -> tuple[list[Named
     return [], []
 
 
-def _collect(columns: Columns, found: list[NamedPoints]) -> None:
+def _writer(source: _Learner, record: Mapping[str, Any]) -> int:
+    """Return whose the points are: a learner's agent also reads files that the others write."""
+    learner = record.get("learner")
+    if record["kind"] != "metrics" or type(learner) is not int or not 1 <= learner <= LEARNERS_MAX:
+        return source.learner
+    return learner
+
+
+def _collect(columns: Columns, learner: int, found: list[NamedPoints]) -> None:
     for kind, name, column in found:
-        if known := columns.get((kind, name)):
+        if known := columns.get((learner, kind, name)):
             known.extend(column)
         else:
-            columns[(kind, name)] = column
+            columns[(learner, kind, name)] = column
 
 
 def _count_left_out(source: _Learner, count: int) -> None:
@@ -285,9 +302,9 @@ def _write_points(source: _Learner, columns: Columns) -> None:
     if not columns:
         return
     revision = source.store.bump("series")
-    for (kind, name), column in columns.items():
+    for (learner, kind, name), column in columns.items():
         if column.times:
-            _write_series(source, kind, name, column, revision)
+            _write_series(replace(source, learner=learner), kind, name, column, revision)
 
 
 def _write_series(source: _Learner, kind: SeriesKind, name: str, column: SeriesPoints, revision: int) -> None:

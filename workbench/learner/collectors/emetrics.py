@@ -24,7 +24,7 @@ class EmetricsCollector(StreamCollector):
 
     def find(self) -> Iterator[StreamSource]:
         """Name the files there are now; ``in:`` may name another folder or the file itself."""
-        if not self.context.owns_log_dir:
+        if not self.may_read_files():
             return
         folder = path_of(str(self.metrics.get("source") or ""), self.context)
         for path, name, below in walk(folder, self.context, FILE_NAME.__eq__, depth=1, watch=self.watch):

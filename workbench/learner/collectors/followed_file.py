@@ -48,7 +48,7 @@ class FollowedFile:
 
     def resume(self, mark: Any) -> None:
         """Expect the content that was read before a restart, of which this is the mark."""
-        self._expected = str(mark).partition(".")[2]
+        self._expected = [*str(mark).split("."), ""][1]
 
     def mark(self, offset: int) -> Any:
         """Return an offset for a cursor, with what recognises the content before it."""

@@ -42,9 +42,13 @@ class Context(NamedTuple):
     environment: Mapping[str, str]
     """What the command sees; ``in:`` is expanded with it."""
     owns_log_dir: bool
-    """Whether files under ``log_dir`` are this learner's to collect: a shared one is learner 1's alone."""
+    """Whether files under ``log_dir`` are this learner's to collect: of a shared one ``learners`` take turns."""
     writable: Tuple[str, ...] = ()
     """Folders that the command's container writes in: no link in them is to lead out of them."""
+    learners: int = 1
+    """How many learners write into ``log_dir``."""
+    marker: str = ""
+    """What ``FABRIC_LEARNER`` of all processes of the attempt begins with."""
 
     @classmethod
     def from_launch(cls, launch: Mapping[str, Any], learner_dir: str) -> Context:
@@ -60,6 +64,8 @@ class Context(NamedTuple):
             environment=environment,
             owns_log_dir=learner == 1 or not launch.get("log_dir_shared"),
             writable=tuple(launch.get("writable") or ()),
+            learners=int(launch.get("learners") or 1) if launch.get("log_dir_shared") else 1,
+            marker="%s/%s/%s" % (launch.get("home"), launch.get("job"), launch.get("attempt")),
         )
 
 

@@ -22,6 +22,7 @@ class ReportCollector(StreamCollector):
     """Reads the file that ``workbench.learner.report`` appends to, in the learner's own folder."""
 
     name = "report"
+    reads_log_dir = False
 
     def find(self) -> Iterator[StreamSource]:
         """Name the file once there is one."""

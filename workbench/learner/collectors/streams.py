@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from workbench.learner.collectors.batches import Batches, Position, note
 from workbench.learner.collectors.blocks import BLOCK_POINTS, Blocks
@@ -14,6 +14,7 @@ from workbench.learner.collectors.folder_watch import FolderWatch
 from workbench.learner.collectors.followed_file import FollowedFile, Replaced, offset_of
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.lines import LineCutter
+from workbench.learner.collectors.shared_files import ReadingTurn, label_of, writer_of
 
 OUTPUT = ""
 """The key of the learner's own output among the streams."""
@@ -35,6 +36,10 @@ MADE_FIND_SHARE = 10
 FIND_LIMIT = 20
 """Searches in a row at most while each finds folders that were not watched before."""
 
+AWAIT_SECONDS = 0.02
+AWAIT_LIMIT_US = 60_000_000
+"""How long a learner that has ended waits for another's last reading, in all."""
+
 HELD_LIMIT = 128
 """Files that are kept open at most."""
 
@@ -49,6 +54,8 @@ class StreamSource(NamedTuple):
     """Its path relative to the searched folder."""
     group: str = ""
     subid: str = ""
+    learner: Optional[int] = None
+    """Who writes it: 0 where that is not known, None where a learner's files are its own."""
 
 
 class Stream(ABC):
@@ -92,14 +99,22 @@ class Stream(ABC):
 class StreamCollector(Collector):
     """A collector of streams: the learner's output, files, or both."""
 
+    reads_log_dir: bool = True
+    """Whether its files lie in LOG_DIR, which learners may share."""
+
     def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
         self._sources: Dict[str, StreamSource] = {}
+        self._turn: Optional[ReadingTurn] = None
+        if context.learners > 1 and self.reads_log_dir:
+            self._turn = ReadingTurn(context.learner_dir, context.learner, self.name)
         self._files: Dict[str, FollowedFile] = {}
         self._folders = FolderWatch()
         self._folders_grew = False
         self._batches = Batches(self.name)
+        self._ending = False
+        self._awaiting_since_us = 0
         self._found_us = 0
         self._find_cost_us = 0
         self._notes: List[str] = []
@@ -123,6 +138,26 @@ class StreamCollector(Collector):
         """Search again as soon as something is made in a folder; for :meth:`find`."""
         self._folders_grew = self._folders.add(folder) or self._folders_grew
 
+    def may_read_files(self) -> bool:
+        """Whether the files in LOG_DIR are this learner's to read now; for :meth:`find`."""
+        return self.context.owns_log_dir if self._turn is None else self._turn.is_ours
+
+    def _take_turn(self) -> None:
+        """Read the files of all learners if nobody does, from where the one before left off."""
+        if self._turn is None or not self._turn.take():
+            return
+        cursor = self._turn.inherited()
+        if cursor is not None:
+            if self.wants_output:  # its own output goes on where it is
+                files = {key: mark for key, mark in cursor["at"].items() if key != OUTPUT}
+                cursor = {"at": {**self._batches.begin, **files}}
+            self._batches.restore(cursor)
+            self.resumed()
+        self._found_us = 0
+
+    def resumed(self) -> None:
+        """Take over what else the position holds from which reading goes on."""
+
     @property
     def descriptor(self) -> Optional[int]:
         """What is readable when files or folders were made."""
@@ -131,6 +166,11 @@ class StreamCollector(Collector):
     def close(self) -> None:
         """Close the files and the watch."""
         self._folders.close()
+        self._close_files()
+        if self._turn is not None:
+            self._turn.close()
+
+    def _close_files(self) -> None:
         for file in self._files.values():
             file.close()
 
@@ -161,6 +201,7 @@ class StreamCollector(Collector):
 
     def poll(self, now_us: int) -> bool:
         """Read on in the files, and close the batch if it is time."""
+        self._take_turn()
         more = self._read(now_us)
         self._flush(now_us)
         return more
@@ -172,14 +213,31 @@ class StreamCollector(Collector):
     def finish(self, now_us: int) -> bool:
         """Read the files to their end, then what needs no more lines."""
         self._found_us = 0
+        if self._turn is not None and not self._ending:
+            self._take_turn()
+            if self._turn.is_ours:
+                self._turn.begin_last()
+            elif self._turn.is_awaited() and self._may_await(now_us):
+                time.sleep(AWAIT_SECONDS)
+                return True
+            self._ending = True
         if self._read(now_us):
             self._flush(now_us)
             return True
-        self.close()
+        self._close_files()
         for stream in self._streams.values():
             stream.finish(now_us)
         while self._batches.until is not None or self.waiting:
             self._close(now_us)
+        return False
+
+    def _may_await(self, now_us: int) -> bool:
+        self._awaiting_since_us = self._awaiting_since_us or now_us
+        if 0 <= now_us - self._awaiting_since_us < AWAIT_LIMIT_US:
+            return True
+        self.note(
+            "the agent of another learner did not finish reading: files in LOG_DIR may not be read to their end"
+        )
         return False
 
     def _stream(self, key: str, source: Optional[StreamSource]) -> Stream:
@@ -197,6 +255,9 @@ class StreamCollector(Collector):
         for key, file in self._files.items():
             if key in self._streams:
                 position[key] = file.mark(position[key])
+                writer = self._sources[key].learner
+                if writer is not None and "." in str(position[key]):
+                    position[key] += ".%d" % writer
         return position
 
     def _flush(self, now_us: int) -> None:
@@ -219,16 +280,24 @@ class StreamCollector(Collector):
         until = self._batches.until
         position = self._position() if until is None else {**self._batches.begin, **until}
         records: List[Record] = []
-        for stream in self.in_order(self._streams):
-            records += stream.drain()
+        for key, stream in self.in_order(self._streams):
+            records += self._attributed(key, stream.drain())
         # Behind the points, since a restart may say a note again or not, and points are counted.
         records += [note(text, now_us) for text in self._notes]
         self._notes = []
         self._batches.close(records, position, now_us)
 
-    def in_order(self, streams: Mapping[str, Stream]) -> List[Stream]:
+    def _attributed(self, key: str, records: List[Record]) -> List[Record]:
+        """Name in the records of a shared file who wrote it; learner 1 stands for whom nothing is known of."""
+        source = self._sources.get(key)
+        if source is not None and source.learner is not None:
+            for record in records:
+                record["learner"] = source.learner or 1
+        return records
+
+    def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
         """Return the streams in the order of their records, which must not depend on how they were read."""
-        return [streams[key] for key in sorted(streams)]
+        return sorted(streams.items(), key=lambda item: item[0])
 
     def _read(self, now_us: int) -> bool:
         """Read a bounded amount of the files; return whether there is more."""
@@ -261,6 +330,8 @@ class StreamCollector(Collector):
     def _follow(self, key: str, source: StreamSource) -> None:
         if key in self._sources:
             return
+        if self._turn is not None and self.may_read_files():
+            source = self._with_writer(key, source)
         self._sources[key] = source
         held = sum(file.is_open for file in self._files.values()) < HELD_LIMIT
         file = self._files[key] = FollowedFile(source.path, self.context.writable, held=held)
@@ -268,6 +339,21 @@ class StreamCollector(Collector):
             file.resume(self._batches.begin[key])
         with contextlib.suppress(OSError):  # it is gone again, or the read says what is wrong
             file.hold()
+
+    def _with_writer(self, key: str, source: StreamSource) -> StreamSource:
+        """Find out who writes a file that all learners may write; a restart keeps to what was found out."""
+        parts = str(self._batches.begin.get(key, "")).split(".")
+        if len(parts) == 3:
+            writer = int(parts[2])
+        else:
+            context = self.context
+            writer = writer_of(
+                source.path, source.name, context.learner_dir, context.marker, context.learners
+            )
+        if writer:
+            return source._replace(learner=writer)
+        self.note("who wrote %s is not known: its points are shown as learner 1's" % source.name)
+        return source._replace(learner=0, subid=source.subid or label_of(source.name))
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:
         stream = self._stream(key, source)

@@ -45,8 +45,8 @@ class IsolatedCollector(Collector):
         self._end = weakref.finalize(self, _end, self._process)
         self._received = b""
         self._last_answer: Mapping[str, Any] = {}
-        environment, (owns_log_dir, writable) = dict(context.environment), context[5:]
-        self._ask("make", kind, dict(metrics), [*context[:4], environment, owns_log_dir, list(writable)])
+        plain = context._replace(environment=dict(context.environment))
+        self._ask("make", kind, dict(metrics), list(plain))
         self.name = self._last_answer["name"]
         self.wants_output = self._last_answer["wants_output"]
 
@@ -71,6 +71,11 @@ class IsolatedCollector(Collector):
     def output(self, data: bytes, end_offset: int, time_us: int) -> None:
         """Hand output over."""
         self._ask("output", end_offset, time_us, data=data)
+
+    def close(self) -> None:
+        """Let the other close its files."""
+        if self._end.alive:
+            self._ask("close")
 
     def poll(self, now_us: int) -> bool:
         """Let the other look."""

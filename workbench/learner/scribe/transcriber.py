@@ -116,6 +116,8 @@ class Transcriber:
         for collector in self._collectors or ():
             more = collector.finish(system.now_us()) or more
         self._write_taken()
+        if not more:
+            self._close_collectors()
         return not more
 
     def add(self, record: dict[str, Any]) -> None:
@@ -176,11 +178,14 @@ class Transcriber:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for collector in self._collectors or ():
-            collector.close()
+        self._close_collectors()
         self.publisher.close()
         if self._records is not None:
             self._records.close()
+
+    def _close_collectors(self) -> None:
+        for collector in self._collectors or ():
+            collector.close()
 
     def _ready(self) -> bool:
         """Make the collectors once there is something for them: a learner without metrics starts faster."""

@@ -37,7 +37,7 @@ class RegexCollector(StreamCollector):
 
     def find(self) -> Iterator[StreamSource]:
         """Yield the log files that exist now; the name of a folder directly below LOG_DIR is the subid of its files."""
-        if not self.context.owns_log_dir or (self.wants_output and not self._whole):
+        if not self.may_read_files() or (self.wants_output and not self._whole):
             return
         for path, name, below in walk(self._path, self.context, self._is_log, depth=1, watch=self.watch):
             if not is_own_output(path, self.context):

@@ -38,11 +38,15 @@ class TensorboardCollector(StreamCollector):
     def restore(self, cursor: Any) -> None:
         """Resume after the record with this cursor."""
         super().restore(cursor)
+        self.resumed()
+
+    def resumed(self) -> None:
+        """Go on counting what is not shown."""
         self._others = dict(self._batches.begin.get(_OTHERS) or {})
 
     def find(self) -> Iterator[StreamSource]:
         """Yield the event files that exist now."""
-        if not self.context.owns_log_dir:
+        if not self.may_read_files():
             return
         for path, name, below in walk(
             self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch
@@ -59,9 +63,9 @@ class TensorboardCollector(StreamCollector):
         assert source is not None, "it does not want the output"
         return _EventStream(source, offset, until, self.note, self._count)
 
-    def in_order(self, streams: Mapping[str, Stream]) -> List[Stream]:
+    def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
         """Return the streams in the order of their oldest points, as FfDL does."""
-        return sorted(super().in_order(streams), key=lambda stream: getattr(stream, "oldest", 0.0))
+        return sorted(super().in_order(streams), key=lambda item: getattr(item[1], "oldest", 0.0))
 
     def finish(self, now_us: int) -> bool:
         """Read all files to their ends, then note what is not shown."""
