@@ -195,15 +195,31 @@ def test_a_file_belongs_to_the_learner_whose_process_has_it_open(tmp_path: Path)
     assert points(found) == {(3, "tb", ""): list(range(9))}
 
 
+def test_a_file_belongs_to_the_learner_whose_container_has_it_open(tmp_path: Path) -> None:
+    found = learners(tmp_path)
+    logs(tmp_path, "tb/tfevents", range(5))
+    processes = tmp_path / "processes"
+    processes.write_text(f"{os.getpid()}\n")
+    (tmp_path / "attempt-1" / "learner-2" / "cgroup").write_text(str(processes))
+    with (tmp_path / "job" / "logs" / "tb" / "tfevents").open("ab"):
+        found[0].step()
+    found[0].end()
+
+    assert points(found) == {(2, "tb", ""): list(range(5))}
+
+
 def test_the_host_name_in_an_event_files_name_says_which_container_wrote_it(tmp_path: Path) -> None:
     found = learners(tmp_path)
     container = tmp_path / "attempt-1" / "learner-2" / "container.json"
-    container.write_text(json.dumps({"id": "4f5e6d7c8b9a" + "0" * 52}))
+    container.write_text(json.dumps({"name": "learner-q9zh69j3g-a1-1"}))
+    processes = tmp_path / "attempt-1" / "learner-3" / "cgroup"
+    processes.write_text(f"/sys/fs/cgroup/docker-4f5e6d7c8b9a{'0' * 52}.scope/cgroup.procs")
+    logs(tmp_path, "tb/events.out.tfevents.1700000000.learner-q9zh69j3g-a1-1.7.0", range(5))
     logs(tmp_path, "tb/events.out.tfevents.1700000000.4f5e6d7c8b9a.7.0", range(5))
     found[0].step()
     found[0].end()
 
-    assert points(found) == {(2, "tb", ""): list(range(5))}
+    assert points(found) == {(2, "tb", ""): list(range(5)), (3, "tb", ""): list(range(5))}
 
 
 def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def writer_of(path: str, name: str, learner_dir: str, marker: str, learners: int
         found = _of_container(match.group("host"), os.path.dirname(learner_dir), learners)
         if found:
             return found
-    processes = _processes(marker)
+    processes = _processes(os.path.dirname(learner_dir), marker, learners)
     holders = _holding(path, processes)
     if len(holders) == 1:
         return holders.pop()
@@ -181,15 +181,21 @@ def _of_container(host: str, attempt_dir: str, learners: int) -> int:
     if len(host) < _ID_CHARACTERS:
         return 0
     for learner in range(1, learners + 1):
-        if host in system.read_text(os.path.join(attempt_dir, "learner-%d" % learner, "container.json")):
-            return learner
+        folder = os.path.join(attempt_dir, "learner-%d" % learner)
+        # A host name is the container's name, or its id, which is in the path of its processes.
+        for file in ("container.json", process_table.FILE):
+            if host in system.read_text(os.path.join(folder, file)):
+                return learner
     return 0
 
 
-def _processes(marker: str) -> Dict[int, int]:
+def _processes(attempt_dir: str, marker: str, learners: int) -> Dict[int, int]:
     """Return the learner of every process of the attempt; a process of somebody else's cannot be seen."""
     pattern = re.compile(rb"(?:^|\0)FABRIC_LEARNER=" + re.escape(os.fsencode(marker)) + rb"/(\d+)(?:\0|$)")
     found = {}
+    for learner in range(1, learners + 1):
+        tree = process_table.ContainerTree(os.path.join(attempt_dir, "learner-%d" % learner))
+        found.update(dict.fromkeys(tree.pids(), learner))
     for pid in process_table.pids():
         match = pattern.search(system.read_bytes("/proc/%d/environ" % pid))
         if match:
