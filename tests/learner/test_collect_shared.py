@@ -208,6 +208,22 @@ def test_a_file_belongs_to_the_learner_whose_container_has_it_open(tmp_path: Pat
     assert points(found) == {(2, "tb", ""): list(range(5))}
 
 
+def test_a_file_waits_for_the_processes_of_a_container_that_starts(tmp_path: Path) -> None:
+    found = learners(tmp_path)
+    folder = tmp_path / "attempt-1" / "learner-2"
+    (folder / "container.json").write_text("{}")
+    logs(tmp_path, "tb/tfevents", range(5))
+    with (tmp_path / "job" / "logs" / "tb" / "tfevents").open("ab"):
+        found[0].step()
+        assert points(found) == {}
+        processes = tmp_path / "processes"
+        processes.write_text(f"{os.getpid()}\n")
+        (folder / "cgroup").write_text(str(processes))
+        found[0].step()
+
+    assert points(found) == {(2, "tb", ""): list(range(5))}
+
+
 def test_the_host_name_in_an_event_files_name_says_which_container_wrote_it(tmp_path: Path) -> None:
     found = learners(tmp_path)
     container = tmp_path / "attempt-1" / "learner-2" / "container.json"

@@ -169,6 +169,16 @@ def writer_of(path: str, name: str, learner_dir: str, marker: str, learners: int
     return 0
 
 
+def is_starting(learner_dir: str, learners: int) -> bool:
+    """Whether the processes of some learner's container are not known yet."""
+    attempt_dir = os.path.dirname(learner_dir)
+    return any(
+        os.path.exists(os.path.join(attempt_dir, "learner-%d" % learner, "container.json"))
+        and not os.path.exists(os.path.join(attempt_dir, "learner-%d" % learner, process_table.FILE))
+        for learner in range(1, learners + 1)
+    )
+
+
 def label_of(name: str) -> str:
     """Return what tells an event file apart from others in its folder: who wrote it, by its name."""
     match = _EVENT_FILE.search(name)

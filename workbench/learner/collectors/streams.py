@@ -14,7 +14,7 @@ from workbench.learner.collectors.folder_watch import FolderWatch
 from workbench.learner.collectors.followed_file import FollowedFile, Replaced, offset_of
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.lines import LineCutter
-from workbench.learner.collectors.shared_files import ReadingTurn, label_of, writer_of
+from workbench.learner.collectors.shared_files import ReadingTurn, is_starting, label_of, writer_of
 
 OUTPUT = ""
 """The key of the learner's own output among the streams."""
@@ -35,6 +35,9 @@ MADE_FIND_SHARE = 10
 
 FIND_LIMIT = 20
 """Searches in a row at most while each finds folders that were not watched before."""
+
+UNDECIDED_US = 3_000_000
+"""How long a file waits for the processes of containers that are starting: one of them may write it."""
 
 AWAIT_SECONDS = 0.02
 AWAIT_LIMIT_US = 60_000_000
@@ -106,6 +109,8 @@ class StreamCollector(Collector):
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
         self._sources: Dict[str, StreamSource] = {}
+        self._undecided: Dict[str, int] = {}
+        """Files of which the writer may become known soon, and since when; they are not read until then."""
         self._turn: Optional[ReadingTurn] = None
         if context.learners > 1 and self.reads_log_dir:
             self._turn = ReadingTurn(context.learner_dir, context.learner, self.name)
@@ -322,17 +327,17 @@ class StreamCollector(Collector):
             begun = time.thread_time()
             self._folders_grew = False
             for source in self.find():
-                self._follow(key_of(source.name), source)
+                self._follow(key_of(source.name), source, now_us)
             self._find_cost_us = int((time.thread_time() - begun) * 1e6)
             if not self._folders_grew:
                 break
 
-    def _follow(self, key: str, source: StreamSource) -> None:
+    def _follow(self, key: str, source: StreamSource, now_us: int) -> None:
         if key in self._sources:
             return
-        if self._turn is not None and self.may_read_files():
-            source = self._with_writer(key, source)
         self._sources[key] = source
+        if self._turn is not None and self.may_read_files():
+            self._undecided[key] = now_us
         held = sum(file.is_open for file in self._files.values()) < HELD_LIMIT
         file = self._files[key] = FollowedFile(source.path, self.context.writable, held=held)
         if key in self._batches.begin:
@@ -340,7 +345,7 @@ class StreamCollector(Collector):
         with contextlib.suppress(OSError):  # it is gone again, or the read says what is wrong
             file.hold()
 
-    def _with_writer(self, key: str, source: StreamSource) -> StreamSource:
+    def _with_writer(self, key: str, source: StreamSource, now_us: int) -> StreamSource:
         """Find out who writes a file that all learners may write; a restart keeps to what was found out."""
         parts = str(self._batches.begin.get(key, "")).split(".")
         if len(parts) == 3:
@@ -350,12 +355,25 @@ class StreamCollector(Collector):
             writer = writer_of(
                 source.path, source.name, context.learner_dir, context.marker, context.learners
             )
+            is_new = 0 <= now_us - self._undecided[key] < UNDECIDED_US
+            if (
+                not writer
+                and is_new
+                and not self._ending
+                and is_starting(context.learner_dir, context.learners)
+            ):
+                return source
+        del self._undecided[key]
         if writer:
             return source._replace(learner=writer)
         self.note("who wrote %s is not known: its points are shown as learner 1's" % source.name)
         return source._replace(learner=0, subid=source.subid or label_of(source.name))
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:
+        if key in self._undecided:
+            source = self._sources[key] = self._with_writer(key, source, now_us)
+            if key in self._undecided:
+                return 0
         stream = self._stream(key, source)
         file = self._files[key]
         try:
