@@ -48,6 +48,16 @@ def test_a_home_that_was_made_beforehand_is_closed_when_it_is_first_used(tmp_pat
         assert mode(home.path) == 0o700
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_a_home_that_holds_what_fabric_puts_there_before_a_first_job_is_closed(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    for folder in (home.drafts, home.hosts, home.agents):
+        folder.mkdir(parents=True)
+
+    with Store.open(home):
+        assert mode(home.path) == 0o700
+
+
 def test_a_home_of_an_older_version_is_closed(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with Store.open(home):

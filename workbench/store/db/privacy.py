@@ -13,7 +13,32 @@ from workbench.paths import Home
 
 _OTHERS: Final = 0o077
 
-_LEFT_BY_DISKS: Final = frozenset({"lost+found"})
+_HARMLESS: Final = frozenset(
+    {
+        "lost+found",  # of a disk of its own
+        *(
+            "agents",
+            "code",
+            "controller.lock",
+            "controller.log",
+            "data",
+            "deleted.jsonl",
+            "drafts",
+            "engine-limits.json",
+        ),
+        *(
+            "engines.json",
+            "environments",
+            "envs",
+            "places",
+            "reserve",
+            "secrets",
+            "served-store.json",
+            "store",
+        ),
+    }
+)
+"""What a folder may hold that is to become a home: fabric puts these into a home before its first job, too."""
 
 
 def close_home(home: Home) -> None:
@@ -72,7 +97,7 @@ def _why_not_ours(home: Home, found: os.stat_result) -> str:
     if home.identity.exists() or home.database.exists() or home.jobs.exists():
         return ""
     with os.scandir(home.path) as entries:
-        others = sorted(entry.name for entry in entries if entry.name not in _LEFT_BY_DISKS)
+        others = sorted(entry.name for entry in entries if entry.name not in _HARMLESS)
     return f"it holds {others[0]}, which is not fabric's" if others else ""
 
 
