@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.learner.platform.inotify import open_inotify
 from workbench.learner.platform.watch import Watcher
 
 DEADLINE_SECONDS = 5.0
@@ -186,6 +188,18 @@ def test_the_descriptor_is_readable_only_when_there_is_news(tmp_path: Path) -> N
 
         assert select.select([descriptor], [], [], DEADLINE_SECONDS)[0] == [descriptor]
         assert watcher.wait(0) == [str(path)]
+
+
+def test_an_instance_of_inotify_that_is_dropped_is_given_back() -> None:
+    opened = open_inotify()
+    if opened is None:
+        pytest.skip("no inotify here: there is nothing to give back")
+    descriptor = opened.fd
+
+    del opened
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_polling_has_no_descriptor(tmp_path: Path) -> None:

@@ -106,6 +106,10 @@ class FollowedFile:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def __del__(self) -> None:
+        # A collector that is dropped with many files must not keep them open.
+        self.close()
+
     def _look(self, offset: int, count_of: Callable[[int], int]) -> Optional[Part]:
         self.hold()
         if self._descriptor is not None:

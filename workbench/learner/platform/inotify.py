@@ -32,6 +32,7 @@ class Inotify:
 
     def __init__(self, library: Any) -> None:  # a ctypes library has no narrower type
         self._library = library
+        self.fd = -1
         self.fd = _checked(library.inotify_init1(_NONBLOCK_CLOEXEC), "inotify")
 
     def add(self, path: str, mask: int) -> int:
@@ -61,7 +62,13 @@ class Inotify:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        os.close(self.fd)
+        descriptor, self.fd = self.fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        # A user has few instances (128 by default): one that was dropped must not keep its own.
+        self.close()
 
 
 def open_inotify() -> Optional[Inotify]:
