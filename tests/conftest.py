@@ -48,12 +48,11 @@ QUICK_MODULES = tuple(
     f"controller/test_{name}.py"
     for name in (
         "answers",
-        "mending",
         "orders",
         "outcome",
         "reconcile",
         "restarts",
-        "scheduling",
+        "scheduler",
         "tracked",
         "turns",
     )

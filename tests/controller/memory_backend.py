@@ -24,7 +24,7 @@ from runners.interface import (
     StopRequest,
 )
 from workbench.controller.decide.messages import CapacityMeasured
-from workbench.controller.decide.scheduling import Capacity
+from workbench.controller.decide.scheduler import Capacity
 from workbench.controller.targets.opener import OpenedTarget
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason, learner_name

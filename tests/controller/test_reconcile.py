@@ -29,7 +29,7 @@ from workbench.controller.decide.model import (
     Untrack,
 )
 from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
-from workbench.controller.decide.scheduling import QueueVerdict
+from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from runners.interface import LearnerRef, LearnerStatus
 from workbench.controller.decide.model import JobSnapshot
-from workbench.controller.decide.scheduling import QueueVerdict
+from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.rows import JobRow, TargetRef

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = ("workbench", "backends", "runners", "screens")
-NOT_GERUNDS = frozenset({"string", "routing", "sampling", "masking", "scheduling"})
+NOT_GERUNDS = frozenset({"string", "routing", "sampling", "masking"})
 """Nouns of the field that end in -ing, and ``masking`` and ``scheduling``, which have no other name there."""
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from workbench.controller.decide.model import BackendTrouble, Operation
-from workbench.controller.decide.scheduling import Capacity
+from workbench.controller.decide.scheduler import Capacity
 
 
 @dataclass(frozen=True, slots=True)

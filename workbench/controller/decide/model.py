@@ -10,7 +10,7 @@ from typing import Literal
 from runners.interface import LearnerStatus
 from workbench.controller.decide.outcome import Outcome
 from workbench.controller.decide.restarts import Restart
-from workbench.controller.decide.scheduling import QueueVerdict
+from workbench.controller.decide.scheduler import QueueVerdict
 from workbench.job import Intent, Reason, State
 from workbench.spec import JobSpec
 

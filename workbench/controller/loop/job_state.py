@@ -12,7 +12,7 @@ from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Opera
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduling import QueueVerdict, SlotRequest
+from workbench.controller.decide.scheduler import QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow

@@ -7,7 +7,7 @@ from typing import Final
 
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduling import QueueVerdict, schedule
+from workbench.controller.decide.scheduler import QueueVerdict, schedule
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker

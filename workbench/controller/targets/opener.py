@@ -8,7 +8,7 @@ from typing import Protocol
 from backends.contract.host import BackendOptions, Host, Inventory
 from runners.interface import Runner
 from workbench.controller.decide.messages import CapacityMeasured
-from workbench.controller.decide.scheduling import Capacity
+from workbench.controller.decide.scheduler import Capacity
 from workbench.controller.runtime.connections import SHARED
 from workbench.store.db.rows import TargetRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.controller.decide.scheduling import Capacity, SlotRequest, schedule
+from workbench.controller.decide.scheduler import Capacity, SlotRequest, schedule
 
 TWO_CPUS = Capacity(cpus=2, slots=0)
 FOUR_GPUS = Capacity(cpus=8, slots=4)
