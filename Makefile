@@ -44,9 +44,10 @@ screens: ## The screens, their pictures included
 harm: ## Rounds in which real processes are killed: make harm ROUNDS=200
 	$(RUN) pytest tests/chaos tests/controller/test_chaos.py tests/learner/test_chaos.py --chaos-rounds $(or $(ROUNDS),20)
 
-docs: ## Write docs/cli.md, docs/manifest.md, docs/keys.md anew
+docs: ## Write docs/cli.md, docs/manifest.md, docs/documents.md, docs/keys.md anew
 	$(RUN) python -m workbench.cli.framework.docgen --write
 	$(RUN) python -m workbench.manifest.publish.docs --write
+	$(RUN) python -m workbench.documents.docs --write
 	$(RUN) python -m screens.app.docs --write
 
 structure: ## The figures of the source tree: files, circles, names

@@ -1,7 +1,8 @@
 """The entry module of the command ``fabric``, and the Python API: ``import fabric_workbench as fabric``.
 
-As the command it lets only our own packages be imported, then runs it. As a module it gives ``run``, ``job``,
-``jobs``, ``answer_by``, ``Job``, ``Series``, ``JobFailed`` and ``FabricError``, loaded when they are first used::
+As the command it lets only our own packages be imported, then runs it. As a module it gives ``run``, ``sweep``,
+``job``, ``jobs``, ``records``, ``frame``, ``answer_by``, ``Job`` and the values that it returns, ``JobFailed`` and
+``FabricError``, loaded when they are first used::
 
     job = fabric.run({"name": "digits", "framework": {"command": "python train.py"}}, code="src", wait=True)
     print(job.state, job.metrics()["loss"].last, job.results())
@@ -19,16 +20,26 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
+    from workbench.api.jobs import Checkpoint as Checkpoint
     from workbench.api.jobs import Job as Job
     from workbench.api.jobs import JobFailed as JobFailed
+    from workbench.api.jobs import JobMetrics as JobMetrics
     from workbench.api.jobs import Series as Series
     from workbench.api.jobs import answer_by as answer_by
+    from workbench.api.jobs import frame as frame
     from workbench.api.jobs import job as job
     from workbench.api.jobs import jobs as jobs
+    from workbench.api.jobs import records as records
     from workbench.api.jobs import run as run
+    from workbench.api.jobs import sweep as sweep
     from workbench.errors import FabricError as FabricError
 
-API = ("FabricError", "Job", "JobFailed", "Series", "answer_by", "job", "jobs", "run")
+API = (
+    "Checkpoint", "FabricError", "Job", "JobFailed", "JobMetrics", "Series",
+    "answer_by", "frame", "job", "jobs", "records", "run", "sweep",
+)  # fmt: skip
+GARBAGE_THRESHOLDS = 50_000, 20, 20
+"""Importing makes many objects and no garbage; looking for it after every 700 of them is 4 % of a run's start."""
 PACKAGES = ("workbench", "backends", "runners", "screens")
 
 __all__ = list(API)
@@ -42,8 +53,7 @@ def main() -> int:
     _drop_foreign_folders()
     from workbench.cli.framework.main import main as run_command_line
 
-    # Importing makes many objects and no garbage; looking for it after every 700 of them is 4 % of a run's start.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     return run_command_line(sys.argv[1:])
 
 

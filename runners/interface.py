@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -36,6 +36,7 @@ from workbench.job import LearnerPhase, Reason
 from workbench.paths import JobFolder
 from workbench.plugins import FormerNames
 from workbench.spec import JobSpec
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,42 @@ class LaunchRequest:
     """What was recorded at submit: interpreter, environment variables, proxies, kind of code."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The values of secrets by name. They are in no plan and on no command line."""
+    seq: int = 0
+    """The job's order of submission among those of its home."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTurn:
+    """What a host's queue says of one job that waits there for GPUs."""
+
+    start: bool
+    """Whether it may take them now."""
+    place: int
+    """In the order of all that wait there, from 1 on."""
+    of: int
+    free: int
+    """How many GPUs that it could use are free."""
+    ahead: str = ""
+    """The first job ahead that waits, too; empty where none does."""
+    ahead_owner: str = ""
+    others_ahead: bool = False
+    """Whether a job of another home is ahead."""
+    limit: str = ""
+    """Which limit of the host's policy keeps it waiting; empty where none does."""
+
+    def reason(self, count: int) -> str:
+        """Say why a job that needs ``count`` GPUs waits."""
+        line = f"{ordinal(self.place)} of {self.of}"
+        if self.ahead and self.free >= count:
+            line += f", behind {self.ahead_owner}'s job {self.ahead}"
+        line += f"; {self.limit}" if self.limit else ""
+        return f"waits: needs {count} GPU{'' if count == 1 else 's'}, {self.free} free; {line}"
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``11th``."""
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +198,8 @@ class Observation:
 class StopRequest:
     """How to stop the learners of an attempt."""
 
-    kind: Literal["halt", "kill"]
+    kind: Literal["finish", "halt", "kill"]
+    """``finish`` has ``should_stop()`` say yes and sends no signal; only process runners know it."""
     grace_seconds: float
     """The time between SIGTERM and SIGKILL; 0 for kill."""
     by: str = ""
@@ -232,6 +270,16 @@ class Runner(FormerNames, ABC):
             LaunchRefused: this backend can never run the job.
         """
 
+    @classmethod
+    def plan_unconnected(cls, request: LaunchRequest, settings: Mapping[str, Any]) -> LaunchPlan | None:
+        """Return the launch as far as it is known without the backend; None where nothing is.
+
+        Args:
+            request: the job.
+            settings: the checked options of its backend.
+        """
+        return None
+
     @abstractmethod
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Upload code and environment, lease all slots or none, then start the learners. Idempotent.
@@ -252,7 +300,10 @@ class Runner(FormerNames, ABC):
 
     @abstractmethod
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
-        """Read a learner's ``output``, ``index`` and ``records`` from these offsets on; missing files are left out."""
+        """Read a learner's ``output``, ``index`` and ``records`` from these offsets on; missing files are left out.
+
+        ``processes``, from 0 on, are those of the last sample of its usage; a runner without them leaves them out.
+        """
 
     @abstractmethod
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
@@ -273,7 +324,8 @@ class Runner(FormerNames, ABC):
         """Run a command in the environment of a running learner, on this process's standard streams.
 
         Raises:
-            RunnerError: the learner does not run, or ``capabilities.exec`` is false.
+            NotRunning: the learner does not run.
+            RunnerError: ``capabilities.exec`` is false.
         """
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
@@ -335,6 +387,18 @@ class Runner(FormerNames, ABC):
         """Download results, checkpoints and logs of an ended attempt into the job's folder here. Idempotent.
 
         Called only if ``journals_in_place`` is false.
+        """
+
+    def release(self, attempt: AttemptRef) -> None:
+        """Let the backend drop what it kept of an ended attempt: all of it is here now. Idempotent.
+
+        Called only if ``journals_in_place`` is false, after :meth:`download`.
+        """
+
+    def drop_secrets(self, attempt: AttemptRef) -> None:
+        """Let the backend drop the secrets of an ended attempt whose files could not be brought here. Idempotent.
+
+        Called only if ``journals_in_place`` is false, in place of :meth:`release`, which would drop the files too.
         """
 
     def download_folder(self, folder: str, target: Path) -> None:

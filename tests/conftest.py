@@ -15,12 +15,13 @@ import pytest
 
 from backends.contract.prompts import CREDENTIALS
 from workbench.paths import Home
+from workbench.services import open_store
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
 hypothesis.settings.register_profile("fabric", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("fabric")
 
-KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR")
 KEPT_PREFIXES = ("PYTEST", "FABRIC_TEST_", "UV", "PIP_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
 """What a package client needs to reach its registry stays: some tests build environments."""
 REAL_HOME = Path.home()
@@ -43,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-QUICK_FOLDERS = ("config", "data", "logs", "manifest", "metrics", "project", "store")
+QUICK_FOLDERS = ("config", "data", "logs", "manifest", "metrics", "project", "search", "store")
 QUICK_MODULES = tuple(
     f"controller/test_{name}.py"
     for name in (
@@ -61,10 +62,23 @@ SLOW_MODULES = ("project/test_packaging.py", "store/test_killed.py")
 """They build a wheel, or kill processes that write."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as ``quick`` what needs no process of fabric, no engine, no host and no screen: ``pytest -m quick``."""
+ROUND_SECONDS = 60
+"""How long a round of harm may take where more rounds are asked for than a test does by itself."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as ``quick`` what needs no process of fabric, no engine, no host and no screen: ``pytest -m quick``.
+
+    Tests that do as many rounds as are asked for get the time for them.
+    """
     tests = Path(__file__).parent
+    rounds = config.getoption("--chaos-rounds")
     for item in items:
+        if rounds and "chaos_rounds" in getattr(item, "fixturenames", ()):
+            limit = item.get_closest_marker("timeout")
+            item.add_marker(
+                pytest.mark.timeout(max(rounds * ROUND_SECONDS, limit.args[0] if limit else 0)), append=False
+            )
         if not item.path.is_relative_to(tests):
             continue
         path = item.path.relative_to(tests).as_posix()
@@ -103,6 +117,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("UV_CACHE_DIR", os.environ.get("UV_CACHE_DIR") or str(REAL_HOME / ".cache" / "uv"))
     if (settings := REAL_HOME / ".config" / "pip" / "pip.conf").exists():
         monkeypatch.setenv("PIP_CONFIG_FILE", os.environ.get("PIP_CONFIG_FILE") or str(settings))
+    for listener in ("_report_copy", "_note", "_attend"):  # a command that ran in this process has set them
+        monkeypatch.setattr(open_store, listener, None)
     (root / "run").mkdir(mode=0o700)
     (root / "leases").mkdir(mode=0o1777)
     monkeypatch.setenv("HOME", str(root))

@@ -6,6 +6,7 @@ The tree::
       UsageError                    64   the words of the command are wrong
         UnknownName                 64   no such job, backend, runner, learner, metric; names those there are
         AmbiguousName               64   a prefix that fits several
+        PatternTooSlow              64   a regular expression that takes too long on some text
       ManifestError                 65   the manifest is at fault; carries every fault found
       InputMissing                  66   a file or folder that is not there, or is not what it should be
       BackendUnreachable            69   a backend cannot be reached
@@ -14,11 +15,13 @@ The tree::
       TryAgain                      75   busy now, may work later
       NotAllowed                    77   rights are missing
         NeedsLogin                  77   a person has to type something first
+        RightsMissing               77   rights without which nothing was started
       ConfigError                   78   the configuration is at fault, or too new or old for this version
         HomeNotBound                78   the home is a copy, or was moved: it only reads
       BackendError                  69   anything that a backend raises (root of that family)
       RunnerError                   70   anything that a runner raises (root of that family)
         LaunchRefused               70   this launch cannot work however often it is tried
+        NotRunning                  69   a job that does not run is asked for what only a running one has
         SlotsBusy                   75   slots or CPUs are taken now; carries the reason in words
 
 Foreign exceptions are wrapped where they come in; none reaches a user as a traceback. Exit codes are those of
@@ -28,14 +31,14 @@ Foreign exceptions are wrapped where they come in; none reaches a user as a trac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+
+from workbench.values import dataclass
 
 
 class FabricError(Exception):
     """Root of all errors of ours: a sentence for the user, and a hint that says what to do."""
 
-    exit_code: ClassVar[int] = 70
+    exit_code: int = 70
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -50,6 +53,22 @@ class UsageError(FabricError):
     """The words of a command are wrong."""
 
     exit_code = 64
+
+
+def is_utf8(text: str) -> bool:
+    """Say whether a text can be written as UTF-8; an argument that holds other bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def not_utf8(text: str) -> UsageError:
+    """Return the error of an argument that is not UTF-8, which no name, value or filter is."""
+    return UsageError(
+        f"{text!a} is not UTF-8", hint="use a terminal and a locale with UTF-8, such as LANG=C.UTF-8"
+    )
 
 
 class UnknownName(UsageError):
@@ -78,6 +97,17 @@ class ManifestFault:
         position = self.file + (f":{self.line}:{self.column}" if self.line else "")
         key = f" {self.key}:" if self.key else ""
         return f"{position}:{key} {self.problem}" + (f" ({self.hint})" if self.hint else "")
+
+
+class PatternTooSlow(UsageError):
+    """A regular expression that took too long on some line or value, and was given up."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(
+            f"the regular expression /{pattern}/ takes too long and was given up",
+            hint="repeat less than anything: [^ ]* ends sooner than .*; or look for a plain text",
+        )
+        self.pattern = pattern
 
 
 class ManifestError(FabricError):
@@ -135,6 +165,10 @@ class NeedsLogin(NotAllowed):
     """A backend that lets nobody in before a person has typed a password, a passphrase or a code."""
 
 
+class RightsMissing(NotAllowed):
+    """Rights are missing that a launch needs; it has started nothing."""
+
+
 class ConfigError(FabricError):
     """The configuration is at fault, or a file is from a newer version of fabric."""
 
@@ -163,6 +197,12 @@ class LaunchRefused(RunnerError):
     def __init__(self, message: str, *, hint: str = "", code: str = "C104") -> None:
         super().__init__(message, hint=hint)
         self.code = code
+
+
+class NotRunning(RunnerError):
+    """A job that does not run (yet, or any more) is asked for what only a running one has."""
+
+    exit_code = 69
 
 
 class SlotsBusy(RunnerError):

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 MICROSECONDS = 1_000_000
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -71,6 +71,18 @@ def since_start(span_us: int) -> str:
     return f"{sign}{seconds // HOUR:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 100_000}"
 
 
+@overload
+def iso(time_us: int) -> str: ...
+
+
+@overload
+def iso(time_us: None) -> None: ...
+
+
+@overload
+def iso(time_us: int | None) -> str | None: ...
+
+
 def iso(time_us: int | None) -> str | None:
     """Return a time as machines read it: ISO 8601 in UTC with microseconds, or None."""
     if time_us is None:
@@ -103,12 +115,18 @@ def number(value: float | None) -> str:
 
 
 def compact_number(value: float | None) -> str:
-    """Return a measured value in at most nine characters: ``0.1234``, ``1.2e-05``, ``12,345``; None is ``nan``."""
+    """Return a measured value in few characters: ``0.1234``, ``1.2e-05``, ``12,345``, ``1.235M``; None is ``nan``."""
     if value is None or not math.isfinite(value):
         return number(value)
-    if value == int(value) and abs(value) < 1e6:
-        return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
-    return f"{value:.4g}"
+    rounded = float(f"{value:.4g}")
+    if abs(rounded) < 1000 or abs(rounded) >= 1e15:
+        return f"{value:.4g}"
+    if abs(rounded) < 100_000:
+        return f"{value:,.0f}" if abs(rounded) >= 10_000 else f"{value:.0f}"
+    factor, sign = next(
+        (f, s) for f, s in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if abs(rounded) >= f
+    )
+    return f"{value / factor:.4g}{sign}"
 
 
 def count(amount: int, noun: str, many: str = "") -> str:

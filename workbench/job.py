@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NewType
+from typing import Final, Literal, NewType
+
+from workbench.values import dataclass
 
 JobId = NewType("JobId", str)
 """``training-`` and nine characters of :data:`ID_ALPHABET`."""
@@ -79,6 +80,10 @@ class LearnerPhase(StrEnum):
     """The place answers, the learner is gone and no exit is recorded. Never written by an agent."""
 
 
+HistoryKind = Literal["state", "request", "learner", "note", "annotate"]
+"""The kinds of entries in a job's history."""
+
+
 class FaultOwner(StrEnum):
     """Whose fault: FfDL's split of codes by their first letter."""
 
@@ -100,10 +105,22 @@ class Reason:
         return FaultOwner(self.code[0]) if self.code[:1] in ("C", "S") else None
 
 
+LACKING: Final = "C104"
+"""The reason code of a backend that lacks what a job asks for."""
+
+NOT_ALLOWED: Final = "C103"
+"""The reason code of rights, keys and credentials that are missing or wrong."""
+
 EXIT_HALTED: Final = 128 + signal.SIGTERM
 EXIT_KILLED: Final = 128 + signal.SIGKILL
 EXIT_LOST: Final = 75
 EXIT_TIMED_OUT: Final = 124
+EXIT_FAULTY: Final = 65
+"""Of a job that could not be started through its own fault (``EX_DATAERR``)."""
+EXIT_UNAVAILABLE: Final = 69
+"""Of a job that the backend cannot run as it is: it has too little, or not what the job names (``EX_UNAVAILABLE``)."""
+EXIT_NOT_ALLOWED: Final = 77
+"""Rights, keys or credentials are missing or wrong (``EX_NOPERM``)."""
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_EXECUTABLE: Final = 126
 
@@ -137,6 +154,15 @@ def learner_name(job_id: str, attempt: int, learner: int) -> str:
 def may_step(before: State, after: State) -> bool:
     """Say whether an attempt may go from one state to another."""
     return after in LEGAL_STEPS[before]
+
+
+def refused_exit_code(reason_code: str) -> int:
+    """Return the exit code of a job that is refused, by the code of the reason: as of a command that is."""
+    if reason_code == NOT_ALLOWED:
+        return EXIT_NOT_ALLOWED
+    if reason_code.startswith(FaultOwner.USER) and reason_code != LACKING:
+        return EXIT_FAULTY
+    return EXIT_UNAVAILABLE
 
 
 def exit_code_of(exit_code: int | None, signal_number: int | None) -> int | None:

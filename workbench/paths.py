@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from workbench.values import dataclass
 
 LEASES = Path("/tmp/fabric-leases")
 """Where GPUs are leased, mode 1777. ``FABRIC_LEASES`` overrides it in tests."""
@@ -111,6 +112,11 @@ class LearnerFolder:
     def state(self) -> Path:
         """Where the learner is, by its agent, replaced by atomic rename."""
         return self.path / "state.json"
+
+    @property
+    def processes(self) -> Path:
+        """The processes of the last usage sample, one line of JSON; there is none once the learner has ended."""
+        return self.path / "processes.json"
 
     @property
     def stop(self) -> Path:
@@ -220,6 +226,55 @@ class JobFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentFolder:
+    """One search: ``experiments/<experiment id>``."""
+
+    path: Path
+
+    @property
+    def experiment_file(self) -> Path:
+        """What was submitted, frozen: the manifest, the place, the seed."""
+        return self.path / "experiment.json"
+
+    @property
+    def events(self) -> Path:
+        """Every event of the search with its operations, in order; replayed, they give the search again."""
+        return self.path / "events.jsonl"
+
+    @property
+    def code(self) -> Path:
+        """The job's code unpacked, where a class in it chooses what is tried."""
+        return self.path / "code"
+
+    @property
+    def searcher_log(self) -> Path:
+        """What the process that chooses has printed since it was last started."""
+        return self.path / "searcher.log"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFolder:
+    """One schedule: ``schedules/<schedule id>``."""
+
+    path: Path
+
+    @property
+    def schedule_file(self) -> Path:
+        """What is started, when, and from where; it is replaced when the schedule is paused or resumed."""
+        return self.path / "schedule.json"
+
+    @property
+    def events(self) -> Path:
+        """Every run that became due, and what became of it."""
+        return self.path / "events.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that makes a run's jobs, for as long as it lives."""
+        return self.path / "lock"
+
+
+@dataclass(frozen=True, slots=True)
 class Home:
     """``$FABRIC_HOME``, mode 0700."""
 
@@ -248,6 +303,24 @@ class Home:
     def job(self, job_id: str) -> JobFolder:
         """Return a job's folder."""
         return JobFolder(self.jobs / job_id)
+
+    @property
+    def experiments(self) -> Path:
+        """One folder a search."""
+        return self.path / "experiments"
+
+    def experiment(self, experiment_id: str) -> ExperimentFolder:
+        """Return a search's folder."""
+        return ExperimentFolder(self.experiments / experiment_id)
+
+    @property
+    def schedules(self) -> Path:
+        """One folder a schedule; there is none before the first."""
+        return self.path / "schedules"
+
+    def schedule(self, schedule_id: str) -> ScheduleFolder:
+        """Return a schedule's folder."""
+        return ScheduleFolder(self.schedules / schedule_id)
 
     @property
     def tombstones(self) -> Path:

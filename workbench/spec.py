@@ -7,8 +7,10 @@ a YAML parser.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final, Literal
+
+from workbench.values import dataclass
 
 IMAGES: Final[Mapping[str, str]] = {
     "caffe": "bvlc/caffe",
@@ -23,6 +25,10 @@ IMAGES: Final[Mapping[str, str]] = {
 
 SWEEP_LABEL: Final = "sweep"
 """The label that jobs which were started together have in common."""
+
+PRIORITY_MAX: Final = 100
+
+DEFAULT_PRIORITY: Final = 50
 
 FRAMEWORKS: Final = (*IMAGES, "custom")
 
@@ -72,6 +78,18 @@ class DataStore:
     path: str = ""
     """A sub-path in the container."""
     mount: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindMount:
+    """A folder or file of the host that a container sees at a path of its own."""
+
+    host_path: str
+    """Absolute."""
+    container_path: str
+    """Absolute, or relative to the folder of the code."""
+    read_only: bool = False
+    propagation: str = "rprivate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,7 @@ class JobSpec:
     storage_bytes: int | None = None
     shm_size_bytes: int | None = None
     data_stores: tuple[DataStore, ...] = ()
+    bind_mounts: tuple[BindMount, ...] = ()
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     upload_seconds: float = 30.0
     """How often new results are stored while the command runs; 0 stores them at its end."""
@@ -148,17 +167,27 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     """Names only."""
-    params: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values by name; those of a trial may be lists and maps, too."""
+    search: Mapping[str, Any] | None = None
+    """A search for hyper-parameters by the keys of ``workbench.search.config``; None for one job."""
     max_restarts: int = 0
     max_platform_restarts: int = 3
     max_runtime_seconds: float | None = None
+    stop_when: tuple[Mapping[str, Any], ...] = ()
+    """Rules by the keys of ``manifest.keys.stop_keys``."""
+    log_policies: tuple[Mapping[str, Any], ...] = ()
+    """What lines of a failed attempt's output mean, by the keys of ``manifest.keys.stop_keys``."""
     grace_seconds: float = 30.0
     settle_seconds: float = 60.0
     ends_when: Literal["first", "all"] | int = "first"
-    priority: int = 0
+    priority: int = DEFAULT_PRIORITY
+    """Which waiting job goes first: 0 to 100, larger first."""
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     """Jobs that come before, each an id with ``:completed`` or ``:ended``; as written until it is submitted."""
+    begin: str = ""
+    """When it may start: as written until it is submitted, then local time in ISO 8601; empty for at once."""
     at_most: int | None = None
     """How many jobs with the same label ``sweep`` may be under way at once; None sets no limit."""
     seed: int | None = None
@@ -172,6 +201,8 @@ class JobSpec:
     """When a container's image is pulled."""
     build: ImageBuild | None = None
     """How it is made of the code, instead of being pulled."""
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
+    """What pods are like in a cluster, in addition to the backend's settings: see ``manifest.keys.kubernetes_keys``."""
     ports: tuple[int, ...] = ()
     backend: str = ""
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""
@@ -189,7 +220,9 @@ class JobSpec:
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
     """Turn a job's spec into plain JSON values; :func:`spec_from_json` reads it back equal."""
-    return {f.name: _plain(getattr(spec, f.name)) for f in fields(spec)}
+    document = {f.name: _plain(getattr(spec, f.name)) for f in fields(spec)}
+    # A version that knew no priorities stored the whole number 0 with every job.
+    return document | {"priority": spec.priority or 0.0}
 
 
 def _plain(value: Any) -> Any:  # JSON has no narrower type
@@ -206,14 +239,23 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     """Read a spec that :func:`spec_to_json` wrote; fields that this version does not know are left out."""
     known = {f.name for f in fields(JobSpec)}
     values = {key: value for key, value in document.items() if key in known}
+    values["priority"] = _priority(values.get("priority"))
     values["framework"] = _build(Framework, values.get("framework") or {})
     values["build"] = _build(ImageBuild, values["build"]) if values.get("build") else None
     values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
+    values["bind_mounts"] = tuple(_build(BindMount, item) for item in values.get("bind_mounts") or ())
     values["checkpoints"] = _build(Checkpoints, values.get("checkpoints") or {})
     values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
-    for key in ("secrets", "requirements", "ports", "after"):
+    for key in ("secrets", "requirements", "ports", "after", "stop_when", "log_policies"):
         values[key] = tuple(values.get(key) or ())
     return JobSpec(**values)
+
+
+def _priority(stored: object) -> int:
+    """Return the priority that was stored; one that is absent, or the whole number 0, is from an older version."""
+    if isinstance(stored, float) and not stored:
+        return 0
+    return stored if isinstance(stored, int) and 0 < stored <= PRIORITY_MAX else DEFAULT_PRIORITY
 
 
 def _build(kind: Any, document: Mapping[str, Any]) -> Any:  # whatever dataclass kind is

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from workbench.errors import BackendError, BackendUnreachable, NotAllowed, TryAgain
+from workbench.values import dataclass
 
 Document = Mapping[str, Any]
 
@@ -21,7 +21,11 @@ Document = Mapping[str, Any]
 class LoginRejected(BackendUnreachable):
     """401: the cluster does not accept the credentials. Running pods continue; a new login is needed."""
 
-    exit_code: ClassVar[int] = NotAllowed.exit_code
+    exit_code: int = NotAllowed.exit_code
+
+
+class NodeUnreachable(BackendUnreachable):
+    """The API answers, and cannot reach the node of a pod: no command can be run there now."""
 
 
 class Denied(NotAllowed):
@@ -139,6 +143,8 @@ class Cluster(ABC):
     """
 
     namespace: str
+    address: str = ""
+    """The backend's address as a user writes it, for hints."""
     options: Mapping[str, Any]
     """The backend's settings, checked, defaults filled in: see ``backends.kubernetes.options``."""
 
@@ -230,6 +236,7 @@ class Cluster(ABC):
 
         Raises:
             Denied: the right to ``pods/exec`` is missing.
+            NodeUnreachable: the API cannot reach the pod's node.
             Absent: the pod or container does not exist.
         """
 
@@ -237,7 +244,8 @@ class Cluster(ABC):
     def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
         """Return whether the user may do this in the namespace; ``resource`` is the plural: ``pods``, ``jobs``.
 
-        The API group of kinds that fabric uses need not be given (``batch`` for ``jobs``). Answers are cached.
+        The API group of kinds that fabric uses need not be given (``batch`` for ``jobs``). A right that is missing is
+        asked for each time: it may have been granted since.
         """
 
     @abstractmethod

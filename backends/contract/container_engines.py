@@ -8,13 +8,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.learner.platform.engine_client import EngineRefused, ask
 from workbench.paths import Home, make_private_folder, write_private
+from workbench.values import dataclass
 
 SOCKET: Final = "/var/run/docker.sock"
 PING_SECONDS: Final = 3.0
@@ -43,6 +43,10 @@ class Endpoint:
             f"The container engine {self.address} ({self.source}) is not on this machine.",
             hint=_remote_hint(self.address),
         )
+
+
+class EngineHangs(BackendUnreachable):
+    """An engine that is there and does not answer now: a launch waits for it."""
 
 
 def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
@@ -77,6 +81,7 @@ def ping(path: str) -> None:
     """Check that an engine answers at a socket.
 
     Raises:
+        EngineHangs: its socket takes connections, and it does not answer.
         BackendUnreachable: no engine answers.
         NotAllowed: the user may not open the socket.
     """
@@ -84,6 +89,11 @@ def ping(path: str) -> None:
         ask(path, "GET", "_ping", timeout_seconds=PING_SECONDS)
     except PermissionError as error:
         raise not_allowed(path) from error
+    except TimeoutError as error:
+        raise EngineHangs(
+            f"The container engine at {path} has not answered for {PING_SECONDS:.0f} s.",
+            hint=f"Start it again if it hangs, {AS_PROCESS}.",
+        ) from error
     except (OSError, EngineRefused) as error:
         raise no_engine(path) from error
 
@@ -127,6 +137,7 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
     """Check that jobs can run on an engine; version and files are checked once for each socket.
 
     Raises:
+        EngineHangs: the engine is there and does not answer now.
         BackendUnreachable: the engine does not answer.
         NotAllowed: the user may not open its socket.
         ConfigError: it is on another machine, or its API is older than 1.40.

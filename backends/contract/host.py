@@ -11,12 +11,13 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.learner.platform.files import CHUNK_BYTES
 from workbench.plugins import FormerNames
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.errors import FabricError
@@ -58,6 +59,8 @@ class Slot:
     """The id of the job that holds it, or empty."""
     foreign: str = ""
     """The process that uses it without a lease, for messages; empty if there is none."""
+    held_since_us: int | None = None
+    """When its lease was taken, by the host's clock; None if it is not leased."""
 
     @property
     def free(self) -> bool:
@@ -376,6 +379,11 @@ class Backend(FormerNames, ABC):
     def frozen(self, runner: str) -> BackendOptions:
         """Return the options that a job of this runner stores, with values of the submit's environment filled in."""
         return self.options
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The options, checked and with defaults, where a backend checks them."""
+        return self.options.options
 
     @abstractmethod
     def runners(self) -> Sequence[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from workbench.errors import ConfigError
+from workbench.values import dataclass
 
 _KEYS: Final = ("start", "stop", "idle_minutes")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from workbench.values import dataclass
 
 Prompter = Callable[["LoginPrompt"], str | None]
 """Shows a prompt to a person and returns the answer, None when nobody answers."""
@@ -19,6 +20,8 @@ class LoginPrompt:
     """The question as it is shown, e.g. ``Password of me@gpubox``. Answers are cached under this text."""
     shown: bool = False
     """Whether the answer is echoed while it is typed."""
+    refused: bool = False
+    """Whether the last answer to it was not accepted."""
 
 
 class CredentialCache:

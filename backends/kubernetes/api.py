@@ -9,21 +9,24 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from backends.contract.cluster import RETRY_SECONDS
+from backends.contract.cluster import RETRY_SECONDS, Denied
 from backends.kubernetes.auth import Credentials, Login
 from backends.kubernetes.errors import BUSY, ApiCall, no_answer, refusal
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError
+from workbench.values import dataclass
 from workbench.version import VERSION
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 NO_CONNECTION_SECONDS: Final = 3.0
 """How long a call is retried if the server does not answer at all; callers retry later."""
+
+STARTING_SECONDS: Final = 5.0
+"""How long a refusal is doubted where the user may not ask whether the API server is ready."""
 
 KEEPALIVE_SECONDS: Final = 5
 DEAD_AFTER_SECONDS: Final = 25
@@ -110,6 +113,7 @@ class Api:
     def _answered(self, request: Request, *, stream: bool, silent_seconds: float | None = None) -> Any:
         """Return a successful response; retry while the API is busy, and renew credentials once refused."""
         retrying = _Retrying(request.patience_seconds)
+        is_confirmed, doubted_at = False, 0.0
         while True:
             credentials, pool = self._connected()
             response = self._sent(request, credentials, pool, stream, silent_seconds)
@@ -121,11 +125,34 @@ class Api:
             error = refusal(self.describe_call(request), response.status, response.data)
             if response.status == 401:
                 if self._login.renew(credentials) is None:
-                    raise error
+                    raise credentials.rejected(error)
             elif response.status in BUSY:
                 retrying.wait(error, _seconds(response.headers.get("Retry-After")))
+            elif isinstance(error, Denied) and not is_confirmed:
+                doubted_at = doubted_at or elapsed_seconds()
+                ready = self.is_ready()
+                is_hidden = ready is None and elapsed_seconds() >= doubted_at + STARTING_SECONDS
+                is_confirmed = ready is True or is_hidden
+                if not is_confirmed:
+                    retrying.wait(self.starting(error), 0.0)
             else:
                 raise error
+
+    def is_ready(self) -> bool | None:
+        """Return whether the API server knows all roles: one that has just started refuses everything for a while.
+
+        None: it does not tell this user.
+        """
+        credentials, pool = self._connected()
+        request = Request("GET", "/readyz", "say whether it is ready")
+        response = self._sent(request, credentials, pool, False, None)
+        if isinstance(response, BackendUnreachable) or response.status >= 500:
+            return False
+        return None if response.status in (401, 403) else True
+
+    def starting(self, refused: FabricError) -> BackendUnreachable:
+        """Return the error for a refusal by an API server that is not ready."""
+        return BackendUnreachable(f"The cluster at {self.server} is starting: {refused.message}")
 
     def _sent(
         self,

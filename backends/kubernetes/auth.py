@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,12 @@ from kubernetes.config.exec_provider import ExecProvider
 from kubernetes.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
 from backends.contract.cluster import LoginRejected
+from backends.kubernetes.certificates import day_of, file_end
 from backends.kubernetes.kubeconfig import Access
 from workbench.clock import elapsed_seconds
 from workbench.errors import ConfigError, FabricError, InputMissing
 from workbench.paths import runtime_folder
+from workbench.values import dataclass
 
 PLUGIN_SECONDS: Final = 60.0
 """The deadline of a credential plugin: a slower one waits for a person, and the controller has none."""
@@ -202,6 +205,16 @@ class Credentials:
         except Exception as error:  # an auth provider may raise anything
             raise _not_logged_in(error) from error
         return {"authorization": token} if token else {}
+
+    def rejected(self, error: FabricError) -> FabricError:
+        """Return the error for refused credentials: a client certificate that has ended is named with its date."""
+        end = file_end(self.configuration.cert_file)
+        if end is None or end > datetime.now(UTC):
+            return error
+        return LoginRejected(
+            f"Your certificate for the cluster at {self.server} ended on {day_of(end)}.",
+            hint="Log in to it again, or get a new kubeconfig from who runs it.",
+        )
 
 
 class Login:

@@ -58,6 +58,11 @@ class KubernetesBackend(Backend):
             settings["environment"] = {**needed, **self._settings["environment"]}
         return dataclasses.replace(self.options, name=name, address=access.address, options=settings)
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The checked options of the cluster."""
+        return self._settings
+
     def reach(self) -> KubernetesCluster:
         """Return the cluster without a request, for a probe."""
         return KubernetesCluster(self.access(), self._settings, self._settings["environment"])

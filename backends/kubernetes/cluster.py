@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from backends.contract.cluster import (
     Cluster,
     ClusterStream,
     Conflict,
+    Denied,
     Document,
     Listing,
     Log,
@@ -23,7 +25,8 @@ from backends.contract.cluster import (
 from backends.kubernetes.api import Api, Query, Request
 from backends.kubernetes.auth import Login
 from backends.kubernetes.kubeconfig import Access
-from backends.kubernetes.resources import GROUPS, ResourceKind, kind_of, kind_of_document
+from backends.kubernetes.rbac import AccessReview, ResourceAccess
+from backends.kubernetes.resources import GROUPS, NAMES, SERVED, ResourceKind, kind_of, kind_of_document
 from backends.kubernetes.watch import ApiLog, ApiWatch
 from workbench.errors import BackendError
 
@@ -32,6 +35,9 @@ PAGE: Final = 500
 
 WATCH_GRACE_SECONDS: Final = 15.0
 """How much later than asked a server may end a watch before it is closed here."""
+
+_LISTED: Final = frozenset({"Job", "Pod"})
+"""Kinds that are read by a list of one, which needs no right besides the one that their watch needs."""
 
 Stream = TypeVar("Stream")
 
@@ -51,12 +57,15 @@ class KubernetesCluster(Cluster):
     ) -> None:
         self.access = access
         self.namespace = access.namespace
+        self.address = access.address
         self.options = options
         self._login = Login(access, environment or {})
         self._api = Api(self._login, access.address)
         self._lock = threading.Lock()
         self._version: tuple[int, int] | None = None
-        self._rights: dict[tuple[str, str, str, str], bool] = {}
+        self._review = AccessReview(self._api, self.namespace)
+        self._served: dict[str, str] = {}
+        """The version of each group that was found to be served."""
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
@@ -92,7 +101,10 @@ class KubernetesCluster(Cluster):
 
     def read(self, kind: str, name: str) -> Document | None:
         """Return an object, None if it does not exist."""
-        known = kind_of(kind)
+        known = self._kind(kind)
+        if kind in _LISTED:
+            found = self._listed(known, known.path(self.namespace), "", f"metadata.name={name}").items
+            return found[0] if found else None
         try:
             return self._api.call(
                 Request("GET", known.path(self.namespace, name), f"read {known.name} {name}")
@@ -102,13 +114,43 @@ class KubernetesCluster(Cluster):
 
     def list(self, kind: str, selector: str = "", *, fields: str = "") -> Listing:
         """Return all objects that match the selectors; pages are of one version."""
-        known = kind_of(kind)
+        known = self._kind(kind)
         return self._listed(known, known.path(self.namespace), selector, fields)
 
     def list_everywhere(self, kind: str) -> tuple[Document, ...]:
         """Return all objects of a kind in all namespaces; few users have the right."""
-        known = kind_of(kind)
+        known = self._kind(kind)
         return self._listed(known, known.path_everywhere, "", "").items
+
+    def _kind(self, name: str) -> ResourceKind:
+        """Return a kind in the version that this cluster serves.
+
+        Raises:
+            Absent: the cluster does not serve its group; the hint says so.
+        """
+        kind = kind_of(name)
+        if kind.group not in SERVED:
+            return kind
+        if kind.group not in self._served:
+            self._served[kind.group] = self._discover(kind.group)
+        return dataclasses.replace(kind, version=self._served[kind.group])
+
+    def _discover(self, group: str) -> str:
+        """Return the best version of a group that is served and understood."""
+        try:
+            found = self._api.call(Request("GET", f"/apis/{group}", f"say which {NAMES[group]} it serves"))
+        except Absent as error:
+            raise Absent(
+                f"The cluster has no {NAMES[group]}.", hint=f"It serves nothing of {group}."
+            ) from error
+        versions = [str(one.get("version")) for one in found.get("versions") or ()]
+        for version in SERVED[group]:
+            if version in versions:
+                return version
+        raise Absent(
+            f"The cluster's {NAMES[group]} serves {', '.join(versions) or 'no version'} of its API.",
+            hint=f"{' and '.join(SERVED[group])} are understood here.",
+        )
 
     def _listed(self, known: ResourceKind, path: str, selector: str, fields: str) -> Listing:
         query = [("limit", str(PAGE)), *_selectors(selector, fields)]
@@ -128,7 +170,7 @@ class KubernetesCluster(Cluster):
         self, kind: str, name: str, document: Any, *, type: PatchType = "merge", subresource: str = ""
     ) -> Document:
         """Change an object."""
-        known = kind_of(kind)
+        known = self._kind(kind)
         path = known.path(self.namespace, name, subresource)
         query = [("fieldManager", "fabric"), ("force", "true")] if type == "apply" else []
         request = Request(
@@ -153,7 +195,7 @@ class KubernetesCluster(Cluster):
         uid: str = "",
     ) -> bool:
         """Request the deletion of an object."""
-        known = kind_of(kind)
+        known = self._kind(kind)
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -178,7 +220,7 @@ class KubernetesCluster(Cluster):
         self, kind: str, selector: str, version: str, *, timeout_seconds: float, fields: str = ""
     ) -> Watch:
         """Watch a kind from a version on."""
-        known = kind_of(kind)
+        known = self._kind(kind)
         query = [
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
@@ -237,21 +279,22 @@ class KubernetesCluster(Cluster):
             if renewed is None:
                 raise
             stream = start(renewed, path, query, call)
+        except Denied as error:
+            if self._api.is_ready() is False:
+                raise self._api.starting(error) from error
+            stream = start(credentials, path, query, call)
         return self._opened(stream)
 
     def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
-        """Return whether the user may do this in the namespace; cached."""
+        """Return whether the user may do this in the namespace; only a right that is granted is kept, for a minute."""
         return self.may_anywhere(verb, resource, subresource, group=group, namespace=self.namespace)
 
     def may_anywhere(
         self, verb: str, resource: str, subresource: str = "", *, group: str = "", namespace: str = ""
     ) -> bool:
         """Return whether the user may do this in a namespace, or without one in the whole cluster."""
-        key = (verb, f"{resource}/{subresource}", group or GROUPS.get(resource, ""), namespace)
-        known = self._rights.get(key)
-        if known is None:
-            known = self._rights[key] = self._ask_may(verb, resource, subresource, key[2], namespace)
-        return known
+        group = group or GROUPS.get(resource, "")
+        return self._review.may(ResourceAccess(verb, resource, subresource, group, namespace))
 
     def close(self) -> None:
         """Close all connections, watches and logs."""
@@ -260,19 +303,6 @@ class KubernetesCluster(Cluster):
         for stream in streams:
             stream.close()
         self._api.close()
-
-    def _ask_may(self, verb: str, resource: str, subresource: str, group: str, namespace: str) -> bool:
-        attributes = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
-        document = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {
-                "resourceAttributes": {**attributes, **({"subresource": subresource} if subresource else {})}
-            },
-        }
-        path = kind_of("SelfSubjectAccessReview").path("")
-        review = self._api.call(Request("POST", path, "say what you may do", body=document))
-        return bool((review.get("status") or {}).get("allowed"))
 
     def _opened(self, stream: Stream) -> Stream:
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from backends.contract.cluster import (
@@ -16,9 +15,12 @@ from backends.contract.cluster import (
     Expired,
     Invalid,
     LoginRejected,
+    NodeUnreachable,
     OverQuota,
 )
+from backends.kubernetes.certificates import day_of, server_certificate_end
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
+from workbench.values import dataclass
 
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Status codes of temporary failures."""
@@ -27,6 +29,9 @@ _LACKS_RIGHT: Final = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
     r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
+_NODE_AWAY: Final = re.compile(r"error dialing backend|proxy error from|:10250\b")
+"""In messages about a node's kubelet; its usual port is 10250."""
+
 _NO_NAMESPACE: Final = re.compile(r'namespaces "(?P<name>[^"]*)" not found')
 
 
@@ -60,7 +65,8 @@ def refusal(call: ApiCall, status: int, body: bytes) -> FabricError:
             hint="kubectl get namespaces lists them; k8s://CONTEXT/NAMESPACE or --namespace names one.",
         )
     if status in BUSY:
-        return BackendUnreachable(f"The cluster at {call.server} cannot {call.what} now: {message}.")
+        kind = NodeUnreachable if _NODE_AWAY.search(message) else BackendUnreachable
+        return kind(f"The cluster at {call.server} cannot {call.what} now: {message}.")
     text = f"The cluster refuses to {call.what}: {message}."
     if status == 404:
         return Absent(text)
@@ -88,6 +94,8 @@ def no_answer(call: ApiCall, failure: Exception) -> FabricError:
     cause: BaseException | None = failure
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__
+    if cause is not None and cause.verify_code in (_HAS_EXPIRED, _IS_NOT_YET_VALID):
+        return _not_valid_now(call.server, cause.verify_message)
     if cause is not None:
         return NotAllowed(
             f"The certificate of {call.server} is not trusted: {cause.verify_message or cause.reason}.",
@@ -103,6 +111,20 @@ def no_answer(call: ApiCall, failure: Exception) -> FabricError:
     return BackendUnreachable(
         f"The cluster at {call.server} does not answer: {_short(failure)}.",
         hint="Is it up, and is this machine on its network (VPN)?",
+    )
+
+
+_IS_NOT_YET_VALID: Final = 9
+_HAS_EXPIRED: Final = 10
+"""OpenSSL's codes of what is wrong with a certificate."""
+
+
+def _not_valid_now(server: str, message: str) -> NotAllowed:
+    end = server_certificate_end(server)
+    until = f"; it ends on {day_of(end)}" if end is not None else ""
+    return NotAllowed(
+        f"The certificate of {server} is not valid now: {message}{until}.",
+        hint="Who runs the cluster renews it; if this machine's clock is wrong, set that.",
     )
 
 

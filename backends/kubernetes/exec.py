@@ -17,6 +17,7 @@ from backends.contract.cluster import Absent
 from backends.kubernetes.api import CONNECT_SECONDS, Query, socket_options
 from backends.kubernetes.auth import Credentials
 from backends.kubernetes.errors import ApiCall, no_answer, refusal
+from backends.kubernetes.shared_tls import SharedTlsSocket
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendError, BackendUnreachable
 
@@ -150,7 +151,7 @@ class ExecStream:
 
         try:
             self._websocket.send_binary(data)
-        except (websocket.WebSocketException, OSError, AttributeError) as failure:
+        except (websocket.WebSocketException, OSError, ValueError, AttributeError) as failure:
             raise self._broken(failure) from failure
 
     def _ping(self) -> None:
@@ -228,6 +229,8 @@ def start(
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise no_answer(call, error) from error
     connection.settimeout(SILENT_SECONDS)
+    if isinstance(connection.sock, SharedTlsSocket):
+        connection.sock.share(SILENT_SECONDS)
     return ExecStream(connection, call)
 
 
@@ -235,6 +238,7 @@ def _tls(configuration: Any) -> dict[str, Any]:
     context = ssl.create_default_context(
         cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data or None
     )
+    context.sslsocket_class = SharedTlsSocket
     options: dict[str, Any] = {"context": context}
     if not configuration.verify_ssl:
         context.check_hostname = False

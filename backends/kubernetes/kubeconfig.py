@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from workbench.errors import ConfigError, UnknownName
+from workbench.values import dataclass
 
 IN_CLUSTER: Final = "in-cluster"
 """The name for the cluster of a pod's own service account."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from workbench.errors import ConfigError
+from workbench.values import dataclass
 
 _SOURCES: Final = ("claim", "host_path", "config_map", "secret")
 _KEYS: Final = (*_SOURCES, "path", "read_only", "sub_path")
@@ -128,6 +128,10 @@ def _seconds(value: Any) -> float:
     if seconds <= 0:
         raise ValueError("write more than 0 seconds")
     return seconds
+
+
+def _seconds_or_none(value: Any) -> float:
+    return 0.0 if str(value).strip() in ("0", "0s", "0.0") else _seconds(value)
 
 
 def _quantity(value: Any) -> str:
@@ -251,6 +255,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "image_pull_secrets": Option(_names, (), "Secrets with the logins of private registries"),
     "priority_class": Option(_name, "", "the PriorityClass of pods"),
     "queue": Option(_name, "", "the Kueue LocalQueue that jobs wait in"),
+    "queue_priority_class": Option(
+        _name, "", "Kueue's WorkloadPriorityClass: the order of jobs in their queue"
+    ),
     "volumes": Option(
         volumes, (), "claims and folders for every pod: claim:/path[:ro], /host/path:/path[:ro]"
     ),
@@ -276,6 +283,11 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _seconds, 120.0, "how long a pod may wait that no node could hold, for a cluster to add one"
     ),
     "code_seconds": Option(_seconds, 600.0, "how long a pod waits for code that is too large for a Secret"),
+    "ttl_seconds": Option(
+        _seconds_or_none,
+        3600.0,
+        "how long Job, Service and pods stay when a job has ended and all that it left is here; 0: not at all",
+    ),
     "pod_patch": Option(_table, {}, "a strategic merge patch on every pod's template"),
     "environment": Option(_environment, {}, "variables that a credential plugin gets"),
 }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any, Final
 
 from backends.contract.cluster import Absent, Denied, Document
 from backends.contract.host import Finding, Level
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.inventory import inventory
-from backends.kubernetes.rbac import Right, all_rights, rules_yaml
+from backends.kubernetes.rbac import missing_rights, rights_text, rules_yaml
 from backends.kubernetes.resources import kind_of, quantity
 from workbench.errors import BackendError, FabricError
 
@@ -89,8 +88,13 @@ def _claims(volumes: Any) -> Iterator[str]:
 def _named(cluster: KubernetesCluster, subject: str, kind: str, name: str) -> Finding:
     try:
         found = cluster.read(kind, name)
+    except Absent as error:  # the kind itself
+        remedy = "have it installed, or leave the setting out"
+        return Finding(subject, f"{name}: {error.message}", "wrong", "jobs with it are refused", remedy)
     except FabricError as error:
-        return Finding(subject, f"{name}: whether it exists cannot be checked: {error.message}", "lack")
+        # The role reads no Secrets: that one is not checked is as it should be.
+        level: Level = "ok" if kind == "Secret" and isinstance(error, Denied) else "lack"
+        return Finding(subject, f"{name}: whether it exists cannot be checked: {error.message}", level)
     if found is None:
         where = "" if kind == "PriorityClass" else f" in {cluster.namespace}"
         return Finding(
@@ -210,9 +214,6 @@ def limits(cluster: KubernetesCluster) -> Iterator[Finding]:
                 yield Finding("limits", f"a {limit.get('type')} has {'; '.join(texts)}")
 
 
-ASKED_AT_ONCE: Final = 8
-
-
 def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
     """Run all checks on a cluster; ends early if a later check cannot work.
 
@@ -262,24 +263,6 @@ def whoami(cluster: KubernetesCluster) -> str:
     return str(info.get("username") or "")
 
 
-def missing_rights(cluster: KubernetesCluster) -> tuple[Right, ...]:
-    """Return the rights that jobs need and the user lacks, each with the missing verbs."""
-    checks = [(right, verb) for right in all_rights() for verb in right.verbs]
-
-    def may(check: tuple[Right, str]) -> bool:
-        right, verb = check
-        return cluster.may(verb, right.name, right.subresource, group=right.group)
-
-    with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = dict(zip(checks, pool.map(may, checks), strict=True))
-    lacking = []
-    for right in all_rights():
-        verbs = tuple(verb for verb in right.verbs if not answers[right, verb])
-        if verbs:
-            lacking.append(Right(right.group, right.resource, verbs, right.without, right.needed))
-    return tuple(lacking)
-
-
 def _rights(cluster: KubernetesCluster) -> Iterator[Finding]:
     missing = missing_rights(cluster)
     if not missing:
@@ -288,7 +271,7 @@ def _rights(cluster: KubernetesCluster) -> Iterator[Finding]:
         level: Level = "wrong" if right.needed else "lack"
         yield Finding(
             "rights",
-            f"you may not {_listed(right.verbs)} {right.resource}",
+            f"you may not {rights_text([right])}",
             level,
             right.without,
             f"ask for the rule {rules_yaml([right])} (all: fabric backend role {cluster.access.address})",
@@ -310,10 +293,6 @@ def _absent_namespace(cluster: KubernetesCluster) -> Finding | None:
         "no job can run there",
         "kubectl get namespaces lists them; k8s://CONTEXT/NAMESPACE or --namespace names one",
     )
-
-
-def _listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
 OLDEST: Final = (1, 29)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from workbench.errors import BackendError
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,23 @@ _KINDS: Final = (
     ResourceKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
     ResourceKind("Role", "rbac.authorization.k8s.io", "v1", "roles"),
     ResourceKind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings"),
-    ResourceKind("LocalQueue", "kueue.x-k8s.io", "v1beta1", "localqueues"),
-    ResourceKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads"),
+    ResourceKind("LocalQueue", "kueue.x-k8s.io", "v1beta2", "localqueues"),
+    ResourceKind("Workload", "kueue.x-k8s.io", "v1beta2", "workloads"),
     ResourceKind("SelfSubjectReview", "authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False),
     ResourceKind(
         "SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False
     ),
+    ResourceKind(
+        "SelfSubjectRulesReview", "authorization.k8s.io", "v1", "selfsubjectrulesreviews", namespaced=False
+    ),
 )
 KINDS: Final[Mapping[str, ResourceKind]] = {kind.name: kind for kind in _KINDS}
+SERVED: Final[Mapping[str, tuple[str, ...]]] = {"kueue.x-k8s.io": ("v1beta2", "v1beta1")}
+"""Groups that a cluster may lack or serve in another version: the versions that are understood, best first."""
+
+NAMES: Final[Mapping[str, str]] = {"kueue.x-k8s.io": "Kueue"}
+"""What serves these groups, for messages."""
+
 GROUPS: Final[Mapping[str, str]] = {kind.plural: kind.group for kind in _KINDS}
 
 

@@ -74,9 +74,18 @@ class LocalBackend(Backend):
         return ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
-        """Return why a runner cannot be used now: for ``container``, what is wrong with the engine."""
+        """Return why a runner cannot be used now: for ``container``, what is wrong with the engine.
+
+        An engine that hangs is not wrong: a launch waits for it.
+        """
         if runner != "container":
             return None
+        from backends.contract.container_engines import EngineHangs
+
+        error = self._engine_error()
+        return None if isinstance(error, EngineHangs) else error
+
+    def _engine_error(self) -> FabricError | None:
         from backends.contract.container_engines import check_engine
 
         try:
@@ -100,7 +109,7 @@ class LocalBackend(Backend):
         return Endpoint(address, "the backend's option engine") if address else find_engine()
 
     def _engine_finding(self) -> Finding:
-        error = self.why_not("container")
+        error = self._engine_error()
         if error is None:
             return Finding("engine", self._engine().address)
         return Finding(

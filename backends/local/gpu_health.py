@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from backends.contract.host import Finding
+from workbench.values import dataclass
 
 _WATTS: Final = 1000.0
 

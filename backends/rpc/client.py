@@ -30,9 +30,13 @@ class FrameClient:
         reader: the stream that the agent writes to.
         writer: the stream that the agent reads from.
         explain: returns why the connection ended, as a sentence.
+        name: what to call the host where a disk there is full; empty for none.
     """
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO, explain: Callable[[], str]) -> None:
+    def __init__(
+        self, reader: BinaryIO, writer: BinaryIO, explain: Callable[[], str], name: str = ""
+    ) -> None:
+        self._name = name
         self._channel = frames.Channel(reader, writer)
         self._explain = explain
         self._lock = threading.Lock()
@@ -127,6 +131,13 @@ class FrameClient:
         is_busy = time.monotonic() < self._bulk_at + BACKLOG_SECONDS
         return is_busy and not self._channel.window.is_paced
 
+    def failure(self, document: Mapping[str, str]) -> FabricError:
+        """Return the error that the agent has sent; a disk that takes no more is the host's, not this machine's."""
+        kind, message, hint = document["kind"], document["message"], document["hint"]
+        if kind == "cannot_write" and self._name:
+            return error_of(kind, f"On {self._name}: {message}", hint or f"make room on {self._name}")
+        return error_of(kind, message, hint)
+
     def join(self, seconds: float) -> None:
         """Wait for the receiving thread, which ends with the stream."""
         self._receiver.join(seconds)
@@ -176,23 +187,36 @@ class PendingCall:
         self._seconds: float | None = seconds
         self._frames: queue.SimpleQueue[frames.Frame | FabricError] = queue.SimpleQueue()
         self._window = threading.Semaphore(frames.WINDOW_CHUNKS)
+        self._has_failed = False
 
     def take(self, frame: frames.Frame) -> None:
         """Add a received frame; called by the receiving thread."""
         if frame.kind == frames.CREDIT:
             self._window.release()
-        else:
-            self._frames.put(frame)
+            return
+        self._frames.put(frame)
+        if frame.kind == frames.ERROR:
+            self._has_failed = True
+            self._window.release()  # who sends waits for credit that does not come any more
 
     def fail(self, error: FabricError) -> None:
         """End the call with an error; called when the connection is lost."""
         self._frames.put(error)
+        self._has_failed = True
         self._window.release()
 
     def send(self, data: bytes) -> None:
-        """Send a chunk of the stream that goes with the call, as fast as the other end takes them."""
+        """Send a chunk of the stream that goes with the call, as fast as the other end takes them.
+
+        Raises:
+            BackendUnreachable: the other end does not take it in time.
+            FabricError: the call has failed there.
+        """
         if not self._window.acquire(timeout=self._seconds):
             raise self._late()
+        if self._has_failed:
+            self._window.release()
+            self.next()
         self._client.send(self._number, frames.DATA, data)
 
     @property
@@ -233,8 +257,7 @@ class PendingCall:
             raise frame
         if frame.kind == frames.ERROR:
             self.forget()
-            failure = frame.json()
-            raise error_of(failure["kind"], failure["message"], failure["hint"])
+            raise self._client.failure(frame.json())
         return frame
 
     def _await_frame(self) -> frames.Frame | FabricError:

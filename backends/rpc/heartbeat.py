@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from backends.rpc.client import FrameClient
 from workbench.errors import FabricError
@@ -13,6 +13,9 @@ from workbench.errors import FabricError
 EVERY_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
 """The connection is closed when not one byte has come for so long after a ping."""
+
+AGENT_FACTOR: Final = 6
+"""How much longer the agent waits for a ping before it ends: this machine may be busy, or this process stopped."""
 
 AWOKEN_SECONDS: Final = 3.0
 """The same after this machine has slept: the other end may have closed the connection meanwhile."""
@@ -22,6 +25,8 @@ SLEPT_SECONDS: Final = 5.0
 
 class Heartbeat:
     """Pings the agent at intervals, and calls ``give_up`` when no reply comes.
+
+    The agent is promised these pings, so that it ends, too, when none comes any more.
 
     Args:
         client: the connection.
@@ -52,6 +57,7 @@ class Heartbeat:
 
     def _work(self) -> None:
         asked_at: float | None = None
+        threading.Thread(target=self._promise, daemon=True, name="promise").start()
         slept = _slept_seconds()
         patience = self._silent_seconds
         while not self._ended.wait(min(self._every_seconds, patience)) and not self._client.lost:
@@ -70,9 +76,15 @@ class Heartbeat:
                 # In a thread of its own: on a link that takes nothing any more, sending waits for ever.
                 threading.Thread(target=self._ask, daemon=True, name="ping").start()
 
+    def _promise(self) -> None:
+        self._notify("expect_pings", {"silent_seconds": AGENT_FACTOR * self._silent_seconds})
+
     def _ask(self) -> None:
+        self._notify("existing", {"paths": []})
+
+    def _notify(self, operation: str, arguments: Mapping[str, Any]) -> None:
         try:
-            self._client.notify("existing", {"paths": []})
+            self._client.notify(operation, arguments)
         except FabricError:
             return  # the connection is lost, and each pending call fails
 

@@ -15,10 +15,18 @@ from backends.rpc.streams import Incoming, read_journal_feed, relayed_socket
 from workbench.errors import BackendUnreachable
 from workbench.learner.platform import frames
 
-LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
+LONG_SECONDS: Final[Mapping[str, float]] = {
+    "unpack": 3600.0,
+    "keep_code": 3600.0,
+    "place_code": 3600.0,
+    "remove": 600.0,
+    "end_marked": 60.0,
+}
 """Operations whose reply may take longer than ``SLACK_SECONDS``, with their limits."""
 
-ONE_WAY: Final = frozenset(("interrupt", "forget", "interrupt_follow", "forget_follow"))
+ONE_WAY: Final = frozenset(
+    ("interrupt", "forget", "interrupt_follow", "forget_follow", "expire_code_sometimes")
+)
 """Operations that have no reply: their callers must not wait for a host that hangs."""
 
 
@@ -82,7 +90,9 @@ class FrameHost(Host):
         self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
     ) -> None:
         """Write a file, whole or not at all; an interrupted upload continues where it stopped."""
-        arguments = {"path": path, "sha256": sha256, "mode": mode, "within": within}
+        arguments: dict[str, Any] = {"path": path, "sha256": sha256, "mode": mode}
+        if within:
+            arguments["within"] = within
         call = self._client.open("put", arguments, seconds=SLACK_SECONDS)
         offset = call.hello()["offset"]
         if offset >= 0:
@@ -127,7 +137,9 @@ class FrameHost(Host):
         self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
     ) -> None:
         """Send files of a folder as one tar stream to ``receive``."""
-        arguments = {"folder": folder, "paths": list(paths), "within": within}
+        arguments: dict[str, Any] = {"folder": folder, "paths": list(paths)}
+        if within:  # agents of older versions do not know it
+            arguments["within"] = within
         call = self._client.open("fetch", arguments, seconds=SLACK_SECONDS)
         with io.BufferedReader(Incoming(call), frames.CHUNK_BYTES) as stream:
             try:

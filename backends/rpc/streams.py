@@ -9,7 +9,7 @@ import contextlib
 import io
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Chunk, EarlyBytes
@@ -144,7 +144,7 @@ class Incoming(io.RawIOBase):
 
 
 def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:
-    """Read the reply to ``follow``: the sizes first, then the bytes.
+    """Read the reply to ``follow``: the sizes first, then the bytes; older agents send the sizes last.
 
     Args:
         call: the call.
@@ -153,7 +153,9 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
     Raises:
         BackendUnreachable: the reply did not come in time; what ``early`` was given remains valid.
     """
-    sizes, incoming = call.hello(), _CallBytes(call)
+    first = call.next()
+    has_sizes_first = first.kind == frames.HELLO
+    sizes, incoming = (first.json(), _CallBytes(call.next)) if has_sizes_first else _sizes_last(call, first)
     news: dict[str, dict[str, Chunk]] = {}
     for folder, parts in sizes.items():
         for name, (length, offset, end) in parts.items():
@@ -166,23 +168,34 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
                 early(folder, name, piece, reached)
                 reached += len(piece)
             news.setdefault(folder, {})[name] = Chunk(b"".join(kept), reached, end)
-    if call.next().kind != frames.RESULT:
+    if has_sizes_first and call.next().kind != frames.RESULT:
         raise BackendError("The backend sent an invalid answer to follow.")
     return news
+
+
+def _sizes_last(call: PendingCall, frame: frames.Frame) -> tuple[Any, _CallBytes]:
+    """Read the reply of an older agent, which a learner keeps that began with it: bytes, then their sizes."""
+    kept = []
+    while frame.kind == frames.DATA:
+        kept.append(frame)
+        frame = call.next()
+    if frame.kind != frames.RESULT:
+        raise BackendError("The backend sent an invalid answer to follow.")
+    return frame.json(), _CallBytes(iter([*kept, frame]).__next__)
 
 
 class _CallBytes:
     """The bytes of a call as they arrive; like :class:`Incoming`, without copies and flow control."""
 
-    def __init__(self, call: PendingCall) -> None:
-        self._call = call
+    def __init__(self, next_frame: Callable[[], frames.Frame]) -> None:
+        self._next_frame = next_frame
         self._left = memoryview(b"")
 
     def take(self, count: int) -> Iterator[memoryview]:
         """Yield ``count`` bytes in pieces."""
         while count:
             if not self._left:
-                frame = self._call.next()
+                frame = self._next_frame()
                 if frame.kind != frames.DATA:
                     raise BackendError("The backend sent an incomplete answer to follow.")
                 self._left = memoryview(frame.payload)

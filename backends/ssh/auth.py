@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from backends.contract.prompts import CREDENTIALS, LoginPrompt
 from backends.ssh.config import Hop
 from workbench.errors import BackendUnreachable, NeedsLogin, NotAllowed
+from workbench.values import dataclass
 
 TRIES: Final = 3
 """How often a person is asked the same before it is given up, as ssh does."""
@@ -57,10 +58,11 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
 
     if CREDENTIALS.can_prompt:
         transport.auth_timeout = TYPING_SECONDS
+    refused: set[str] = set()
     for method in (one for one in TYPED if one in methods):
         log_in = _interactive if method == TYPED[0] else _password
         for number in range(TRIES):
-            round_ = _Round(hop, use_known=number == 0)
+            round_ = _Round(hop, use_known=number == 0, refused=refused)
             try:
                 missing = log_in(transport, hop, round_)
             except _Unanswered:
@@ -93,11 +95,12 @@ def _password(transport: Any, hop: Hop, round_: _Round) -> list[str]:
 
 
 class _Round:
-    """One try, and what was answered in it."""
+    """One try, and what was answered in it; ``refused`` are the questions whose last answers were wrong."""
 
-    def __init__(self, hop: Hop, *, use_known: bool) -> None:
+    def __init__(self, hop: Hop, *, use_known: bool, refused: set[str]) -> None:
         self._hop = hop
         self._use_known = use_known
+        self._refused = refused
         # Questions come in a thread of paramiko's.
         self._ask = CREDENTIALS.prompter()
         self._given: list[tuple[LoginPrompt, str]] = []
@@ -106,7 +109,8 @@ class _Round:
 
     def answer(self, prompt: str, shown: bool) -> str:
         """Answer a prompt by what is known, else by asking."""
-        question = LoginPrompt(f"{prompt} of {self._hop.user}@{self._hop.alias}", shown)
+        text = f"{prompt} of {self._hop.user}@{self._hop.alias}"
+        question = LoginPrompt(text, shown, refused=text in self._refused)
         found = CREDENTIALS.answer_to(question) if self._use_known else None
         self.was_known |= found is not None
         if found is None:
@@ -127,6 +131,7 @@ class _Round:
         """Remove the answers from the cache."""
         for question, _ in self._given:
             CREDENTIALS.forget(question)
+            self._refused.add(question.text)
 
 
 def passphrase_of(path: str) -> LoginPrompt:
@@ -265,6 +270,7 @@ def _key_of(path: Path) -> Any:
             key = paramiko.PKey.from_path(path, password=answer.encode())
         except (paramiko.SSHException, ValueError):
             CREDENTIALS.forget(question)
+            question = replace(question, refused=True)
             continue
         CREDENTIALS.remember(question, answer)
         return key

@@ -33,6 +33,7 @@ OPTIONS: Final = {
     "agent": "the socket of the SSH agent",
     "engine": "the socket of the container engine there",
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
+    "keep_code_days": "how long code stays there that no job uses",
     "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
     "watched": "whether adopted jobs are only looked at; set by fabric adopt",
     "home": "the home that jobs are of, instead of the environment's",
@@ -58,8 +59,9 @@ class SshBackend(Backend):
                     f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
                 )
         read_demand(options.options.get("on_demand"))
-        if not _is_number(self._option("silent_seconds", "1")):
-            raise ConfigError(f"silent_seconds of {options.name} must be a number of seconds above 0")
+        for key, unit in (("silent_seconds", "seconds"), ("keep_code_days", "days")):
+            if not _is_number(self._option(key, "1")):
+                raise ConfigError(f"{key} of {options.name} must be a number of {unit} above 0")
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -190,7 +192,7 @@ class SshBackend(Backend):
     def _open_by(self, location: AgentLocation | None) -> tuple[Host, Mapping[str, Any]]:
         """Connect and start the agent; return the host with what the bootstrap reported."""
         from backends.ssh.bootstrap import NoPython, start_agent
-        from backends.ssh.host import SshHost
+        from backends.ssh.host import KEEP_CODE_DAYS, SshHost
 
         pipe, connection = self._reach(request := self._agent_request(), location)
         name = self._address.host if connection is None else connection.name
@@ -202,11 +204,22 @@ class SshBackend(Backend):
             return ShellHost(pipe, request.root, connection), {}
         except BaseException:
             pipe.close()
+            with contextlib.suppress(OSError, ValueError):
+                pipe.reader.close()
             if connection is not None:
                 connection.close()
             raise
         silent_seconds, engine = self._silent_seconds(), self._option("engine")
-        return SshHost(pipe, request, connection, silent_seconds=silent_seconds, engine=engine), found
+        host = SshHost(
+            pipe,
+            request,
+            connection,
+            silent_seconds=silent_seconds,
+            engine=engine,
+            name=self.name,
+            keep_code_days=float(self._option("keep_code_days", str(KEEP_CODE_DAYS))),
+        )
+        return host, found
 
     def _agent_request(self) -> AgentRequest:
         from backends.ssh.bootstrap import AgentRequest

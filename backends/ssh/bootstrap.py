@@ -14,7 +14,7 @@ import re
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -23,6 +23,7 @@ from workbench.errors import BackendError, BackendUnreachable, CannotWrite, Conf
 from workbench.learner.host import remote_loader
 from workbench.learner.host.remote_loader import GREETING
 from workbench.paths import Home, make_private_folder, write_private
+from workbench.values import dataclass
 
 HERE: Final = b"here"
 """Sent instead of a JSON report where the agent starts at once."""

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import ConfigError
+from workbench.values import dataclass
 
 _HIDDEN: Final = "invoke"
 _MATCH_SECONDS: Final = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -13,8 +13,9 @@ from backends.contract.host import Ask
 from backends.ssh import known_hosts
 from backends.ssh.auth import log_in
 from backends.ssh.config import PORT, Hop
-from backends.ssh.sockets import ChannelPipe, connect, unreachable
+from backends.ssh.sockets import COMPLAINT_SECONDS, ChannelPipe, connect, explanation_of, unreachable
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
+from workbench.values import dataclass
 
 CONNECT_SECONDS: Final = 10.0
 WINDOW_BYTES: Final = 8 << 20
@@ -116,6 +117,17 @@ class SshConnection:
             stream.close()
             raise
         self._transports.append(transport)
+        try:
+            self._log_in(hop, transport, seconds)
+        except BackendUnreachable as error:
+            if not (words := explanation_of(stream, COMPLAINT_SECONDS)):
+                raise
+            message = f"{error.message.rstrip('.')}; its ProxyCommand says: {words}."
+            raise BackendUnreachable(message, hint=error.hint) from error
+
+    def _log_in(self, hop: Hop, transport: Any, seconds: float) -> None:
+        import paramiko
+
         transport.banner_timeout = BANNER_SECONDS
         known = known_hosts.entries_of(hop.known_name, hop.known_hosts)
         _prefer_known(transport, known)

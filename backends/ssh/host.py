@@ -12,6 +12,7 @@ from backends.ssh.bootstrap import AgentRequest
 from backends.ssh.connection import Pipe, SshConnection, session_on
 
 GREETING_SECONDS: Final = 30.0
+KEEP_CODE_DAYS: Final = 14.0
 
 
 class SshHost(FrameHost):
@@ -23,6 +24,8 @@ class SshHost(FrameHost):
         connection: the pipe's SSH connection, which is closed with it.
         silent_seconds: how long nothing may come after a ping before the connection counts as lost.
         engine: the socket of its container engine; empty searches for one.
+        name: what to call it.
+        keep_code_days: how long code stays there that no job uses.
     """
 
     def __init__(
@@ -33,11 +36,14 @@ class SshHost(FrameHost):
         *,
         silent_seconds: float = SILENT_SECONDS,
         engine: str = "",
+        name: str = "",
+        keep_code_days: float = KEEP_CODE_DAYS,
     ) -> None:
         self.engine = engine
+        self.keep_code_seconds = keep_code_days * 86400
         self._pipe = pipe
         self._connection = connection
-        super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain), root=request.root)
+        super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain, name), root=request.root)
         try:
             self._client.await_greeting(GREETING_SECONDS)
         except BaseException:

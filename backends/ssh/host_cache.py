@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from backends.contract.container_engines import OLDEST_API
@@ -16,6 +16,7 @@ from backends.contract.errors import error_of
 from backends.contract.host import Host, HostIdentity, Node, Slot
 from workbench.errors import BackendError, FabricError, NotAllowed
 from workbench.paths import Home, make_private_folder, write_private
+from workbench.values import dataclass
 
 _FORMAT: Final = 1
 

@@ -8,12 +8,12 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
 from workbench.errors import CannotWrite
+from workbench.values import dataclass
 
 Verdict = Literal["known", "unknown", "changed", "revoked", "authority"]
 

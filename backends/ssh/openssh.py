@@ -13,6 +13,9 @@ from workbench.errors import BackendError
 
 _NOISE_BYTES = 4096
 
+_AFTERMATH = ("kex_exchange_identification: ", "Connection closed by UNKNOWN port")
+"""What ssh adds once its ProxyCommand has ended, which has printed the reason before."""
+
 
 class OpenSshPipe:
     """A command that ``ssh`` runs at a host."""
@@ -40,12 +43,13 @@ class OpenSshPipe:
         self.writer = cast(BinaryIO, self._process.stdin)
 
     def explain(self) -> str:
-        """Return the last line of ssh's stderr."""
+        """Return the last line of ssh's stderr that says something."""
         with contextlib.suppress(OSError, ValueError):
             size = self._complaints.seek(0, 2)
             self._complaints.seek(max(0, size - _NOISE_BYTES))
             lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
-            return lines[-1].strip().rstrip(".") if lines else ""
+            telling = [line for line in lines if not line.startswith(_AFTERMATH)] or lines
+            return telling[-1].strip().rstrip(".") if telling else ""
         return ""
 
     def close(self) -> None:

@@ -112,7 +112,15 @@ def _machine(node: Node | FabricError) -> Iterator[Finding]:
 
 
 def _disk(found: Mapping[str, Any]) -> Finding:
-    free = int(found["home_free_bytes"])
+    free = found["home_free_bytes"]
+    if free is None:
+        return Finding(
+            "disk",
+            f"how much is free for {found['home']} is not known: the host does not say",
+            level="lack",
+            consequence="Nobody warns you before the disk is full.",
+            remedy="Look at it there: df ~",
+        )
     text = f"{free / (1 << 30):.1f} GiB free for {found['home']}"
     if free >= LITTLE_DISK_BYTES:
         return Finding("disk", text)

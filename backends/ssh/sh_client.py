@@ -8,11 +8,11 @@ import os
 import shlex
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from backends.ssh.connection import Pipe
 from workbench.errors import BackendError, BackendUnreachable
+from workbench.values import dataclass
 
 ANSWER_SECONDS: Final = 30.0
 SEND_BYTES: Final = 48 * 1024

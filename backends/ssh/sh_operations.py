@@ -23,10 +23,10 @@ _IDENTITY: Final = (
 IDENTITY_LINES: Final = 7
 _STOCK: Final = (
     "nproc || echo 1; sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo; command -v bash || echo; "
-    "df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9]*\\) *[0-9]*% .*/\\1/p' | grep . || echo 0; echo $HOME; "
+    "df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9][0-9]*\\)  *[0-9]*[-%] .*/\\1/p' | grep . || echo -; echo $HOME; "
     'sed -n \'s/^PRETTY_NAME="*\\([^"]*\\)"*/\\1/p\' /etc/os-release | grep . || uname -sr'
 )
-"""CPUs, memory in KiB, bash, free disk in KiB, home and system, a line each."""
+"""CPUs, memory in KiB, bash, free disk in KiB (``-`` where df fails), home and system, a line each."""
 _PROC: Final = "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | "
 
 
@@ -49,6 +49,7 @@ class ShellOperations:
             "existing": lambda paths: self._those(paths, "-e"),
             "runnable": lambda paths: self._those(paths, "-x"),
             "write_files": self.write_files,
+            "write_environment": self.write_environment,
             "ask_to_stop": self.ask_to_stop,
             "find_conda": lambda **_: "",
             "unpack": self.unpack,
@@ -68,6 +69,9 @@ class ShellOperations:
             "end_marked": self.end_marked,
             "kill_agents": lambda marker: self._kill("FABRIC_GUARD", marker),
             "inventory": self.inventory,
+            "line_up": lambda **_: {"turns": {}, "machine": self.inventory()},
+            "leave_line": lambda **_: None,
+            "queue": lambda **_: {"waiting": [], "machine": self.inventory()},
             "prospects": self.prospects,
         }
 
@@ -141,6 +145,11 @@ class ShellOperations:
         """Write small files, each whole or not at all."""
         for path, text in files.items():
             self._client.write(path, [text.encode()], mode)
+
+    def write_environment(self, path: str, document: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        """Write an attempt's ``environment.json``; a host without a Python has no packages."""
+        del variables
+        self.write_files({path: json.dumps(document) + "\n"})
 
     def ask_to_stop(self, folder: str, request: Mapping[str, Any]) -> None:
         """Write a request to stop into a learner's folder."""
@@ -276,8 +285,8 @@ class ShellOperations:
         self._kill("FABRIC_LEARNER", marker)
         return self.markers().get(marker, [])
 
-    def inventory(self, leases_folder: str = "") -> dict[str, Any]:
-        """Return the machine; GPUs are not looked for, and none is given."""
+    def inventory(self, leases_folder: str = "", home: str = "", wanted: object = None) -> dict[str, Any]:
+        """Return the machine; GPUs are not looked for, and none is given, so nobody waits for one."""
         machine: dict[str, Any] = self.prospects()["machine"]
         return machine
 
@@ -286,6 +295,7 @@ class ShellOperations:
         lines = self._client.lines(f"{_IDENTITY}; {_STOCK}")
         identity = self._identity(lines[:IDENTITY_LINES])
         count, memory, bash, free, home, system = lines[IDENTITY_LINES:]
+        free_bytes = int(free) * 1024 if free.isdigit() else None
         return {
             "identity": identity,
             "machine": {
@@ -293,7 +303,7 @@ class ShellOperations:
                 "cpus": int(count),
                 "memory_bytes": int(memory) * 1024,
                 "memory_used_bytes": None,
-                "disk_free_bytes": int(free) * 1024,
+                "disk_free_bytes": free_bytes,
                 "driver": "none is looked for without a Python there",
                 "slots": [],
                 "time_us": identity["now_us"],
@@ -301,7 +311,7 @@ class ShellOperations:
             "version": "",
             "system": system,
             "home": home,
-            "home_free_bytes": int(free) * 1024,
+            "home_free_bytes": free_bytes,
             "file_system": "",
             "bash": bash,
             "uv": "",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
@@ -16,6 +18,11 @@ DEAD_AFTER_SECONDS: Final = 20
 """How long a link may acknowledge nothing before the connection counts as lost."""
 
 KEEPALIVE_SECONDS: Final = 5
+
+COMPLAINT_SECONDS: Final = 1.0
+"""How long the last words of a ProxyCommand are waited for."""
+
+_COMPLAINT_BYTES: Final = 4096
 
 PROMPT_BYTES: Final = 1 << 14
 """What is received before the session is open, and somewhat more."""
@@ -85,7 +92,7 @@ def _through_command(hop: Hop) -> socket.socket:
             ["/bin/sh", "-c", f"exec {command}"],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except OSError as error:
@@ -128,6 +135,15 @@ class _CommandSocket(socket.socket):
     def __init__(self, stream: socket.socket, process: subprocess.Popen[bytes]) -> None:
         super().__init__(stream.family, stream.type, stream.proto, fileno=stream.detach())
         self._process = process
+        self._complaints = b""
+        # It is read all the time: a command that complains a lot must not wait for a reader.
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="proxy command")
+        self._listener.start()
+
+    def explain(self, wait_seconds: float) -> str:
+        """Return the last line of the command's stderr; its end is waited for at most so long."""
+        self._listener.join(wait_seconds)
+        return last_line(self._complaints)
 
     def close(self, *_: Any) -> None:
         """Close the stream, and end the command."""
@@ -137,10 +153,26 @@ class _CommandSocket(socket.socket):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
 
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            while data := os.read(stream.fileno(), _COMPLAINT_BYTES):
+                self._complaints = (self._complaints + data)[-_COMPLAINT_BYTES:]
+
+
+def explanation_of(stream: object, wait_seconds: float = 0.0) -> str:
+    """Return what the command behind a stream complained about last; empty where there is none."""
+    return stream.explain(wait_seconds) if isinstance(stream, _CommandSocket) else ""
+
+
+def last_line(text: bytes) -> str:
+    """Return the last line that says something, without the full stop."""
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip().rstrip(".") if lines else ""
+
 
 READ_BYTES: Final = 1 << 20
 SEND_BYTES: Final = 1 << 15
-_COMPLAINT_BYTES: Final = 4096
 
 
 class ChannelPipe:
@@ -152,13 +184,14 @@ class ChannelPipe:
         self.writer = cast(BinaryIO, _Writer(channel))
 
     def explain(self) -> str:
-        """Return the last line of the command's stderr."""
+        """Return the last line of the command's stderr, else of the ProxyCommand's."""
         stderr = b""
         with contextlib.suppress(Exception):  # a channel that is being closed may raise anything
             while self._channel.recv_stderr_ready():
                 stderr = (stderr + self._channel.recv_stderr(READ_BYTES))[-_COMPLAINT_BYTES:]
-        lines = stderr.decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].strip().rstrip(".") if lines else ""
+        if stderr:
+            return last_line(stderr)
+        return explanation_of(getattr(self._channel.get_transport(), "sock", None))
 
     def close(self) -> None:
         """Close it; the command reads the end of its stdin."""

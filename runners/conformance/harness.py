@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 
 from runners.interface import (
@@ -21,6 +21,7 @@ from runners.interface import (
 )
 from workbench.job import LearnerPhase, new_job_id
 from workbench.spec import Framework, JobSpec
+from workbench.values import dataclass
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a test waits for anything before it fails."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 import threading
 import time
@@ -76,6 +77,9 @@ class JournalContract(ContractBase):
 
         assert records[0]["memory_bytes"] > 0
         assert records[0]["processes"] >= 1
+        chunk = job.runner.journal(job.ref(), {"processes": 0}).get("processes")
+        if chunk is not None:  # a runner may have no list of them
+            assert json.loads(chunk.data.split(b"\n")[0])["processes"][0]["pid"] > 0
         job.stop()
 
     def test_files_come_out_of_a_learner_and_go_into_it(self, make_job: MakeJob) -> None:

@@ -69,7 +69,9 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
 
 
 def _mount(mount: Mapping[str, Any]) -> dict[str, Any]:
+    propagation = mount.get("BindOptions", {}).get("Propagation")
     options = ["rbind", "ro" if mount["ReadOnly"] else "rw", *mount.get("Options", ())]
+    options += [propagation] if propagation else []
     return {
         "type": "bind",
         "source": mount["Source"],

@@ -21,8 +21,10 @@ from runners.shared.environment import (
     NO_GPU,
     job_folders,
     promises,
+    python_path,
     seed_and_params,
     submitted_proxies,
+    tracking_defaults,
 )
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
@@ -89,7 +91,8 @@ PORT = 29500
 def container_environment(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return the variables of a learner's command without secrets; ``env:`` cannot override the promised ones."""
     spec = request.spec
-    variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request), **spec.env}
+    libraries = tracking_defaults(request, LOGS)
+    variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request), **libraries, **spec.env}
     variables |= seed_and_params(spec, variables)
     variables |= container_promises(request, learner, site)
     if spec.python == "requirements":
@@ -97,9 +100,7 @@ def container_environment(request: LaunchRequest, learner: int, site: HostFacts)
             "PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}",
             "VIRTUAL_ENV": ENVIRONMENT,
         }
-    variables["PYTHONPATH"] = ":".join(
-        part for part in (MODEL, spec.env.get("PYTHONPATH", ""), AGENT) if part
-    )
+    variables["PYTHONPATH"] = python_path(spec, MODEL, AGENT)
     return variables
 
 

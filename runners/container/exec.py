@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import MODEL
-from workbench.errors import BackendUnreachable, RunnerError
+from workbench.errors import BackendUnreachable, NotRunning, RunnerError
 from workbench.learner.platform.engine_client import VERSION, EngineRefused
 
 _CHUNK_BYTES: Final = 65536
@@ -40,7 +40,7 @@ class EngineStream:
             self._id: str = engine.ask("POST", f"containers/{name}/exec", body)["Id"]
         except EngineRefused as error:
             if error.status in (NOT_FOUND, _CONFLICT):
-                raise RunnerError("The job is not running.", hint="See its state: fabric show JOB") from error
+                raise NotRunning("The job is not running.", hint="See its state: fabric show JOB") from error
             raise RunnerError(f"The command cannot be run: {error.message}") from error
         self._stream = engine.host.connect(engine.path)
         self._received = _hijack(self._stream, self._id, terminal=terminal)

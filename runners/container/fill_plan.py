@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from runners.container.engine import Engine
@@ -16,6 +15,7 @@ from runners.container.plan import AGENT_FILE, LABEL_PLAN, LABEL_SLOTS, digest_o
 from runners.container.requirements import ImageEnvironment
 from runners.shared.agents import Agent
 from runners.shared.environment import CHOSEN, gpu_variables
+from workbench.values import dataclass
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
 """Set to ``environment``: GPUs are passed by NVIDIA_VISIBLE_DEVICES alone, for tests and engines without requests."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.container.engine import Engine
-from runners.container.pull import client_of, docker_library, not_pulled
+from runners.container.pull import client_of, docker_library, not_pulled, with_patience
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
@@ -50,7 +50,7 @@ def need_built(engine: Engine, request: LaunchRequest, progress: LaunchProgress)
                 hint="Check build:, and that .gitignore or .fabricignore does not leave it out.",
                 code="C101",
             )
-        _build(engine, request, context, reference, progress)
+        with_patience(lambda: _build(engine, request, context, reference, progress), progress)
     found = engine.image(reference)
     if found is None:
         raise LaunchRefused(f"The image {reference} was built and is not there.", code="S103")

@@ -6,7 +6,6 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -15,6 +14,7 @@ from runners.container.image import ARCHITECTURES
 from runners.container.pull import client_of, docker_library
 from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
 from workbench.learner.platform.engine_client import EngineRefused
+from workbench.values import dataclass
 
 Report = Callable[[str], None]
 

@@ -33,7 +33,8 @@ from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.shared.agents import Agent, upload_agent
-from runners.shared.code import upload_code
+from runners.shared.bind_mounts import refuse_missing
+from runners.shared.code import deploy_code
 from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
@@ -89,8 +90,8 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
     return found
 
 
-ENDS: Final = ("control", "output", "result")
-"""The named pipes between an agent and its container, for setup and command each."""
+ENDS: Final = ("control", "output", "result", "exit")
+"""The named pipes between an agent and its container, and within it, for setup and command each."""
 
 
 class ContainerLaunch:
@@ -149,6 +150,7 @@ class ContainerLaunch:
                 code="C104",
             )
         refuse_stores(self._request, self._host, self._site, runner="container", agent_kind="python")
+        refuse_missing(self._request, self._host, self._site)
         check_secrets(self._request)
 
     # Before slots are leased
@@ -169,9 +171,8 @@ class ContainerLaunch:
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
         self._host.call("make_pipes", paths=pipes)
-        archive = upload_code(self._host, site, request, self._progress)
-        for learner in waiting:
-            self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
+        models = [str(attempt.model(learner)) for learner in waiting]
+        deploy_code(self._host, site, request, models, self._progress)
         agent = upload_agent(self._host, site, "python")
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
@@ -190,6 +191,7 @@ class ContainerLaunch:
             "python": f"{ENVIRONMENT}/bin/python" if environment else "",
             "key": environment.key if environment else "",
             "packages": packages,
+            "host": self._site.hostname,
             "image": image_document(self._request, image),
         }
         path = self._attempt.path / "environment.json"
@@ -283,7 +285,8 @@ class ContainerLaunch:
         for learner in waiting:
             folder = inside_folder(self._request, learner, self._site)
             inside |= {str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)}
-            inside[str(folder.parent / "report.jsonl")] = ""
+            # Written in there by whoever the image runs as; made here, they are the person's all the same.
+            inside[str(folder.parent / "report.jsonl")] = inside[str(folder / "python")] = ""
         self._host.call("write_files", files=inside, mode=0o666)
         secrets = secrets_with(self._request, self._site)
         if not secrets:

@@ -90,9 +90,13 @@ def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str)
 
 def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return mounts in the bind syntax: only it has the option ``z``, which relabels files for SELinux."""
-    return [
-        f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
-    ]
+    return [":".join((mount["Source"], mount["Target"], _bind_options(mount))) for mount in mounts]
+
+
+def _bind_options(mount: Mapping[str, Any]) -> str:
+    propagation = mount.get("BindOptions", {}).get("Propagation", "")
+    parts = ("ro" if mount["ReadOnly"] else "rw", "z", propagation)
+    return ",".join(part for part in parts if part)
 
 
 def is_guarded(host: Host, engine: Engine) -> bool:

@@ -12,6 +12,7 @@ from runners.container.environment import (
     AGENT,
     ENVIRONMENT,
     LEARNER,
+    MODEL,
     PROGRAM,
     REPORT,
     SECRETS,
@@ -22,9 +23,11 @@ from runners.container.environment import (
     writable_folders,
 )
 from runners.container.limits import LIMITS
-from runners.container.stores import container_stores, store_mounts
+from runners.container.stores import container_retention, container_stores, store_mounts
 from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan, LearnerRef
+from runners.shared.bind_mounts import engine_mounts
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
+from runners.shared.data_stores import keeps_some, results_store
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import HostFacts
@@ -45,6 +48,9 @@ def refusals(request: LaunchRequest) -> list[str]:
 def warnings_of(request: LaunchRequest) -> Iterator[str]:
     """Yield warnings: what will not work, or differently from the manifest."""
     yield from refusals(request)
+    store = results_store(request)
+    if store is not None and store.is_volume and keeps_some(request):
+        yield f"all checkpoints are kept: they are in the volume of {store.id}, which only the job can change"
     if hidden := sorted(set(request.spec.env) & set(_PLATFORM)):
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
@@ -52,6 +58,8 @@ def warnings_of(request: LaunchRequest) -> Iterator[str]:
 def notes_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     """Yield remarks that are shown once."""
     spec = request.spec
+    if spec.kubernetes:
+        yield "kubernetes: says what pods are like, and is not used here"
     if spec.cpus is not None and spec.cpus > len(site.processors):
         yield f"{spec.cpus:g} CPUs are asked for and {site.name} has {len(site.processors)}: it gets those"
     if spec.storage_bytes:
@@ -95,7 +103,7 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
         raise LaunchRefused(
             f"The job asks for {spec.memory_bytes} bytes of memory; a container needs at least 6 MiB.",
             hint="Ask for more with 'memory:' or --set memory=",
-            code="C104",
+            code="C101",
         )
     attempt = request.attempt
     learners = tuple(
@@ -170,7 +178,7 @@ def container_document(request: LaunchRequest, learner: int, site: HostFacts) ->
         "Hostname": name,
         "Entrypoint": ["sh", PROGRAM],
         "Cmd": acts_of(request),
-        "WorkingDir": "/job/model-code",
+        "WorkingDir": MODEL,
         "Env": [
             f"{key}={value}" for key, value in sorted(container_environment(request, learner, site).items())
         ],
@@ -246,6 +254,7 @@ def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> Le
         slots=[CHOSEN] * spec.gpus,
         metrics=metrics,
         stores=stores,
+        retention=container_retention(request, site),
         writable=writable_folders(request, learner, site),
     )
 
@@ -264,6 +273,7 @@ def _mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[
     folder = job_folders(request, site)[1].learner(learner).path
     mounts = [bind(source, target) for target, source in sorted(folders(request, learner, site).items())]
     mounts += store_mounts(request, learner, site)
+    mounts += engine_mounts(request, MODEL)
     mounts += [
         bind(str(inside_folder(request, learner, site)), LEARNER),
         bind(str(folder / "report.jsonl"), REPORT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from docker.api.client import APIClient
 
 PROGRESS_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 600.0
+"""How long a registry that cannot be reached is tried again."""
+
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.5
 _SSH: Final = "docker.transport.sshconn"
 _importing = threading.Lock()
+
+
+class RegistryUnreachable(RunnerError):
+    """A registry that does not answer the engine."""
 
 
 def docker_library() -> types.ModuleType:
@@ -68,12 +78,40 @@ def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
 
 
 def pull(engine: Engine, reference: str, request: LaunchRequest, progress: LaunchProgress) -> None:
-    """Pull an image.
+    """Pull an image; a registry that cannot be reached is tried again for minutes.
 
     Raises:
-        LaunchRefused: the image does not exist, or the user may not pull it (S103).
-        RunnerError: its registry cannot be reached.
+        LaunchRefused: the image does not exist, the user may not pull it, or its registry does not come back (S103).
     """
+    with_patience(lambda: _pull_once(engine, reference, request, progress), progress)
+
+
+def with_patience(act: Callable[[], None], progress: LaunchProgress) -> None:
+    """Call ``act``; while a registry cannot be reached call it again, with growing pauses.
+
+    Raises:
+        LaunchRefused: the registry was not reached for ``PATIENCE_SECONDS`` (S103).
+    """
+    give_up, pause = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return act()
+        except RegistryUnreachable as error:
+            if time.monotonic() + pause > give_up:
+                text = f"{error.message} It was tried for {PATIENCE_SECONDS / 60:.0f} minutes."
+                raise LaunchRefused(text, hint=error.hint, code="S103") from error
+            _wait(pause, f"{error.message} It is tried again in {pause:.0f} s.", progress)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def _wait(seconds: float, text: str, progress: LaunchProgress) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        progress(text, stage="preparing")  # it raises when the launch was cancelled
+        time.sleep(min(left, _POLL_SECONDS))
+
+
+def _pull_once(engine: Engine, reference: str, request: LaunchRequest, progress: LaunchProgress) -> None:
     docker_library()
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
@@ -131,7 +169,7 @@ def not_pulled(reference: str, error: str) -> FabricError:
     text = error.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):
-        return RunnerError(
+        return RegistryUnreachable(
             f"The image {reference} cannot be pulled, since its registry cannot be reached: {text}.",
             hint="Check the network and proxies of the engine; docker load takes an image from a file.",
         )

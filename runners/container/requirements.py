@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
+import contextlib
 import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from backends.contract.host import Host
@@ -23,11 +24,16 @@ from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.guard.container_command import start_failure
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.platform.engine_client import EngineRefused
+from workbench.values import dataclass
 
 FORMAT: Final = 1
 PROGRESS_SECONDS: Final = 2.0
 LOCK_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.05
+
+_CERTIFICATES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_FILES: Final = ("PIP_CERT", "PIP_CLIENT_CERT", *_CERTIFICATES)
+"""Variables that name a file or folder of the host: it is mounted, and they name the mount."""
 
 _SCRIPT: Final = f"""
 exec >>{OURS}/build.log 2>&1
@@ -186,6 +192,13 @@ class EnvironmentBuild:
         variables |= {
             name: value for name, value in host_variables.items() if name.lower().endswith("_proxy")
         }
+        variables |= self._certificates()
+        given = [name for name in _FILES if variables.get(name)]
+        there = set(self._host.call("existing", paths=sorted({variables[name] for name in given})))
+        for name in given:
+            if variables[name] in there:
+                mounts.append(bind(variables[name], f"{OURS}/{name.lower()}", read_only=True))
+                variables[name] = f"{OURS}/{name.lower()}"
         if configuration := variables.get("PIP_CONFIG_FILE") or self._configuration():
             mounts.append(bind(configuration, f"{OURS}/pip.conf", read_only=True))
             variables["PIP_CONFIG_FILE"] = f"{OURS}/pip.conf"
@@ -211,6 +224,25 @@ class EnvironmentBuild:
             "Healthcheck": {"Test": ["NONE"]},
             "HostConfig": host,
         }
+
+    def _certificates(self) -> dict[str, str]:
+        """Return variables for certificates of proxies and indexes, of the environment and pip's configuration."""
+        submitted = self._request.recorded.get("environment") or {}
+        known = {**submitted, **self._site.environment} if self._site.here else self._site.environment
+        found = {name: str(known[name]) for name in _CERTIFICATES if known.get(name)}
+        configuration = self._site.environment.get("PIP_CONFIG_FILE") or self._configuration()
+        text = (
+            self._host.run(["cat", configuration]).stdout.decode("utf-8", "replace") if configuration else ""
+        )
+        parser = configparser.RawConfigParser(strict=False)
+        with contextlib.suppress(configparser.Error):  # pip reports it
+            parser.read_string(text)
+        for option in ("cert", "client-cert"):
+            for section in ("global", "install"):
+                if parser.has_option(section, option):
+                    found["PIP_" + option.replace("-", "_").upper()] = parser.get(section, option)
+        named = {name: value for name, value in self._site.environment.items() if name in _FILES}
+        return {**found, **named}
 
     def _configuration(self) -> str:
         """Return the first existing configuration file of pip on the host, or an empty path."""

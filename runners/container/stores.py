@@ -14,6 +14,7 @@ from runners.shared.data_stores import (
     data_of,
     results_of,
     results_store,
+    retention_document,
     stores_document,
 )
 from runners.shared.environment import job_folders
@@ -93,6 +94,14 @@ def container_stores(request: LaunchRequest, learner: int, site: HostFacts) -> d
         inside = {variables.get("CHECKPOINT_DIR", CHECKPOINTS_INSIDE): document["checkpoint_dir"]}
         document["inside"] = {**inside, variables["RESULT_DIR"]: document["result_dir"]}
     return document
+
+
+def container_retention(request: LaunchRequest, site: HostFacts) -> dict[str, Any] | None:
+    """Return the part of the launch document about the checkpoints that are kept, where no store takes them."""
+    folder = str(site.home.job(request.attempt.job_id).checkpoints)
+    if results_store(request) is not None:
+        return None
+    return retention_document(request, folder, {CHECKPOINTS_INSIDE: folder})
 
 
 def own_folders(request: LaunchRequest, site: HostFacts) -> dict[str, list[str]]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from backends.contract.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
+from backends.contract.cluster import AlreadyThere, Cluster, Denied, Invalid, OverQuota
 from backends.kubernetes.resources import quantity
 from runners.interface import LaunchPlan
+from runners.pod.kueue import check_queue
 from runners.pod.options import PodOptions
 from workbench.errors import FabricError, LaunchRefused
 from workbench.job import Reason
@@ -21,8 +22,8 @@ HINTS: Final[Mapping[str, str]] = {
     "per Pod": "ask for what the namespace lets one have, by memory:, cpus: and shm_size:",
     "must specify": "say what the quota counts, by cpus: and memory:",
     "PodSecurity": "the option run_as of the backend is restricted or image; restricted passes the strictest policy",
-    "service account": "service_account of the backend names one that is there",
-    "PriorityClass": "priority_class of the backend names one that is there",
+    "service account": "service_account of the backend or of kubernetes: names one that is there",
+    "PriorityClass": "priority_class of the backend or of kubernetes: names one that is there",
 }
 """Hints for permanent refusals, by a part of the cluster's message."""
 
@@ -90,6 +91,16 @@ def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) 
             )
 
 
+def demands_cpu_limits(cluster: Cluster) -> bool:
+    """Return whether a quota of the namespace counts CPU limits: every container must then have one."""
+    with contextlib.suppress(Denied):
+        return any(
+            "limits.cpu" in ((quota.get("spec") or {}).get("hard") or {})
+            for quota in cluster.list("ResourceQuota").items
+        )
+    return False
+
+
 def above(hard: Mapping[str, Any], pod: Mapping[str, Any], learners: int) -> Iterator[tuple[str, float, str]]:
     """Yield the resources of which all learners need more than a quota's total: name, needed amount, quota."""
     needed = {kind: needs(pod, kind) for kind in ("requests", "limits")}
@@ -138,13 +149,7 @@ def _check_named(cluster: Cluster, pod: Mapping[str, Any], options: PodOptions) 
                     hint=f"make it, or name another one in {where} of the backend",
                 )
     if options.queue:
-        with contextlib.suppress(Denied, Absent):  # the cluster has no such kind: not checked
-            queues = [str(one["metadata"]["name"]) for one in cluster.list("LocalQueue").items]
-            if options.queue not in queues:
-                raise LaunchRefused(
-                    f"There is no queue {options.queue} in the namespace {cluster.namespace}.",
-                    hint=f"queue of the backend is one of {', '.join(sorted(queues)) or 'none'}",
-                )
+        check_queue(cluster, options.queue)
 
 
 def _named(pod: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -231,7 +236,10 @@ class UnschedulablePods:
         self._checked_at[uid] = now
         if self._is_provided_for(pod) or (_hides_taints(text) and self._nodes_may_come_back()):
             return None
-        hint = "ask for less; node_selector, gpu_types and tolerations of the backend choose the nodes"
+        hint = (
+            "ask for less; node_selector, gpu_types and tolerations of the backend, and kubernetes: of the manifest,"
+            " choose the nodes"
+        )
         return Reason(f"no node of the cluster can run it: {text}", "C104", hint)
 
     def keep(self, uids: set[str]) -> None:

@@ -15,7 +15,7 @@ from runners.pod.container_host import host_when_running
 from runners.pod.launch import agent_archive, pod_program
 from runners.pod.names import SIDE_CAR, as_owner
 from runners.pod.options import PodOptions, options_of
-from runners.pod.template import DATA_FOLDER, SIDE_CAR_CPUS, SIDE_CAR_MEMORY, equal, pod_security, security
+from runners.pod.template import DATA_FOLDER, pod_security, security, small
 from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.pod import config
 
@@ -79,7 +79,7 @@ def _job(name: str, image: str, options: PodOptions) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c", f"exec sleep {LIFE_SECONDS}"],
         "securityContext": security(options),
-        "resources": equal({"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}),
+        "resources": small(options),
         "volumeMounts": mounts,
     }
     pod: dict[str, Any] = {

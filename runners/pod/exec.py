@@ -13,7 +13,7 @@ from backends.contract.cluster import Absent, Cluster, Invalid
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, ref_of, selector
 from runners.shared.attach import raw_terminal
-from workbench.errors import FabricError, RunnerError
+from workbench.errors import FabricError, NotRunning
 from workbench.job import learner_name
 from workbench.learner.pod import config
 
@@ -33,7 +33,7 @@ class PodExec:
         try:
             self._stream = cluster.exec(pod, LEARNER, [*around, *argv], stdin=True, terminal=terminal)
         except (Absent, Invalid) as error:
-            raise RunnerError("The job is not running.", hint="See its state: fabric show JOB") from error
+            raise NotRunning("The job is not running.", hint="See its state: fabric show JOB") from error
 
     def wait(self) -> int:
         """Pass input and output on until the command has ended; return its exit code."""
@@ -79,14 +79,14 @@ def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
     """Return the name of a learner's pod.
 
     Raises:
-        RunnerError: the learner has no pod.
+        NotRunning: the learner has no pod.
     """
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, 0)
     for pod in cluster.list("Pod", selector(attempt)).items:
         if ref_of(pod) == ref:
             return str(pod["metadata"]["name"])
     name = learner_name(ref.job_id, ref.attempt, ref.learner)
-    raise RunnerError(
+    raise NotRunning(
         f"The job is not running: there is no pod {name}.", hint="See its state: fabric show JOB"
     )
 

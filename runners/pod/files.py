@@ -16,7 +16,7 @@ from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
 from runners.pod.sh_files import ShellFiles
 from runners.pod.status import is_learner_running, is_side_car_running
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, JobRoot, split
-from workbench.errors import BackendUnreachable, NotAllowed, RunnerError, UsageError
+from workbench.errors import BackendUnreachable, NotAllowed, NotRunning, UsageError
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
 from workbench.paths import Home, default_home
@@ -78,7 +78,7 @@ class PodFiles:
         """Write one file.
 
         Raises:
-            RunnerError: the learner does not run.
+            NotRunning: the learner does not run.
         """
         with self._reached(path, writes=True) as (files, job_path):
             files.put(job_path, stream, mode)
@@ -99,7 +99,7 @@ class PodFiles:
                 files = JobFiles(LocalHost(), _plain(self._home()))
             if files is None:
                 hint = "" if writes else f"Kept paths begin with {', '.join(KEPT)}"
-                raise RunnerError(f"{path} cannot be read: the learner's pod is not running.", hint=hint)
+                raise NotRunning(f"{path} cannot be read: the learner's pod is not running.", hint=hint)
             yield files, job_path
 
     def _inside(

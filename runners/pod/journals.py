@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Final
 
-from backends.contract.cluster import Absent, Cluster, Denied, Invalid
+from backends.contract.cluster import Absent, Cluster, Denied, Invalid, NodeUnreachable
 from backends.contract.host import Chunk
 from runners.interface import EarlyBytes, LearnerRef, LearnerStatus
 from runners.pod.container_host import PodHost, open_host
@@ -92,7 +92,12 @@ STREAMS: Final = 64
 """How many pods are read at once; more pods are read in turns."""
 
 LONG_SECONDS: Final = 60.0
-TURN_SECONDS: Final = 2.0
+TURN_SECONDS: Final = 5.0
+"""How long a pod is asked for news where more than STREAMS are read in turns."""
+
+FETCHERS: Final = 8
+"""How many ended pods are read at once."""
+
 END_SECONDS: Final = 20.0
 """How long the side-car of an ended learner may not answer before its journal is given up."""
 
@@ -106,6 +111,44 @@ Known = Mapping[str, int]
 Parts = Mapping[str, Chunk]
 
 
+class ExecBackoff:
+    """Spares the API commands that cannot be run: on nodes that it cannot reach, or for want of the right.
+
+    Of all pods of a node one is tried, ever later, until it works. Thread-safe.
+    """
+
+    FIRST_SECONDS = 0.5
+    LONGEST_SECONDS = 60.0
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pauses: dict[str, tuple[float, float, FabricError]] = {}
+        """By node, empty for all: when the next try is due, the length of the pause, and why."""
+
+    def check(self, node: str) -> None:
+        """Raise what the last try on a node has raised, unless another one is due."""
+        now = time.monotonic()
+        with self._lock:
+            for due, _, error in filter(None, map(self._pauses.get, ("", node))):
+                if now < due:
+                    raise type(error)(error.message, hint=error.hint)
+
+    def failed(self, node: str, error: FabricError) -> None:
+        """Note that a try on a node has failed; an empty name stands for all."""
+        now = time.monotonic()
+        with self._lock:
+            due, pause, _ = self._pauses.get(node, (0.0, self.FIRST_SECONDS / 2, error))
+            if now >= due:  # else another thread's try began before the pause
+                pause = min(2 * pause, self.LONGEST_SECONDS)
+                self._pauses[node] = (now + pause, pause, error)
+
+    def worked(self, node: str) -> None:
+        """Note that a command was run on a node."""
+        with self._lock:
+            self._pauses.pop("", None)
+            self._pauses.pop(node, None)
+
+
 class Journals:
     """The journals that one runner reads. One thread follows; :meth:`interrupt` may be called by any."""
 
@@ -116,10 +159,14 @@ class Journals:
         self._lock = threading.Lock()
         self._hosts: dict[LearnerRef, PodHost] = {}
         self._remains: dict[str, JournalRemains] = {}
+        self._read_out: set[str] = set()
+        """The uids of ended pods whose logs have nothing more to give: they are not read again."""
         self._pending: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
         self._pauses: dict[LearnerRef, tuple[float, float]] = {}
         """For pods that did not answer: when to ask again, and the length of the pause."""
+        self._backoff = ExecBackoff()
         self._pool: ThreadPoolExecutor | None = None
+        self._fetchers: ThreadPoolExecutor | None = None
         self._interrupted = threading.Event()
         self._turn = 0
         self._early: EarlyBytes | None = None
@@ -180,7 +227,14 @@ class Journals:
             if host is not None:
                 host.close()
                 del self._hosts[ref]
-        host = open_host(self._cluster, pod["metadata"]["name"])
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        self._backoff.check(node)
+        try:
+            host = open_host(self._cluster, pod["metadata"]["name"])
+        except (Denied, NodeUnreachable) as error:
+            self._backoff.failed("" if isinstance(error, Denied) else node, error)
+            raise
+        self._backoff.worked(node)
         with self._lock:
             self._hosts[ref] = host
         return host
@@ -198,8 +252,9 @@ class Journals:
             host.close()
         for log in self._logs.values():
             log.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._fetchers):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     # Ended pods
 
@@ -209,17 +264,28 @@ class Journals:
             pod = self._pod(ref)
             if pod is None or not has_side_car_ended(pod):
                 continue
-            if parts := self._remains_of(pod).after(offsets):
+            if parts := self._remaining(pod, offsets):
                 news[ref] = parts
                 if sum(len(part.data) for part in parts.values()) > 1 << 20:
                     return news
         return news
 
+    def _remaining(self, pod: Mapping[str, Any], offsets: Known) -> dict[str, Chunk]:
+        """Return what the logs of an ended pod have beyond these offsets; each log is read once."""
+        uid = pod["metadata"]["uid"]
+        if uid in self._read_out:
+            return {}
+        parts = self._remains_of(pod).after(offsets)
+        if not parts:
+            self._remains.pop(uid, None)
+            self._read_out.add(uid)
+        return parts
+
     def _remains_of(self, pod: Mapping[str, Any]) -> JournalRemains:
         uid = pod["metadata"]["uid"]
         if uid not in self._remains:
             if len(self._remains) > STREAMS:
-                self._remains.clear()
+                self._remains.pop(next(iter(self._remains)), None)
             if (log := self._logs.pop(uid, None)) is not None:
                 log.close()
             self._remains[uid] = remains = read_remains(self._cluster, pod)
@@ -233,7 +299,9 @@ class Journals:
     def _read_all(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
         """Read everything that each learner has now, also if its pod is just ending."""
         self._pending.clear()
-        futures = {ref: self._threads().submit(self._read_now, ref, dict(known[ref])) for ref in known}
+        if self._fetchers is None:
+            self._fetchers = ThreadPoolExecutor(FETCHERS, thread_name_prefix="fetch")
+        futures = {ref: self._fetchers.submit(self._read_now, ref, dict(known[ref])) for ref in known}
         found = {ref: future.result() for ref, future in futures.items()}
         return {ref: parts for ref, parts in found.items() if parts}
 
@@ -244,7 +312,7 @@ class Journals:
             if pod is None:
                 return {}
             if has_side_car_ended(pod):
-                return self._remains_of(pod).after(offsets)
+                return self._remaining(pod, offsets)
             if not is_side_car_running(pod):
                 return {}
             try:
@@ -280,6 +348,8 @@ class Journals:
                 seconds = TURN_SECONDS if crowded else LONG_SECONDS
                 offsets = dict(known[ref])
                 self._pending[ref] = (offsets, self._threads().submit(self._request, ref, offsets, seconds))
+        if crowded:
+            self._close_idle()
         if not self._wait([future for _, future in self._pending.values()], until):
             return {}
         return self._collect(known)
@@ -339,6 +409,14 @@ class Journals:
                 self._cluster, pod["metadata"]["name"], self._cache.wake
             )
             return {}
+
+    def _close_idle(self) -> None:
+        """Close connections beyond STREAMS to pods that wait for their turn: each has a socket and a thread."""
+        with self._lock:
+            idle = [ref for ref in self._hosts if ref not in self._pending]
+            closing = [self._hosts.pop(ref) for ref in idle[: max(0, len(self._hosts) - STREAMS)]]
+        for host in closing:
+            host.close()
 
     def _put_state(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
         """Store the state that a learner's agent reports, if the cluster does not know it."""

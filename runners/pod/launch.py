@@ -11,21 +11,21 @@ import contextlib
 import json
 import platform
 import secrets as random_secrets
-import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from backends.contract.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
+from backends.contract.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
 from backends.contract.errors import translated
+from backends.kubernetes.rbac import may_exec, require_rights
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.pod.admission import UnschedulablePods, check
 from runners.pod.names import as_owner, is_same, stem_of
-from runners.pod.options import options_of
+from runners.pod.options import options_for
 from runners.pod.plan import AGENT, PROGRAM, refusals, streamed_parts
-from runners.pod.sh_agent import scripts
+from runners.pod.sh_agent import keep_pod_config, scripts
 from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
 from runners.pod.stop import remove_attempt
 from runners.pod.stores import secret_values
@@ -33,19 +33,23 @@ from runners.pod.upload import earlier_results, packed_rclone, send_code, send_e
 from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import check_secrets, check_supported
-from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
+from runners.shared.launch_line import LinePosition
+from workbench.errors import InputMissing, LaunchRefused, RightsMissing, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.pod import config
 from workbench.paths import Home, default_home
 
-_turns: Final[dict[tuple[str, str], threading.Lock]] = {}
-"""Locks by home and namespace, held while the pods of a job with several learners are scheduled."""
-
 BEAT_SECONDS: Final = 2.0
 """The interval of progress reports while a launch waits; the callback may raise to cancel it."""
 
+IN_ORDER_SECONDS: Final = 20.0
+"""How long a job that waits for a GPU keeps later ones back. Then the cluster has them all, should the laptop go."""
+
 SENDS: Final = 4
 """How many pods files are sent to at once."""
+
+_SUM_UP_SECONDS: Final = 0.05
+"""How long the next look at the pods waits for further changes: they come in groups."""
 
 _REFUSED: Final = {
     "code": (
@@ -71,8 +75,9 @@ class PodLaunch:
         self._cluster = cluster
         self._cache = cache
         self._progress = progress
-        self._options = options_of(cluster.options)
+        self._options = options_for(cluster.options, plan.request.spec.kubernetes)
         self._stem = stem_of(plan.request.attempt)
+        self._line = cache.line
 
     def launch(self) -> None:
         """Create what does not exist, start the pods, and wait for them if there are several."""
@@ -80,11 +85,11 @@ class PodLaunch:
             self._launch(turn)
 
     def _launch(self, turn: contextlib.ExitStack) -> None:
-        job = self._cluster.read("Job", self._stem)
+        position = self._enter_line(turn)
+        job = self._existing_job()
         if job is None:
+            require_rights(self._cluster)
             self._refuse()
-            if self._request.attempt.learners > 1 and not self._options.queue:
-                self._acquire_turn(turn)
         self._progress("brings the code", stage="preparing")
         sends = streamed_parts(self._pod_config())
         if job is None or not begun(job):
@@ -92,6 +97,8 @@ class PodLaunch:
                 _pack_rclone()
             self._progress("creates its objects in the cluster", stage="waiting")
             job = self._create(job)
+            if position is not None:
+                self._await_turn(position)
             self._progress("is being started", stage="starting")
             if not self._options.queue:
                 self._unsuspend(job)
@@ -99,17 +106,40 @@ class PodLaunch:
             return  # its queue unsuspends it
         if self._request.attempt.learners > 1 or sends:
             self._await_learners(sends, turn)
+        elif position is not None:
+            self._await_node()
 
-    def _acquire_turn(self, turn: contextlib.ExitStack) -> None:
-        """Let jobs with several learners be scheduled one after another: at once they block each other.
+    def _existing_job(self) -> Mapping[str, Any] | None:
+        try:
+            return self._cluster.read("Job", self._stem)
+        except Denied:
+            require_rights(self._cluster)  # names all that are missing
+            raise
 
-        Raises:
-            SlotsBusy: another job of this home is being scheduled.
-        """
-        lock = _turns.setdefault((self._request.attempt.home, self._cluster.namespace), threading.Lock())
-        if not lock.acquire(blocking=False):
-            raise SlotsBusy("waits until another job with several learners is scheduled")
-        turn.callback(lock.release)
+    def _enter_line(self, turn: contextlib.ExitStack) -> LinePosition | None:
+        """Take a position in the line of jobs that look for nodes; it is left with the turn. None: it needs none."""
+        if self._options.queue or not (self._request.attempt.learners > 1 or self._request.spec.gpus):
+            return None
+        position = self._line.enter(self._request.seq, self._request.attempt.job_id)
+        turn.callback(self._line.leave, position)
+        return position
+
+    def _await_turn(self, position: LinePosition) -> None:
+        while ahead := self._line.take_turn(position, BEAT_SECONDS):
+            self._progress(f"waits behind {ahead}, which came first", stage="waiting")
+
+    def _await_node(self) -> None:
+        """Wait for a short time until the only pod has a node: jobs behind this one look for theirs then."""
+        until = time.monotonic() + IN_ORDER_SECONDS
+        while time.monotonic() < until:
+            turn = self._cache.turn
+            pods, job = self._cache.pods_of(self._request.attempt), self._cache.job_of(self._request.attempt)
+            if any(is_placed(pod) for pod in pods.values()):
+                return
+            if job is not None and (is_finished(job) or verdict_of(job)):
+                return
+            self._progress(self._waiting_text(pods), stage="waiting")
+            self._cache.wait(BEAT_SECONDS, turn=turn)
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
@@ -119,12 +149,11 @@ class PodLaunch:
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
         sends = streamed_parts(self._pod_config()) & _REFUSED.keys()
-        if sends and not self._cluster.may("create", "pods", "exec"):
+        if sends and not may_exec(self._cluster):
             why, hint = _REFUSED[min(sends)]
-            raise LaunchRefused(
-                f"{why}, and you may not run commands in pods (pods/exec).",
+            raise RightsMissing(
+                f"{why}, and you may not run commands in pods (create and get pods/exec).",
                 hint=f"{hint}; fabric backend role prints the Role to ask for",
-                code="C103",
             )
         check(self._cluster, self._plan, self._options)
 
@@ -138,10 +167,17 @@ class PodLaunch:
                 self._check(job)
                 continue
             document = self._filled(planned)
+            if kind == "Secret" and "pod.json" in planned["stringData"]:
+                keep_pod_config(self._request.attempt, planned["stringData"]["pod.json"])
             if kind not in ("Job", "PersistentVolumeClaim"):
                 assert job is not None
                 document["metadata"]["ownerReferences"] = [as_owner(job)]
-            made = self._create_one(document)
+            try:
+                made = self._create_one(document)
+            except Denied as error:
+                if job is None:  # it was taken away a moment ago, and no pod can run
+                    raise RightsMissing(error.message, hint=error.hint) from error
+                raise
             if kind == "Job":
                 job = made
         assert job is not None
@@ -152,15 +188,12 @@ class PodLaunch:
         try:
             return self._cluster.create(document)
         except AlreadyThere:
-            found = self._cluster.read(kind, name)
+            if kind in ("Secret", "Service"):
+                return self._replaced(document)
+            found = self._read_made(kind, name)
             if found is None:
                 raise TryAgain(f"The {kind} {name} is being removed.") from None
             self._check(found)
-            if _owner_of(found) != _owner_of(document):
-                # It belongs to a Job that was deleted by others, and will be deleted, too.
-                raise TryAgain(
-                    f"The {kind} {name} belongs to an earlier Job and is still being removed."
-                ) from None
             return found
         except OverQuota as error:
             raise SlotsBusy(f"waits for the namespace's quota: {error.message}", hint=error.hint) from error
@@ -168,6 +201,24 @@ class PodLaunch:
             raise LaunchRefused(
                 f"The cluster refuses the {kind}: {error.message}", hint=error.hint, code="C104"
             ) from error
+
+    def _replaced(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create an object anew that an earlier try left: its pods do not exist yet, and reading it takes a right."""
+        kind, name = document["kind"], document["metadata"]["name"]
+        self._cluster.delete(kind, name)
+        try:
+            return self._cluster.create(document)
+        except AlreadyThere as error:
+            raise TryAgain(f"The {kind} {name} is being removed.") from error
+
+    def _read_made(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return self._cluster.read(kind, name)
+        except Denied:
+            if kind != "PersistentVolumeClaim":
+                raise
+            # Its name is the job's: it is there from an earlier attempt.
+            return {"kind": kind, "metadata": {"name": name}}
 
     def _check(self, found: Mapping[str, Any]) -> None:
         attempt = self._request.attempt
@@ -241,13 +292,14 @@ class PodLaunch:
         turn_until = time.monotonic() + self._options.gang_seconds
         unschedulable = UnschedulablePods(self._cluster, self._options.unfit_seconds)
         while True:
+            seen = self._cache.turn
             pods = self._cache.pods_of(attempt)
             self._refuse_unschedulable(unschedulable, pods)
             if self._cache.job_of(attempt) is None and not pods:
                 self._progress("is being started", stage="starting")
             placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
             if placed or time.monotonic() > turn_until:
-                turn.close()  # the next job may be scheduled
+                turn.close()  # the next job may look for nodes
             if placed:
                 # From now on the pods themselves end if they do not meet; pulling images may take long.
                 until = time.monotonic() + 2 * self._options.gang_seconds
@@ -266,7 +318,8 @@ class PodLaunch:
             if job is not None and (is_finished(job) or verdict_of(job)):
                 return
             self._progress(self._waiting_text(pods), stage="waiting")
-            self._cache.wait(BEAT_SECONDS)
+            self._cache.wait(BEAT_SECONDS, turn=seen)
+            time.sleep(_SUM_UP_SECONDS)
 
     def _refuse_unschedulable(
         self, unschedulable: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]
@@ -339,10 +392,3 @@ def pod_program() -> bytes:
     import workbench.learner
 
     return (Path(workbench.learner.__file__).parent / "pod" / "pod.sh").read_bytes()
-
-
-def _owner_of(document: Mapping[str, Any]) -> str:
-    for owner in document["metadata"].get("ownerReferences") or ():
-        if owner.get("kind") == "Job":
-            return str(owner["uid"])
-    return ""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from backends.contract.cluster import Absent, Cluster, Invalid
@@ -15,6 +15,7 @@ from runners.pod.names import LEARNER, SIDE_CAR
 from runners.pod.sh_agent import state_of
 from workbench.learner.host.journals import SHARE_BYTES
 from workbench.learner.pod.log_dump import Part, parse
+from workbench.values import dataclass
 
 STATE: Final = "state"
 ANCHOR_BYTES: Final = 4096

@@ -12,6 +12,7 @@ HOME: Final = "fabric.home"
 JOB: Final = "fabric.job"
 ATTEMPT: Final = "fabric.attempt"
 OWNER: Final = "fabric.owner"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 VERDICT: Final = "fabric.verdict"
 """Annotation of a Job that was ended before its learners could begin: the reason as JSON."""
 
@@ -20,6 +21,7 @@ AWAITS: Final = "fabric.awaits"
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 GPU_TYPE: Final = "nvidia.com/gpu.product"
 """The label of nodes with their GPU type, unless ``gpu_types`` is configured."""
 
@@ -32,7 +34,7 @@ LEARNER: Final = "learner"
 def labels(attempt: AttemptRef) -> dict[str, str]:
     """Return the labels of every object of an attempt."""
     return {
-        "app.kubernetes.io/managed-by": "fabric",
+        MANAGED_BY: "fabric",
         HOME: attempt.home,
         JOB: attempt.job_id,
         ATTEMPT: str(attempt.attempt),

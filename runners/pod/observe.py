@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Denied
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation, StopRequest
 from runners.pod.admission import UnschedulablePods, refusal_of
-from runners.pod.container_host import open_host
+from runners.pod.container_host import PodHost, open_host
 from runners.pod.journals import AgentPhases, folder_of
-from runners.pod.names import LEARNER, VERDICT, stem_of
+from runners.pod.kueue import queue_of, waiting_text
+from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, VERDICT, stem_of
 from runners.pod.options import options_of
 from runners.pod.status import (
+    has_learner_begun,
+    is_learner_running,
+    is_preparing,
     is_side_car_running,
     status_of,
     status_without_pod,
@@ -24,14 +30,17 @@ from runners.pod.status import (
     verdict_of,
     waits_for_image,
 )
+from runners.pod.stop import write_request
 from runners.pod.watch import ClusterCache
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
-from workbench.learner.pod.config import termination_document
+from workbench.learner.pod.config import BY_CLUSTER, termination_document
 
 Pod = Mapping[str, Any]
 
 AGAIN_SECONDS: Final = 2.0
+ASKED_AT_ONCE: Final = 8
+"""How many side-cars of pods that are being deleted are asked at once."""
 
 
 class AgentEndings:
@@ -40,6 +49,7 @@ class AgentEndings:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
         self._asked_at: dict[str, float] = {}
         self._endings: dict[str, Mapping[str, Any]] = {}
 
@@ -65,7 +75,9 @@ class AgentEndings:
             if due:
                 self._asked_at[uid] = time.monotonic() + AGAIN_SECONDS
         if due:
-            threading.Thread(target=self._ask, args=(ref, pod), name="ending", daemon=True).start()
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="ending")
+            self._threads.submit(self._ask, ref, pod)
         return pod if ending is None else _with_end(pod, ending)
 
     def _ask(self, ref: LearnerRef, pod: Pod) -> None:
@@ -75,6 +87,8 @@ class AgentEndings:
             try:
                 state = host.call("read_object", path=f"{folder}/state.json") or {}
                 stop = host.call("read_object", path=f"{folder}/stop.json") or {}
+                if not stop and state.get("phase") != "exited":
+                    _request_halt(host, folder)
             finally:
                 host.close()
         except (FabricError, OSError):
@@ -85,12 +99,17 @@ class AgentEndings:
                 self._asked_at.pop(uid, None)
 
 
+def _request_halt(host: PodHost, folder: str) -> None:
+    """Request what the pod's deletion means: its learner may have been sent the signal before it could listen."""
+    if launch := host.call("read_object", path=f"{folder}/launch.json"):
+        request = StopRequest("halt", launch["grace_seconds"], by=BY_CLUSTER)
+        write_request(host, f"{folder}/stop.json", request)
+
+
 def is_ending(pod: Pod) -> bool:
     """Return whether a pod is being deleted, its side-car runs, and its learner counts as running."""
-    if not pod["metadata"].get("deletionTimestamp") or not is_side_car_running(pod):
-        return False
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any(one["name"] == LEARNER and "running" in (one.get("state") or {}) for one in statuses)
+    is_deleted = bool(pod["metadata"].get("deletionTimestamp"))
+    return is_deleted and is_side_car_running(pod) and is_learner_running(pod)
 
 
 def _with_end(pod: Pod, ending: Mapping[str, Any]) -> Pod:
@@ -106,11 +125,68 @@ EXPLAIN_SECONDS: Final = 1.0
 """After this time the events of a pod that waits without a reason are read."""
 
 EXPLAIN_AGAIN_SECONDS: Final = 5.0
+DENIED_SECONDS: Final = 60.0
+"""How long a right that is missing is not asked for again."""
+
 IMAGE_SECONDS: Final = 120.0
 """How long an image may fail to be pulled before the job fails."""
 
 _SUM_UP_SECONDS: Final = 0.02
 """How long an answer waits for further changes: they come in groups."""
+
+
+DELETED_SECONDS: Final = 5.0
+"""How long a pod that was deleted before its learner began may take before it is sent the signal again."""
+
+
+class MissedSignals:
+    """Repeats the cluster's signal in pods that were deleted before their learner began, and did not end.
+
+    The first process of a container gets no signal before it listens, and the runtime sends it once. Such a pod would
+    stay for the whole grace of a running learner: a kubelet that waits does not take a shorter one.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._threads: ThreadPoolExecutor | None = None
+        self._due: dict[str, float] = {}
+        """When the signal is sent again, by the pod's uid."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is such a pod."""
+        return bool(self._due)
+
+    def keep(self, uids: set[str]) -> None:
+        """Forget all pods but these."""
+        self._due = {uid: due for uid, due in self._due.items() if uid in uids}
+
+    def look(self, pod: Pod) -> None:
+        """Send the signal again if this is such a pod and it has had its time."""
+        uid, container = str(pod["metadata"]["uid"]), _holds_unbegun(pod)
+        if not pod["metadata"].get("deletionTimestamp") or not container:
+            self._due.pop(uid, None)
+            return
+        now = time.monotonic()
+        if now < self._due.setdefault(uid, now + DELETED_SECONDS):
+            return
+        self._due[uid] = now + DELETED_SECONDS
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="signal")
+        self._threads.submit(self._send, str(pod["metadata"]["name"]), container)
+
+    def _send(self, name: str, container: str) -> None:
+        with contextlib.suppress(
+            FabricError
+        ):  # it has just ended, or the right is missing: then it has its grace
+            self._cluster.exec(name, container, ["sh", "-c", "kill -TERM 1"]).wait()
+
+
+def _holds_unbegun(pod: Pod) -> str:
+    """Return the container that keeps a pod whose learner has not begun; empty if there is none."""
+    if is_preparing(pod):
+        return PREPARE
+    return SIDE_CAR if is_side_car_running(pod) and not has_learner_begun(pod) else ""
 
 
 class PodObservations:
@@ -120,18 +196,21 @@ class PodObservations:
         self._cluster = cluster
         self._cache = cache
         self._endings = AgentEndings(cluster)
+        self._missed = MissedSignals(cluster)
         self._phases = AgentPhases(cache)
         self._attempts: frozenset[AttemptRef] | None = None
         self._statuses: dict[LearnerRef, LearnerStatus] = {}
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
+        self._queued_why: dict[AttemptRef, tuple[float, str]] = {}
         self._pulling: dict[str, float] = {}
         self._unschedulable = UnschedulablePods(cluster, options_of(cluster.options).unfit_seconds)
-        self._explains = True
+        self._explains_after = 0.0
+        """Until then events are not read: the right to list them was missing."""
         self._interrupted = False
 
     def observe(self, attempts: Sequence[AttemptRef], timeout_seconds: float) -> Observation:
-        """Return the statuses of these attempts' learners when one has changed."""
+        """Return the statuses of these attempts' learners when one has changed; of all when one is gone."""
         turn = self._cache.ready()
         asked_for = frozenset(attempts)
         if self._attempts != asked_for:
@@ -139,12 +218,17 @@ class PodObservations:
             self._statuses, self._attempts = found, asked_for
             self._since = {one: at for one, at in self._since.items() if one in asked_for}
             self._why = {one: explanation for one, explanation in self._why.items() if one in asked_for}
+            self._queued_why = {one: why for one, why in self._queued_why.items() if one in asked_for}
             pods = [pod for one in attempts for pod in self._cache.pods_of(one).values()]
-            self._unschedulable.keep({str(pod["metadata"]["uid"]) for pod in pods})
+            uids = {str(pod["metadata"]["uid"]) for pod in pods}
+            self._unschedulable.keep(uids)
+            self._missed.keep(uids)
             return Observation(tuple(found.values()), True)
         until = time.monotonic() + timeout_seconds
         while True:
-            changed = self._news(attempts)
+            changed, has_vanished = self._news(attempts)
+            if has_vanished:
+                return Observation(tuple(self._statuses.values()), True)
             left = until - time.monotonic()
             if changed or self._interrupted or left <= 0:
                 self._interrupted = False
@@ -155,6 +239,7 @@ class PodObservations:
                 or self._pulling
                 or self._unschedulable.waiting
                 or self._endings.pending
+                or self._missed.waiting
                 or self._phases.waiting
             ):
                 waits = min(left, EXPLAIN_SECONDS)
@@ -168,18 +253,19 @@ class PodObservations:
         self._interrupted = True
         self._cache.wake()
 
-    def _news(self, attempts: Sequence[AttemptRef]) -> list[LearnerStatus]:
-        changed = []
-        for attempt in attempts:
-            for status in self._statuses_of(attempt):
-                if self._statuses.get(status.ref) != status:
-                    self._statuses[status.ref] = status
-                    changed.append(status)
-        return changed
+    def _news(self, attempts: Sequence[AttemptRef]) -> tuple[list[LearnerStatus], bool]:
+        """Return the statuses that have changed, and whether nothing is left of a learner that had one."""
+        found = {status.ref: status for attempt in attempts for status in self._statuses_of(attempt)}
+        changed = [status for ref, status in found.items() if self._statuses.get(ref) != status]
+        has_vanished = not self._statuses.keys() <= found.keys()
+        self._statuses = found
+        return changed, has_vanished
 
     def _statuses_of(self, attempt: AttemptRef) -> list[LearnerStatus]:
         """Return the statuses of an attempt's learners from the cache of the watch."""
         job, pods = self._cache.job_of(attempt), self._cache.pods_of(attempt)
+        for one in pods.values():
+            self._missed.look(one)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
                 if (
@@ -200,6 +286,10 @@ class PodObservations:
                 status = self._phases.refined(status_of(ref, self._endings.completed(ref, pod)), pod)
             elif job is not None:
                 status = status_without_pod(ref, job, "")
+                if status is not None and status.phase is LearnerPhase.STARTING and queue_of(job):
+                    silent = True
+                    reason = Reason(self._queued(attempt, job))
+                    status = LearnerStatus(ref, LearnerPhase.STARTING, reason=reason)
             if status is not None and status.phase is LearnerPhase.STARTING and status.reason is None:
                 silent = True
                 if why := self._explained(attempt, pod):
@@ -214,7 +304,7 @@ class PodObservations:
         """Return the message of the cluster's events about a pod or Job that has waited for some time."""
         now = time.monotonic()
         since = self._since.setdefault(attempt, now)
-        if now - since < EXPLAIN_SECONDS or not self._explains:
+        if now - since < EXPLAIN_SECONDS or now < self._explains_after:
             return ""
         asked_at, text = self._why.get(attempt, (-EXPLAIN_AGAIN_SECONDS, ""))
         if now - asked_at < EXPLAIN_AGAIN_SECONDS:
@@ -224,7 +314,7 @@ class PodObservations:
             fields = f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
             events = self._cluster.list("Event", fields=fields).items
         except Denied:
-            self._explains = False
+            self._explains_after = now + DENIED_SECONDS
             return ""
         except FabricError:
             return text
@@ -233,6 +323,16 @@ class PodObservations:
         if pod is None and (hint := refusal_of(text)) is not None:
             message = text.partition(": ")[2] or text
             self._give_up(attempt, Reason(f"the cluster creates no pod: {message}", "C104", hint))
+        return text
+
+    def _queued(self, attempt: AttemptRef, job: Mapping[str, Any]) -> str:
+        """Return why a Job waits in its queue; asked again after some time."""
+        now = time.monotonic()
+        self._since.setdefault(attempt, now)
+        asked_at, text = self._queued_why.get(attempt, (-EXPLAIN_AGAIN_SECONDS, ""))
+        if now - asked_at >= EXPLAIN_AGAIN_SECONDS:
+            text = waiting_text(self._cluster, job)
+            self._queued_why[attempt] = (now, text)
         return text
 
     def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:
@@ -252,12 +352,25 @@ class PodObservations:
             self._cluster.patch("Job", stem_of(attempt), patch)
 
 
+_FULL_QUOTA: Final = re.compile(
+    r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+), used: .+, limited: (?P<limited>.+)"
+)
+_POD_NAME: Final = re.compile(r'pods "[^"]*" is forbidden')
+"""Each try of the cluster has a random name, and would be another reason."""
+
+
 def _event_text(events: Sequence[Mapping[str, Any]]) -> str:
     """Return the message of the latest event."""
     last = max(events, key=_time_of, default=None)
     if last is None:
         return ""
     message = " ".join(str(last.get("message") or "").split()).rstrip(".")
+    if full := _FULL_QUOTA.search(message):
+        return (
+            f"waits for the namespace's quota {full['name']}: asks for {full['requested']}, "
+            f"the limit is {full['limited']}"
+        )
+    message = _POD_NAME.sub("pods is forbidden", message)
     texts = {"FailedCreate": "waits, since the cluster creates no pod", "FailedMount": "waits for a volume"}
     return f"{texts.get(str(last.get('reason')), 'waits')}: {message}"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from typing import Any, Final, Literal, cast
 
 from runners.pod.names import GPU_TYPE
+from workbench.values import dataclass
 
 UID: Final = 1000
 REST_BYTES: Final = 6 << 20
@@ -45,7 +46,25 @@ class PodOptions:
     unfit_seconds: float = 120.0
     """How long a pod may wait that no node could run even if it were empty."""
     code_seconds: float = 600.0
+    ttl_seconds: int = 3600
+    """How long Job, Service and pods stay after the job has ended and all that it left is here."""
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
+    queue_priority_class: str = ""
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    job_patch: Mapping[str, Any] = field(default_factory=dict)
+    """The manifest's own ``pod_patch``, which comes after the backend's."""
+    needs_cpu_limits: bool = False
+    """Whether a quota of the namespace refuses containers without a CPU limit."""
+
+
+UNREAD_SECONDS: Final = 1.0
+"""How long an ended pod is held that nobody can read."""
+
+
+def without_readers(options: PodOptions) -> PodOptions:
+    """Return options for pods that nobody can read while they run: to hold them would only keep their GPUs."""
+    return replace(options, journal_hold_seconds=UNREAD_SECONDS, results_hold_seconds=UNREAD_SECONDS)
 
 
 def options_of(settings: Mapping[str, Any]) -> PodOptions:
@@ -69,6 +88,7 @@ def options_of(settings: Mapping[str, Any]) -> PodOptions:
         image_pull_secrets=tuple(get("image_pull_secrets")),
         priority_class=str(get("priority_class")),
         queue=str(get("queue")),
+        queue_priority_class=str(get("queue_priority_class")),
         host_paths=bool(settings.get("host_paths")),
         volumes=tuple(get("volumes")),
         storage_class=str(get("storage_class")),
@@ -81,7 +101,21 @@ def options_of(settings: Mapping[str, Any]) -> PodOptions:
         results_hold_seconds=float(get("results_hold_seconds")),
         unfit_seconds=float(get("unfit_seconds")),
         code_seconds=float(get("code_seconds")),
+        ttl_seconds=int(get("ttl_seconds")),
         pod_patch=dict(get("pod_patch")),
+    )
+
+
+def options_for(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> PodOptions:
+    """Build the options of one job: the backend's settings, and over them the manifest's ``kubernetes:``."""
+    options = options_of(settings)
+    names = ("priority_class", "queue", "queue_priority_class", "service_account", "affinity", "annotations")
+    return replace(
+        options,
+        tolerations=(*options.tolerations, *manifest.get("tolerations", ())),
+        node_selector={**options.node_selector, **manifest.get("node_selector", {})},
+        job_patch=manifest.get("pod_patch", {}),
+        **{name: manifest[name] for name in names if name in manifest},
     )
 
 

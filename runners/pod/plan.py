@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
-from runners.pod.names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
-from runners.pod.options import REST_BYTES, PodOptions
+from runners.pod.names import AWAITS, PREPARE, SIDE_CAR, claim_name, given_name, labels, secrets_name, stem_of
+from runners.pod.options import REST_BYTES, UNREAD_SECONDS, PodOptions
 from runners.pod.sh_agent import sh_agent_texts
-from runners.pod.stores import pod_refusals, pod_stores, secret_names, store_notes
-from runners.pod.template import ResultVolume, job
+from runners.pod.stores import pod_refusals, pod_retention, pod_stores, secret_names, store_notes
+from runners.pod.template import ResultVolume, job, patch_refusals
 from runners.pod.upload import earlier_results
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
@@ -44,7 +44,7 @@ def code_transport(request: LaunchRequest) -> str:
 def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return ``pod.json``, the configuration of the pods' containers; the same for all learners."""
     launch = launch_document(request, options, results).to_json()
-    return {
+    document = {
         "format": 1,
         "stem": stem_of(request.attempt),
         "gang_seconds": options.gang_seconds,
@@ -60,6 +60,8 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVol
         "requirements": _requirements(request),
         "launch": launch,
     }
+    waits = request.attempt.learners > 1 or bool(streamed_parts(document)) or bool(document["requirements"])
+    return {**document, "prepared_by": PREPARE if waits else SIDE_CAR}
 
 
 def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
@@ -105,6 +107,7 @@ def launch_document(request: LaunchRequest, options: PodOptions, results: Result
         log_dir_shared=results.shared,
         metrics=metrics_document(spec),
         stores=pod_stores(request, shares_data=bool(options.data_claim), shares_results=results.shared),
+        retention=pod_retention(request),
     )
 
 
@@ -166,6 +169,9 @@ def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         }
     pod_config = pod_document(request, options, results)
     whole = job(request, options, results)
+    if pod_config["prepared_by"] == SIDE_CAR:
+        pod = whole["spec"]["template"]["spec"]
+        pod["initContainers"] = [one for one in pod["initContainers"] if one["name"] != PREPARE]
     if streamed_parts(pod_config):
         whole["spec"]["template"]["metadata"].setdefault("annotations", {})[AWAITS] = "yes"
     yield whole
@@ -207,8 +213,11 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Return why the job cannot run in pods; empty if it can."""
-    found = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
-    return found
+    return [
+        *not_built(request.spec, "pod"),
+        *pod_refusals(request, options),
+        *patch_refusals(options.job_patch),
+    ]
 
 
 def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
@@ -228,7 +237,12 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
     else:
         yield "the pod runs as the image's own user (run_as image)"
     yield from store_notes(request, pod_stores(request))
-    if results.kind == "hold":
+    if results.kind == "hold" and options.results_hold_seconds <= UNREAD_SECONDS:
+        yield (
+            "results are in the pod and are lost at its end: without the right to pods/exec nobody can fetch them;"
+            " a data store or a claim keeps them"
+        )
+    elif results.kind == "hold":
         minutes = options.results_hold_seconds / 60
         yield (
             f"results are in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"

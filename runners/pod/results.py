@@ -28,26 +28,29 @@ from workbench.learner.pod.requirements import PACKAGE
 from workbench.paths import JobFolder
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_UNREAD_CLAIM: Final[Document] = {"spec": {}}
 _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 30.0
 
 
-def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> ResultVolume:
+def choose_results(cluster: Cluster | None, request: LaunchRequest, options: PodOptions) -> ResultVolume:
     """Choose the volume for a job's results: the backend's claim, a claim of the job, or the pod's own volume.
+
+    Without a cluster, claims that are named are taken to exist, and to be no ReadWriteMany ones.
 
     Raises:
         LaunchRefused: a claim does not exist.
     """
     attempt = request.attempt
     stored = stored_results(request) is not None
-    if options.data_claim and _is_missing(cluster, options.data_claim):
+    if cluster and options.data_claim and _is_missing(cluster, options.data_claim):
         raise LaunchRefused(
             f"There is no claim {options.data_claim} in the namespace {cluster.namespace}.",
             hint="Make it, or name another: data_claim of the backend.",
             code="C104",
         )
     for claim, store in claims_of(request).items():
-        if _is_missing(cluster, claim):
+        if cluster and _is_missing(cluster, claim):
             raise LaunchRefused(
                 f"The data store {store} is the claim {claim}, and there is none in the namespace"
                 f" {cluster.namespace}.",
@@ -61,13 +64,14 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
             "bound", source=source, own=(folder, checkpoints), description=f"in {folder} of {volume_name}"
         )
     if options.claim:
-        found = cluster.read("PersistentVolumeClaim", options.claim)
-        if found is None:
+        found = cluster.read("PersistentVolumeClaim", options.claim) if cluster else _UNREAD_CLAIM
+        if cluster and found is None:
             raise LaunchRefused(
                 f"There is no claim {options.claim} in the namespace {cluster.namespace}.",
                 hint="Make it, or name another: claim of the backend.",
                 code="C104",
             )
+        assert found is not None
         shared = "ReadWriteMany" in (found["spec"].get("accessModes") or ())
         if shared or attempt.learners == 1:
             folder = f"{attempt.home}/{attempt.job_id}"
@@ -152,10 +156,12 @@ def _running_side_car(
     return None
 
 
-def _may_claim(cluster: Cluster, options: PodOptions) -> bool:
+def _may_claim(cluster: Cluster | None, options: PodOptions) -> bool:
+    if cluster is None:
+        return bool(options.storage_class)
     if not options.storage_class and not _has_default_class(cluster):
         return False
-    return cluster.may("create", "persistentvolumeclaims")
+    return all(cluster.may(verb, "persistentvolumeclaims") for verb in ("create", "delete"))
 
 
 def _has_default_class(cluster: Cluster) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, ClassVar
 
 from backends.contract.host import Chunk, Cluster, Host
+from backends.kubernetes.rbac import may_exec
 from runners.interface import (
     AttemptRef,
     Capabilities,
@@ -22,15 +24,16 @@ from runners.interface import (
     Runner,
     StopRequest,
 )
+from runners.pod.admission import demands_cpu_limits
 from runners.pod.journals import Journals
 from runners.pod.launch import PodLaunch
 from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.observe import PodObservations
-from runners.pod.options import options_of
+from runners.pod.options import options_for, options_of, without_readers
 from runners.pod.plan import make_plan
 from runners.pod.results import choose_results, download_attempt
 from runners.pod.status import is_finished, is_over
-from runners.pod.stop import StopRequests, remove_attempt, remove_job
+from runners.pod.stop import StopRequests, delete_secrets, release_attempt, remove_attempt, remove_job
 from runners.pod.watch import ClusterCache, enter, leave
 from workbench.errors import RunnerError
 from workbench.paths import JobFolder
@@ -70,8 +73,18 @@ class PodRunner(Runner):
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Return the objects of the cluster as they will be created; claims and quotas are only read."""
-        options = options_of(self._cluster.options)
+        options = options_for(self._cluster.options, request.spec.kubernetes)
+        if request.spec.cpus is not None:  # without cpus: the learner has no CPU limit either
+            options = replace(options, needs_cpu_limits=demands_cpu_limits(self._cluster))
+        if not may_exec(self._cluster):
+            options = without_readers(options)
         return make_plan(request, options, choose_results(self._cluster, request, options))
+
+    @classmethod
+    def plan_unconnected(cls, request: LaunchRequest, settings: Mapping[str, Any]) -> LaunchPlan:
+        """Return the objects as they are created where the cluster has the claims that the job and backend name."""
+        options = options_for(settings, request.spec.kubernetes)
+        return make_plan(request, options, choose_results(None, request, options))
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Create the objects that do not exist, start the pods, and wait until several learners have met."""
@@ -112,6 +125,14 @@ class PodRunner(Runner):
     def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
         download_attempt(self._cluster, self._cache(), self._reader(), attempt, job)
+
+    def release(self, attempt: AttemptRef) -> None:
+        """Delete an ended attempt's Secrets; the cluster deletes the rest after ``ttl_seconds``."""
+        release_attempt(self._cluster, attempt, options_of(self._cluster.options).ttl_seconds)
+
+    def drop_secrets(self, attempt: AttemptRef) -> None:
+        """Delete an ended attempt's Secrets; its pods stay, with its files."""
+        delete_secrets(self._cluster, attempt)
 
     def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Return nothing: what a store did not take came home before its pods went, and is stored from here."""

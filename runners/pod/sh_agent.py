@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.contract.cluster import Absent, Cluster, Log
+from backends.contract.cluster import Absent, Cluster, Denied, Log
 from backends.contract.errors import translated
 from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef
@@ -44,6 +44,7 @@ def sh_agent_texts(pod_config: Mapping[str, Any]) -> dict[str, str]:
         "stem": pod_config["stem"],
         "learners": launch["learners"],
         "gang_seconds": round(pod_config["gang_seconds"]),
+        "prepared_by": pod_config["prepared_by"],
         "code": pod_config["code"],
         "code_seconds": round(pod_config["code_seconds"]),
         "restores": "yes" if pod_config["restores"] else "no",
@@ -162,10 +163,9 @@ def prepare_transcript(cluster: Cluster, ref: LearnerRef) -> None:
     folder = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner)
     if folder.launch_sh.exists() or not folder.path.parent.parent.is_dir():
         return
-    secret = cluster.read("Secret", given_name(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)))
-    if secret is None:
+    pod_config = _pod_config(cluster, AttemptRef(ref.home, ref.job_id, ref.attempt, 0))
+    if pod_config is None:
         return
-    pod_config = json.loads(base64.b64decode(secret["data"]["pod.json"]))
     launch = {**pod_config["launch"], "learner": ref.learner, "setup": ""}
     logs = Home(default_home()).job(ref.job_id).attempt(ref.attempt).logs
     launch |= {"attempt_dir": str(folder.path.parent), "log_dir": str(logs)}
@@ -173,3 +173,27 @@ def prepare_transcript(cluster: Cluster, ref: LearnerRef) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.launch.write_text(json.dumps(launch) + "\n", encoding="utf-8")
         folder.launch_sh.write_text("# kept by agent.sh in a pod\n", encoding="utf-8")
+
+
+_POD_CONFIG: Final = "pod.json"
+
+
+def keep_pod_config(attempt: AttemptRef, text: str) -> None:
+    """Keep a launch's ``pod.json`` here: to read the Secret that holds it takes a right to all Secrets."""
+    folder = Home(default_home()).job(attempt.job_id).attempt(attempt.attempt).path
+    with translated():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _POD_CONFIG).write_text(text, encoding="utf-8")
+
+
+def _pod_config(cluster: Cluster, attempt: AttemptRef) -> dict[str, Any] | None:
+    """Return ``pod.json``; of a job of another home it is read from the cluster, if the user may."""
+    file = Home(default_home()).job(attempt.job_id).attempt(attempt.attempt).path / _POD_CONFIG
+    with contextlib.suppress(OSError, ValueError):
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return kept
+    with contextlib.suppress(Denied):
+        if (secret := cluster.read("Secret", given_name(attempt))) is not None:
+            found: dict[str, Any] = json.loads(base64.b64decode(secret["data"]["pod.json"]))
+            return found
+    return None

@@ -65,15 +65,12 @@ def status_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
     if ended := state.get("terminated"):
         return _ended(ref, pod, ended, node)
     if status.get("phase") in ("Failed", "Succeeded"):
-        why = _why_failed(pod)
-        refused = why.code.startswith(("C1", "C205"))  # the job's own fault
-        phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
-        return LearnerStatus(ref, phase, reason=why, node=node, final=refused)
+        return _not_prepared(ref, _why_failed(pod), node)
     if running := state.get("running"):
         phase = LearnerPhase.STOPPING if _is_deleted(pod) else LearnerPhase.RUNNING
         return LearnerStatus(ref, phase, started_us=time_us(running.get("startedAt")), node=node)
     if _is_deleted(pod):
-        return LearnerStatus(ref, LearnerPhase.STOPPING, node=node)
+        return LearnerStatus(ref, LearnerPhase.STARTING, reason=Reason("its pod is being deleted"), node=node)
     text = waits(pod)
     reason = Reason(text) if text else None
     return LearnerStatus(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
@@ -200,23 +197,35 @@ def is_over(pod: Pod) -> bool:
 
 
 def is_side_car_running(pod: Pod) -> bool:
-    """Return whether a pod's side-car runs."""
+    """Return whether a pod's side-car runs: in a pod that has ended nothing does, whatever its last state says."""
     status = pod.get("status") or {}
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return False
     state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
     return "running" in state
 
 
 def is_learner_running(pod: Pod) -> bool:
     """Return whether a pod's learner runs."""
-    state = _container((pod.get("status") or {}).get("containerStatuses"), LEARNER).get("state") or {}
-    return "running" in state
+    return "running" in _learner_state(pod)
+
+
+def has_learner_begun(pod: Pod) -> bool:
+    """Return whether a pod's learner runs or has ended."""
+    return not _learner_state(pod).keys().isdisjoint(("running", "terminated"))
 
 
 def has_side_car_ended(pod: Pod) -> bool:
-    """Return whether a pod's side-car has ended: only its log is left."""
+    """Return whether a pod's side-car has ended for good: only its log is left.
+
+    One that was killed while the learner runs is started again by the kubelet. Until then the journal is in the pod,
+    and the learner's log is no substitute: the runtime drops carriage returns, and a runtime that died has lost bytes.
+    """
     status = pod.get("status") or {}
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return True
     state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
-    return "terminated" in state or status.get("phase") in ("Failed", "Succeeded")
+    return "terminated" in state and not is_learner_running(pod)
 
 
 def indexes(text: Any) -> set[int]:
@@ -271,6 +280,8 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Le
             stopped=str(ending.get("stopped") or ""),
             node=node,
         )
+    if not ending.get("phase") and (why := _reason(ending.get("reason"))) is not None:
+        return _not_prepared(ref, why, node)
     if disrupted := _why_disrupted(pod):
         return LearnerStatus(ref, LearnerPhase.LOST, reason=disrupted, started_us=started, node=node)
     if code in _KILLED:
@@ -282,6 +293,13 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Le
     return LearnerStatus(
         ref, LearnerPhase.EXITED, exit_code=code, started_us=started, ended_us=over, node=node
     )
+
+
+def _not_prepared(ref: LearnerRef, why: Reason, node: str) -> LearnerStatus:
+    """Return the status of a learner whose command was never started."""
+    refused = why.code.startswith(("C1", "C205"))  # the job's own fault
+    phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
+    return LearnerStatus(ref, phase, reason=why, node=node, final=refused)
 
 
 def _why_failed(pod: Pod) -> Reason:
@@ -303,11 +321,28 @@ def _why_failed(pod: Pod) -> Reason:
         return disrupted
     if ended and (ended.get("exitCode") or 0) != 0:
         return Reason(f"its pod could not be prepared: exit code {ended['exitCode']}", "S101")
+    if why := _why_own_container_failed(pod):
+        return why
     message = str(status.get("message") or status.get("reason") or "the cluster gives no reason")
     code = (
         "S100" if status.get("reason") in ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory") else "S200"
     )
     return Reason(f"its pod failed: {_short(message)}", code)
+
+
+def _why_own_container_failed(pod: Pod) -> Reason | None:
+    """Return why a container that the job itself adds, to run before its learner, failed; None where none did."""
+    for status in (pod.get("status") or {}).get("initContainerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if status["name"] in (PREPARE, SIDE_CAR) or not ended.get("exitCode"):
+            continue
+        name, code = status["name"], ended["exitCode"]
+        text = f"the container {name}, which runs before the learner, ended with exit code {code}"
+        lines = (
+            str(ended.get("message") or "").strip().splitlines()[-3:]
+        )  # errors may come before what was printed
+        return Reason(f"{text}: {_short(' | '.join(lines))}" if lines else text, "C205")
+    return None
 
 
 def _why_disrupted(pod: Pod) -> Reason | None:
@@ -347,6 +382,13 @@ def _containers(pod: Pod) -> list[Mapping[str, Any]]:
 
 def _container(statuses: Any, name: str) -> Mapping[str, Any]:
     return next((one for one in statuses or () if one["name"] == name), {})
+
+
+def _learner_state(pod: Pod) -> Mapping[str, Any]:
+    state: Mapping[str, Any] = (
+        _container((pod.get("status") or {}).get("containerStatuses"), LEARNER).get("state") or {}
+    )
+    return state
 
 
 def _image_of(pod: Pod) -> str:

@@ -9,9 +9,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.contract.cluster import Absent, Cluster, Conflict, Denied, Invalid
+from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod.journals import Journals, folder_of
-from runners.pod.names import HOME, JOB, LEARNER, is_same, selector, stem_of
+from runners.pod.names import (
+    HOME,
+    JOB,
+    LEARNER,
+    claim_name,
+    given_name,
+    is_same,
+    secrets_name,
+    selector,
+    stem_of,
+)
 from runners.pod.status import is_over, is_side_car_running
 from runners.pod.watch import ClusterCache
 from workbench.errors import BackendUnreachable, TryAgain
@@ -74,12 +85,7 @@ class StopRequests:
             host = journals.host(ref, pod)
             current = host.call("read_object", path=path) or {}
             if current.get("kind") not in ("kill", request.kind):
-                document = {
-                    "kind": request.kind,
-                    "grace_seconds": request.grace_seconds,
-                    "by": request.by,
-                }
-                host.call("write_files", files={path: json.dumps(document) + "\n"})
+                write_request(host, path, request)
             return True
         except (Absent, Invalid, Denied):
             return False
@@ -93,14 +99,22 @@ class StopRequests:
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Request the stop from an agent in shell, which reads the same file."""
-        document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
         script = 'printf "%s\\n" "$1" >"$0.new" && mv "$0.new" "$0"'
         path = f"{folder_of(ref)}/stop.json"
-        argv = ["sh", "-c", script, path, json.dumps(document)]
+        argv = ["sh", "-c", script, path, _text_of(request)]
         try:
             return self._cluster.exec(pod["metadata"]["name"], LEARNER, argv).wait() == 0
         except (Absent, Invalid, Denied, BackendUnreachable):
             return False
+
+
+def write_request(host: Host, path: str, request: StopRequest) -> None:
+    """Write a request to stop where a learner's agent looks for it."""
+    host.call("write_files", files={path: _text_of(request) + "\n"})
+
+
+def _text_of(request: StopRequest) -> str:
+    return json.dumps({"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by})
 
 
 GONE_SECONDS: Final = 60.0
@@ -111,7 +125,6 @@ FORCE_SECONDS: Final = 40.0
 
 _LOOK_SECONDS: Final = 0.2
 _LOOK_LONGEST_SECONDS: Final = 2.0
-_KINDS: Final = ("Pod", "Service", "Secret")
 
 
 def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
@@ -123,38 +136,81 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
     stem, which = stem_of(attempt), selector(attempt)
     begun = time.monotonic()
     pause = _LOOK_SECONDS
-    requested: set[tuple[str, str]] = set()
+    requested: set[str] = set()
     while True:
         job = cluster.read("Job", stem)
-        if job is not None and not is_same(job, attempt):
+        is_foreign = job is not None and not is_same(job, attempt)
+        if is_foreign:
             job = None  # it belongs to another home
         if job is not None and not job["metadata"].get("deletionTimestamp"):
             with contextlib.suppress(Absent, Conflict):
                 cluster.delete("Job", stem, propagation="Foreground", uid=job["metadata"]["uid"])
         forced = time.monotonic() - begun > FORCE_SECONDS
-        left = [(kind, one["metadata"]) for kind in _KINDS for one in cluster.list(kind, which).items]
-        for kind, metadata in left:
+        left = [one["metadata"] for one in cluster.list("Pod", which).items]
+        for metadata in left:
             name, uid = metadata["name"], metadata["uid"]
-            if (kind, uid) not in requested or (forced and kind == "Pod"):
-                requested.add((kind, uid))
-                grace = (0 if forced else 1) if kind == "Pod" else None
+            if uid not in requested or forced:
+                requested.add(uid)
                 with contextlib.suppress(Absent, Conflict):
-                    cluster.delete(kind, name, grace_seconds=grace, uid=uid)
+                    cluster.delete("Pod", name, grace_seconds=0 if forced else 1, uid=uid)
         if job is None and not left:
+            for kind, name in () if is_foreign else _named_objects(attempt):
+                cluster.delete(kind, name)
             return
         if time.monotonic() - begun > GONE_SECONDS:
-            what = "the Job" if not left else f"{left[0][0]} {left[0][1]['name']}"
+            what = "the Job" if not left else f"Pod {left[0]['name']}"
             raise TryAgain(f"The cluster has not removed {what} of {stem} yet.")
         time.sleep(pause)
         pause = min(pause * 1.5, _LOOK_LONGEST_SECONDS)
 
 
+def release_attempt(cluster: Cluster, attempt: AttemptRef, ttl_seconds: int) -> None:
+    """Delete the Secrets of an ended attempt, and let the cluster delete its Job with all else after some time."""
+    job = delete_secrets(cluster, attempt)
+    if job is None:
+        return
+    stem, uid = stem_of(attempt), job["metadata"]["uid"]
+    with contextlib.suppress(Absent, Conflict):
+        if job["spec"].get("suspend"):  # it has no pods, and never ends by itself
+            cluster.delete("Job", stem, uid=uid)
+        elif job["spec"].get("ttlSecondsAfterFinished") != ttl_seconds:
+            patch = {"metadata": {"uid": uid}, "spec": {"ttlSecondsAfterFinished": ttl_seconds}}
+            cluster.patch("Job", stem, patch)
+
+
+def delete_secrets(cluster: Cluster, attempt: AttemptRef) -> Mapping[str, Any] | None:
+    """Delete the Secrets of an ended attempt; return its Job, or None where all of it is gone or going."""
+    job = cluster.read("Job", stem_of(attempt))
+    if job is None or not is_same(job, attempt) or job["metadata"].get("deletionTimestamp"):
+        return None  # what belongs to it goes with it
+    for volume in job["spec"]["template"]["spec"].get("volumes") or ():
+        if (name := (volume.get("secret") or {}).get("secretName")) in (
+            given_name(attempt),
+            secrets_name(attempt),
+        ):
+            with contextlib.suppress(Conflict):
+                cluster.delete("Secret", name)
+    return job
+
+
+def _named_objects(attempt: AttemptRef) -> tuple[tuple[str, str], ...]:
+    """Return kind and name of what an attempt's Job owns, and of which nothing is listed: Secrets are secret."""
+    return (
+        ("Secret", given_name(attempt)),
+        ("Secret", secrets_name(attempt)),
+        ("Service", stem_of(attempt)),
+    )
+
+
 def remove_job(cluster: Cluster, home: str, job_id: str) -> None:
     """Delete what the attempts of a job share: its claim, and pods that read it."""
     which = f"{HOME}={home},{JOB}={job_id}"
-    for kind in ("Job", "Pod", "PersistentVolumeClaim", "Secret", "Service"):
-        if kind == "PersistentVolumeClaim" and not cluster.may("list", "persistentvolumeclaims"):
-            continue  # without the right to list claims, none was created
+    for kind in ("Job", "Pod"):
         for one in cluster.list(kind, which).items:
             with contextlib.suppress(Absent, Conflict):
                 cluster.delete(kind, one["metadata"]["name"], uid=one["metadata"]["uid"])
+    try:
+        cluster.delete("PersistentVolumeClaim", claim_name(job_id))
+    except Denied:
+        if cluster.may("create", "persistentvolumeclaims"):  # else none was created
+            raise

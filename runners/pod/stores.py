@@ -17,6 +17,7 @@ from runners.shared.data_stores import (
     data_of,
     results_of,
     results_store,
+    retention_document,
     stores_document,
 )
 from runners.shared.data_stores import refusals as of_stores
@@ -89,6 +90,11 @@ def pod_stores(
     if document["results"] is not None:
         stores["result_dir"] = config.RESULTS
     return stores
+
+
+def pod_retention(request: LaunchRequest) -> dict[str, Any] | None:
+    """Return the part of the launch document about the checkpoints that are kept, where they are not uploaded."""
+    return None if stored_results(request) else retention_document(request, config.CHECKPOINTS)
 
 
 def store_variables(request: LaunchRequest) -> dict[str, str]:

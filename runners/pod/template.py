@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Final
 
 from runners.interface import LaunchRequest
-from runners.pod.environment import pod_environment
 from runners.pod.names import (
     LEARNER,
+    MANAGED_BY,
     PREPARE,
     QUEUE,
+    QUEUE_PRIORITY,
     SIDE_CAR,
     claim_name,
     given_name,
@@ -20,49 +22,76 @@ from runners.pod.names import (
     stem_of,
 )
 from runners.pod.options import PodOptions, gpu_labels
-from runners.pod.stores import ANNOTATION, FETCH_ANNOTATION, RESULTS_ANNOTATION, pod_stores, secret_names
+from runners.pod.stores import (
+    ANNOTATION,
+    FETCH_ANNOTATION,
+    RESULTS_ANNOTATION,
+    pod_stores,
+    secret_names,
+    store_variables,
+)
 from runners.pod.volumes import RESULTS, bound_mounts, bound_volumes, one_volume_a_claim
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
+from runners.shared.environment import (
+    NO_GPU,
+    python_path,
+    seed_and_params,
+    submitted_proxies,
+    tracking_defaults,
+)
 from workbench.learner.pod import config
+from workbench.values import dataclass
+
+_MERGED_BY: Final[Mapping[str, str]] = {"volumeMounts": "mountPath", "volumeDevices": "devicePath"}
+"""The key that identifies an item of these lists, as in the API; a volume may be mounted at several paths."""
 
 
 def patched(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a patch into a document; null removes a key, lists of named items are merged by name."""
     result = dict(document)
     for key, value in patch.items():
+        by = _MERGED_BY.get(key, "name")
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
             result[key] = patched(result[key], value)
-        elif _is_named(value) and _is_named(result.get(key)):
-            result[key] = _merged(result[key], value)
+        elif _is_keyed(value, by) and _is_keyed(result.get(key), by):
+            result[key] = _merged(result[key], value, by)
         else:
             result[key] = value
     return result
 
 
-def _is_named(value: Any) -> bool:
+def _is_keyed(value: Any, by: str) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(one, Mapping) and "name" in one for one in value)
+        and all(isinstance(one, Mapping) and by in one for one in value)
     )
 
 
 def _merged(
-    items: Sequence[Mapping[str, Any]], patches: Sequence[Mapping[str, Any]]
+    items: Sequence[Mapping[str, Any]], patches: Sequence[Mapping[str, Any]], by: str
 ) -> list[Mapping[str, Any]]:
-    by_name = {str(one["name"]): one for one in items}
+    known = {str(one[by]): one for one in items}
     for patch in patches:
-        name = str(patch["name"])
-        by_name[name] = patched(by_name[name], patch) if name in by_name else patch
-    return list(by_name.values())
+        name = str(patch[by])
+        known[name] = patched(known[name], patch) if name in known else patch
+    return list(known.values())
 
 
-SIDE_CAR_CPUS: Final = "250m"
-SIDE_CAR_MEMORY: Final = "128Mi"
+SIDE_CAR_MILLIS: Final = 10
+SIDE_CAR_MEMORY: Final = "32Mi"
+"""Side-car and reader have 9.3 MB of their own each, and share 10 MB with the learner's agent: measured."""
+
+SIDE_CAR_MEMORY_LIMIT: Final = "128Mi"
+"""What it may reach when it prints what nobody has read, and while several readers are there."""
+
+SIDE_CAR_LIMIT_MILLIS: Final = 250
+"""The CPU limit of side-cars where a quota demands one; elsewhere none, which would slow the pod's start."""
+
 PREPARE_BYTES: Final = 512 << 20
-STORING_MILLIS: Final = 500
+STORING_MILLIS: Final = 50
 STORING_MEMORY: Final = "512Mi"
 """The memory of the side-car if it uploads results."""
 
@@ -102,7 +131,7 @@ class ResultVolume:
 
 
 def template(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
-    """Return the pod template with the user's ``pod_patch`` merged in."""
+    """Return the pod template with the patches of backend and manifest merged in."""
     spec = request.spec
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -115,7 +144,7 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         "securityContext": pod_security(options),
         "initContainers": [
             _container(PREPARE, "prepare", request, options, results)
-            | {"resources": equal(_prepare_resources(request, options))},
+            | {"resources": _prepare_resources(request, options)},
             _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
         ],
         "containers": [_learner(request, options, results)],
@@ -129,11 +158,14 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         pod["priorityClassName"] = options.priority_class
     if selector := {**options.node_selector, **gpu_labels(options, spec.gpu_type if spec.gpus else "")}:
         pod["nodeSelector"] = selector
+    if options.affinity:
+        pod["affinity"] = dict(options.affinity)
     if options.tolerations:
         pod["tolerations"] = list(options.tolerations)
     metadata: dict[str, Any] = {
         "labels": {**options.labels, **labels(request.attempt)},
         "annotations": {
+            **options.annotations,
             "fabric.owner": request.owner,
             **({"fabric.setup": "yes"} if spec.setup else {}),
             **({"fabric.requirements": "yes"} if spec.python == "requirements" else {}),
@@ -142,13 +174,76 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
             **({ANNOTATION: "yes"} if pod_stores(request) else {}),
         },
     }
-    return patched({"metadata": metadata, "spec": one_volume_a_claim(pod)}, options.pod_patch)
+    whole = patched({"metadata": metadata, "spec": one_volume_a_claim(pod)}, options.pod_patch)
+    return _with_last_words(patched(whole, options.job_patch))
+
+
+def _with_last_words(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod in which a container of the user's that fails before the learner leaves its last lines as why."""
+    spec = pod["spec"]
+    first = [
+        one
+        if one["name"] in (PREPARE, SIDE_CAR)
+        else {"terminationMessagePolicy": "FallbackToLogsOnError", **one}
+        for one in spec.get("initContainers") or ()
+    ]
+    return {**pod, "spec": {**spec, **({"initContainers": first} if first else {})}}
+
+
+_VOLUMES: Final = re.compile(r"given|journal|job|data|shm|secrets|results|cache|(user|claim|folder|bind)-\d+")
+_PATHS: Final = (
+    config.RESULTS, config.CHECKPOINTS, config.STATE_DIR, config.MODEL, config.LOGS, config.DATA, config.CACHE,
+)  # fmt: skip
+"""Where the learner's container has volumes of the platform."""
+
+
+def patch_refusals(patch: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a manifest's ``pod_patch`` may not change: without it the job could not be run or watched."""
+    key = "kubernetes.pod_patch"
+    metadata, spec = _map_of(patch.get("metadata")), _map_of(patch.get("spec"))
+    for name in ("name", "namespace"):
+        if name in metadata:
+            yield f"{key}.metadata.{name} cannot be set: the pods are found by the names and labels that they get"
+    for name in _map_of(metadata.get("labels")):
+        if name.startswith("fabric.") or name == MANAGED_BY or name.startswith("batch.kubernetes.io/"):
+            yield f"{key}.metadata.labels: {name} is the platform's own label; take another name"
+    if spec.get("restartPolicy", "Never") != "Never":
+        yield f"{key}.spec.restartPolicy must stay Never: max_restarts: says how often a learner is started again"
+    for kind, own in (("containers", (PREPARE, SIDE_CAR)), ("initContainers", (LEARNER,))):
+        for container in _maps_of(spec.get(kind)):
+            if container.get("name") in own:
+                yield f"{key}.spec.{kind}: {container['name']} is a container of the platform; take another name"
+    for volume in _maps_of(spec.get("volumes")):
+        if _VOLUMES.fullmatch(str(volume.get("name"))):
+            yield f"{key}.spec.volumes: {volume['name']} is a volume of the platform; take another name"
+    for container in _maps_of(spec.get("containers")):
+        if container.get("name") != LEARNER:
+            continue
+        for name in ("command", "args", "workingDir"):
+            if name in container:
+                yield f"{key}.spec.containers: {name} of {LEARNER} cannot be set; framework.command is what it runs"
+        for mount in _maps_of(container.get("volumeMounts")):
+            path = str(mount.get("mountPath")).rstrip("/")
+            if path == "/dev/shm":
+                yield f"{key}.spec.containers: /dev/shm is mounted already; shm_size: is its size"
+            elif path in _PATHS or f"{path}/".startswith(f"{config.OURS}/"):
+                yield f"{key}.spec.containers: {path} is a folder of the platform; mount the volume at another one"
+
+
+def _map_of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _maps_of(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []
 
 
 def job(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return the Job; it is created suspended, so that its objects exist before its pods."""
     attempt = request.attempt
     own = {**options.labels, **labels(attempt)} | ({QUEUE: options.queue} if options.queue else {})
+    if options.queue and options.queue_priority_class:
+        own[QUEUE_PRIORITY] = options.queue_priority_class
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -179,31 +274,44 @@ def _container(
         "imagePullPolicy": _PULL[request.spec.image_pull],
         "command": ["sh", f"{config.GIVEN}/pod.sh", role],
         "securityContext": security(options),
-        "resources": equal(_side_car_resources(request)),
+        "resources": _side_car_resources(request, options),
         "volumeMounts": _mounts(request, options, results, role),
     }
 
 
-def _side_car_resources(request: LaunchRequest) -> dict[str, str]:
+def _side_car_resources(request: LaunchRequest, options: PodOptions) -> dict[str, Any]:
+    """Return the resources of the side-car, which takes as little as it can from the learner's node."""
     if pod_stores(request):
-        return {"cpu": f"{STORING_MILLIS}m", "memory": STORING_MEMORY}
-    return {"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}
+        return small(options, millis=STORING_MILLIS, memory=STORING_MEMORY, memory_limit=STORING_MEMORY)
+    return small(options)
 
 
-def _prepare_resources(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
+def small(
+    options: PodOptions,
+    *,
+    millis: int = SIDE_CAR_MILLIS,
+    memory: str = SIDE_CAR_MEMORY,
+    memory_limit: str = SIDE_CAR_MEMORY_LIMIT,
+) -> dict[str, Any]:
+    """Return the resources of a container of fabric's own; it has a CPU limit only where a quota demands one."""
+    cpu_limit = {"cpu": f"{max(SIDE_CAR_LIMIT_MILLIS, millis)}m"} if options.needs_cpu_limits else {}
+    return {
+        "requests": {"cpu": f"{millis}m", "memory": memory},
+        "limits": {**cpu_limit, "memory": memory_limit},
+    }
+
+
+def _prepare_resources(request: LaunchRequest, options: PodOptions) -> dict[str, Any]:
     """Return the resources of the init container.
 
-    To build an environment or unpack rclone it gets as much as the learner later; the pod's total stays the same.
+    To build an environment it gets as much as the learner later; the pod's total stays the same.
     """
-    resources, spec = _side_car_resources(request), request.spec
-    millis = int(resources["cpu"].removesuffix("m"))
-    if pod_stores(request) and spec.cpus is not None:
-        millis += min(2000, round(spec.cpus * 1000))
-    if spec.python == "requirements":
-        millis = max(millis, round((spec.cpus or 0.0) * 1000))
-        memory_bytes = max(spec.memory_bytes or options.default_memory_bytes, PREPARE_BYTES)
-        resources["memory"] = str(memory_bytes)
-    return {**resources, "cpu": f"{millis}m"}
+    spec = request.spec
+    if spec.python != "requirements":
+        return _side_car_resources(request, options)
+    millis = max(SIDE_CAR_MILLIS, round((spec.cpus or 0.0) * 1000))
+    memory = str(max(spec.memory_bytes or options.default_memory_bytes, PREPARE_BYTES))
+    return small(options, millis=millis, memory=memory, memory_limit=memory)
 
 
 def _learner(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
@@ -216,7 +324,7 @@ def _learner(request: LaunchRequest, options: PodOptions, results: ResultVolume)
     if spec.storage_bytes:
         resources["ephemeral-storage"] = str(spec.storage_bytes)
     container = _container(LEARNER, "learner", request, options, results)
-    environment = pod_environment(request, options.run_as)
+    environment = _environment(request, options.run_as)
     container["env"] = [{"name": key, "value": _plain(value)} for key, value in sorted(environment.items())]
     container["resources"] = equal(resources)
     if spec.ports:
@@ -327,3 +435,51 @@ def _of_user(volumes: Sequence[Any]) -> list[dict[str, Any]]:
 def _hold_seconds(options: PodOptions, results: ResultVolume) -> float:
     held = options.results_hold_seconds if results.kind in ("hold", "store") else 0.0
     return max(options.journal_hold_seconds, held)
+
+
+PORT: Final = 29500
+"""MASTER_PORT: all ports of a pod are free."""
+
+
+def _environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
+    """Return the variables that all learners share, without secrets; ``env:`` cannot override the promised ones."""
+    spec = request.spec
+    variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request)}
+    if run_as == "restricted":
+        # Images have no entry in /etc/passwd for its user.
+        variables |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
+    variables |= tracking_defaults(request, config.LOGS)
+    variables |= spec.env
+    variables |= seed_and_params(spec, variables)
+    variables |= _promises(request)
+    variables["PYTHONPATH"] = python_path(spec, config.MODEL, config.AGENT)
+    return variables
+
+
+def _promises(request: LaunchRequest) -> dict[str, str]:
+    """Return the variables that every learner has; the pod's first process adds LEARNER_ID, RANK and NODE_RANK."""
+    spec, attempt = request.spec, request.attempt
+    stem = stem_of(attempt)
+    return {
+        "MODEL_DIR": config.MODEL,
+        "DATA_DIR": config.DATA,
+        "RESULT_DIR": config.RESULTS,
+        "RESULT_BUCKET_DIR": config.RESULTS,
+        "CHECKPOINT_DIR": config.CHECKPOINTS,
+        "LOG_DIR": config.LOGS,
+        **store_variables(request),
+        "JOB_STATE_DIR": config.STATE_DIR,
+        "TRAINING_ID": attempt.job_id,
+        "TRAINING_JOB": attempt.job_id,
+        "TRAINING_COMMAND": spec.framework.command,
+        "NUM_LEARNERS": str(attempt.learners),
+        "GPU_COUNT": f"{spec.gpus:.6f}",
+        "LEARNER_NAME_PREFIX": stem,
+        "MASTER_ADDR": f"{stem}-0.{stem}",
+        "MASTER_PORT": str(PORT),
+        "WORLD_SIZE": str(attempt.learners),
+        "LOCAL_RANK": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # With GPUs the node's device plug-in sets them.
+        **({} if spec.gpus else NO_GPU),
+    }

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from runners.interface import LaunchRequest
 from runners.pod.options import PodOptions
+from runners.shared.bind_mounts import PRIVATE, target_of
 from runners.shared.data_stores import CHECKPOINTS, SHARED_CHECKPOINTS, Data, data_of, results_store
 from workbench.data.stores.model import JobDataStore, stores_of
 from workbench.learner.pod import config
@@ -43,6 +44,8 @@ def bound_volumes(request: LaunchRequest) -> list[dict[str, Any]]:
         if data.store.is_folder:
             source = {"path": data.store.data_path, "type": "Directory"}
             found.append({"name": f"folder-{number}", "hostPath": source})
+    for number, bound in enumerate(request.spec.bind_mounts):
+        found.append({"name": f"bind-{number}", "hostPath": {"path": bound.host_path}})
     return found
 
 
@@ -59,6 +62,10 @@ def bound_mounts(request: LaunchRequest) -> list[dict[str, Any]]:
         if data.store.is_folder:
             mount = {"name": f"folder-{number}", "mountPath": inside(data), "readOnly": data.store.read_only}
             found.append(mount)
+    for number, bound in enumerate(request.spec.bind_mounts):
+        follows = {} if bound.propagation in PRIVATE else {"mountPropagation": "HostToContainer"}
+        path = target_of(bound, config.MODEL)
+        found.append({"name": f"bind-{number}", "mountPath": path, "readOnly": bound.read_only, **follows})
     return found
 
 
@@ -115,6 +122,15 @@ def one_volume_a_claim(pod: dict[str, Any]) -> dict[str, Any]:
 def bound_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Yield why folders of machines among a job's stores cannot be used in pods."""
     results = results_store(request)
+    for bound in request.spec.bind_mounts:
+        if not options.host_paths:
+            yield (
+                f"the bind mount {bound.host_path} is a folder of a machine, and which machine a pod gets is not known;"
+                " name a claim (type: volume in data_stores), or allow it where all machines have that folder:"
+                " host_paths=true of the backend"
+            )
+        elif bound.propagation in ("shared", "rshared"):
+            yield f"the bind mount {bound.host_path} asks for propagation {bound.propagation}, which pods do not have"
     if options.host_paths:
         if request.spec.fetch_results and results is not None and results.is_folder:
             yield "fetch_results of a folder of the nodes does not work in pods; name a claim or another store"

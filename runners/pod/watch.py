@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.contract.cluster import Cluster, Expired, Watch
+from backends.contract.cluster import Cluster, Denied, Expired, Watch
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.status import is_over
+from runners.shared.launch_line import LaunchLine
 from workbench.errors import BackendUnreachable, FabricError
 
 Document = Mapping[str, Any]
 Key = tuple[str, str, int]
 
 WATCH_SECONDS: Final = 290.0
+READY_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.5
 _PAUSE_LONGEST_SECONDS: Final = 4.0
 
@@ -37,11 +38,17 @@ class ClusterCache:
         """The states that agents report, for learners whose journals are read."""
         self._ready = {"Job": False, "Pod": False}
         self._errors: dict[str, FabricError] = {}
+        self._asked_again: set[str] = set()
+        """Kinds to be listed at once after a refusal."""
+        self._doubted: set[str] = set()
+        """Kinds that were refused: they are ready once they are watched, not yet when they are listed."""
         self._watches: dict[str, Watch] = {}
         self._users = 0
         self._ended = False
         self.turn = 0
         """The number of the last change."""
+        self.line = LaunchLine()
+        """The line of launches that look for nodes."""
 
     # Reading
 
@@ -88,6 +95,8 @@ class ClusterCache:
             self._changed.wait_for(
                 lambda: self.turn != before or bool(self._errors) or self._ended, timeout_seconds
             )
+            if self._is_denied():
+                return self._settled(READY_SECONDS)
             self._raise_error()
             return self.turn
 
@@ -97,19 +106,32 @@ class ClusterCache:
             self.turn += 1
             self._changed.notify_all()
 
-    def ready(self, timeout_seconds: float = 60.0) -> int:
+    def ready(self, timeout_seconds: float = READY_SECONDS) -> int:
         """Wait until Jobs and pods are listed; return the turn.
 
         Raises:
             FabricError: the cluster refuses, or does not answer.
         """
         with self._changed:
-            if not self._changed.wait_for(
-                lambda: all(self._ready.values()) or bool(self._errors), timeout_seconds
-            ):
-                raise BackendUnreachable("The cluster does not answer.")
-            self._raise_error()
-            return self.turn
+            return self._settled(timeout_seconds)
+
+    def _is_denied(self) -> bool:
+        return any(isinstance(error, Denied) for error in self._errors.values())
+
+    def _settled(self, timeout_seconds: float) -> int:
+        """Wait until Jobs and pods are listed. The right to list them may have been granted since it was missing."""
+        for kind in [kind for kind, error in self._errors.items() if isinstance(error, Denied)]:
+            del self._errors[kind]
+            self._ready[kind] = False
+            self._asked_again.add(kind)
+            self._doubted.add(kind)
+            self._changed.notify_all()
+        if not self._changed.wait_for(
+            lambda: all(self._ready.values()) or bool(self._errors), timeout_seconds
+        ):
+            raise BackendUnreachable("The cluster does not answer.")
+        self._raise_error()
+        return self.turn
 
     def _raise_error(self) -> None:
         for error in self._errors.values():
@@ -164,7 +186,8 @@ class ClusterCache:
                 with self._changed:
                     self._errors[kind] = error
                     self._changed.notify_all()
-                time.sleep(pause)
+                    self._changed.wait_for(lambda: kind in self._asked_again or self._ended, pause)
+                    self._asked_again.discard(kind)
                 pause = min(pause * 2, _PAUSE_LONGEST_SECONDS)
         with self._changed:
             self._ready[kind] = False
@@ -173,6 +196,9 @@ class ClusterCache:
         watch = self._cluster.watch(kind, self._selector, version, timeout_seconds=WATCH_SECONDS)
         with self._changed:
             self._watches[kind] = watch
+            self._doubted.discard(kind)
+            self._ready[kind] = True
+            self._changed.notify_all()
             ended = self._ended
         try:
             if not ended:
@@ -192,7 +218,7 @@ class ClusterCache:
                 self._pods.clear()
             for item in items:
                 self._put(kind, item)
-            self._ready[kind] = True
+            self._ready[kind] = kind not in self._doubted
             self._errors.pop(kind, None)
             self.turn += 1
             self._changed.notify_all()

@@ -6,7 +6,6 @@ second of two agents for one learner exits at once.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,8 @@ from backends.contract.host import Host, Lock
 from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
 from runners.shared.agents import Agent, upload_agent
-from runners.shared.code import upload_code
+from runners.shared.bind_mounts import link_mounts, refusals_of_processes, refuse_missing
+from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
@@ -63,9 +63,10 @@ class ProcessLaunch:
 
     def _refuse(self) -> None:
         """Refuse the job if a retry cannot help."""
-        check_supported(not_built(self._request.spec))
+        check_supported([*not_built(self._request.spec), *refusals_of_processes(self._request)])
         agent_kind = self._plan.learners[0].native["agent"]
         refuse_stores(self._request, self._host, self._site, runner="process", agent_kind=agent_kind)
+        refuse_missing(self._request, self._host, self._site)
         check_secrets(self._request)
 
     # Before slots are leased
@@ -79,23 +80,32 @@ class ProcessLaunch:
         # FfDL's scripts expect this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
-        archive = upload_code(self._host, self._site, self._request, self._progress)
-        for learner in waiting:
-            self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
+        models = [str(attempt.model(learner)) for learner in waiting]
+        deploy_code(self._host, self._site, self._request, models, self._progress)
+        link_mounts(self._request, self._host, models)
         self._bring_environment()
         return agent
 
     def _bring_environment(self) -> None:
         """Build the environment of ``requirements:``, and record the packages that the job uses."""
-        document = {"format": 1, "python": self._plan.learners[0].native["python"], "key": "", "packages": []}
+        native = self._plan.learners[0].native
+        document = {
+            "format": 1,
+            "python": native["python"],
+            "key": "",
+            "packages": [],
+            "host": self._site.hostname,
+        }
         if self._request.spec.python == "requirements":
             base = find_interpreter(self._request, self._site, self._host)
             environment = environment_of(self._request, base, self._site, self._host)
             document["packages"] = ensure(environment, self._site, self._host, self._progress)
             document["key"] = environment.key
         path = self._attempt.path / "environment.json"
-        files = {} if self._site.here else submitted_file(self._plan, self._job)
-        self._host.call("write_files", files={**files, str(path): json.dumps(document) + "\n"})
+        variables = {"PATH": native["launch"]["env"].get("PATH", "")}
+        self._host.call("write_environment", path=str(path), document=document, variables=variables)
+        if not self._site.here:
+            self._host.call("write_files", files=submitted_file(self._plan, self._job))
 
     # Slots and port
 

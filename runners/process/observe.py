@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
 from workbench.paths import LearnerFolder
+from workbench.values import dataclass
 
 
 def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> LearnerStatus:

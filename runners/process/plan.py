@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
-from runners.shared.data_stores import refusals, stores_document
+from runners.shared.bind_mounts import notes_of_processes, refusals_of_processes
+from runners.shared.data_stores import (
+    keeps_some,
+    refusals,
+    results_store,
+    retention_document,
+    stores_document,
+)
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
@@ -31,6 +38,7 @@ def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     """Yield warnings: what will not work, or differently from the manifest."""
     yield from not_built(request.spec)
     yield from refusals(request, runner="process", agent_kind="python" if site.python else "sh")
+    yield from refusals_of_processes(request)
     texts = list(_texts(request))
     if mentions := [name for name, text in texts if _JOB_FOLDER.search(text)]:
         yield (
@@ -50,9 +58,13 @@ def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
 def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterator[str]:
     """Yield remarks that are shown once."""
     spec = request.spec
+    if spec.kubernetes:
+        yield "kubernetes: says what pods are like, and is not used here"
     if agent_kind == "sh":
         limits = " and no memory limit" if spec.memory_bytes else ""
         yield f"there is no Python on {site.name}: no usage samples, no report(){limits}"
+        if keeps_some(request):
+            yield f"all checkpoints are kept: without Python on {site.name} they cannot be reported"
     if spec.image:
         yield f"the image {spec.image} is not used: the command runs as a process on {site.name}"
     if spec.cpus is not None and spec.cpus > len(site.processors):
@@ -61,6 +73,7 @@ def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterat
         yield f"there is no bash on {site.name}: commands run under sh"
     if spec.storage_bytes:
         yield "storage: is not limited: the job writes to the disk that its folder is on"
+    yield from notes_of_processes(request)
     if spec.shm_size_bytes:
         yield "shm_size: is ignored: a process uses the machine's own /dev/shm"
 
@@ -156,8 +169,18 @@ def launch_document(
         attempt_dir=str(folder.path),
         log_dir=str(folder.logs),
         memory_bytes=spec.memory_bytes,
+        umask=_umask(request),
         cpus=CHOSEN if spec.cpus is not None and spec.cpus < len(site.processors) else None,
         slots=[CHOSEN] * spec.gpus,
         metrics=metrics_document(spec),
         stores=stores,
+        retention=None
+        if results_store(request)
+        else retention_document(request, str(site.home.job(request.attempt.job_id).checkpoints)),
     )
+
+
+def _umask(request: LaunchRequest) -> int | None:
+    """Return the umask of whoever submitted the job; the controller, which starts it here, has a stricter one."""
+    text = str(request.recorded.get("umask") or "")
+    return int(text, 8) & 0o777 if text and not text.strip("01234567") else None

@@ -29,7 +29,7 @@ from runners.interface import (
 )
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import HostFacts, read_host_facts
-from workbench.errors import FabricError, RunnerError
+from workbench.errors import FabricError, NotRunning, RunnerError
 from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
@@ -117,9 +117,14 @@ class ProcessRunner(Runner):
         self._observing.interrupt()
 
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
-        """Read a learner's output, index and records from these offsets on."""
+        """Read a learner's output, index, records and processes from these offsets on."""
         folder = self._learner(learner)
-        paths = {"output": folder.output, "index": folder.index, "records": folder.records}
+        paths = {
+            "output": folder.output,
+            "index": folder.index,
+            "records": folder.records,
+            "processes": folder.processes,
+        }
         offsets_by_path = {str(paths[name]): offset for name, offset in offsets.items()}
         chunks = self._host.read(offsets_by_path, limit_bytes=JOURNAL_BYTES)
         return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
@@ -200,7 +205,7 @@ class ProcessRunner(Runner):
         """Run a command in a learner's folder and environment, on this process's standard streams."""
         facts = self._host.call("learner", folder=str(self._learner(learner).path))
         if not facts["alive"]:
-            raise RunnerError("The job is not running.", hint="See its state: fabric show JOB")
+            raise NotRunning("The job is not running.", hint="See its state: fabric show JOB")
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
         if self._host.here:
             return ProcessExec(launch, marker(learner), argv)

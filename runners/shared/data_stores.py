@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from workbench.data.stores.model import ADDRESSING, JobDataStore, remote_name, s
 from workbench.data.stores.types import TYPES
 from workbench.paths import JobFolder
 from workbench.spec import spec_to_json
+from workbench.values import dataclass
 
 CHOSEN: Final = "<chosen at launch>"
 CHECKPOINTS: Final = "_checkpoints"
@@ -145,7 +145,6 @@ def stores_document(
         "checkpoint_dir": str(site.home.job(request.attempt.job_id).checkpoints),
     }
     if results is not None:
-        keep = request.spec.checkpoints
         document |= {
             "results": {
                 "id": results.store.id,
@@ -157,16 +156,47 @@ def stores_document(
             "result_dir": results.result_dir,
             "checkpoint_dir": results.checkpoint_dir,
             "checkpoints": results.checkpoints_path,
-            "keep": {
-                "last": keep.keep_last,
-                "best": keep.keep_best,
-                "metric": keep.metric,
-                "smaller": keep.smaller_is_better,
-            },
+            "keep": _policy(request),
             "inside": {},
             "about": about(request),
         }
     return document
+
+
+def retention_document(
+    request: LaunchRequest, checkpoint_dir: str, inside: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """Return which checkpoints the agent keeps where it uploads none; None without a policy.
+
+    Args:
+        request: the attempt.
+        checkpoint_dir: the folder of the checkpoints as the agent has it.
+        inside: for containers, the agent's folder by the path in the container.
+    """
+    if not keeps_some(request):
+        return None
+    return {
+        "upload_seconds": request.spec.upload_seconds,
+        "checkpoint_dir": checkpoint_dir,
+        "keep": _policy(request),
+        "inside": dict(inside or {}),
+        "about": about(request),
+    }
+
+
+def keeps_some(request: LaunchRequest) -> bool:
+    """Say whether the job keeps only some of its checkpoints."""
+    return bool(request.spec.checkpoints.keep_last or request.spec.checkpoints.keep_best)
+
+
+def _policy(request: LaunchRequest) -> dict[str, Any]:
+    keep = request.spec.checkpoints
+    return {
+        "last": keep.keep_last,
+        "best": keep.keep_best,
+        "metric": keep.metric,
+        "smaller": keep.smaller_is_better,
+    }
 
 
 def about(request: LaunchRequest) -> dict[str, Any]:

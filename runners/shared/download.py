@@ -7,7 +7,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
@@ -15,6 +14,7 @@ from backends.contract.host import Host
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.platform.chains import safe_links
 from workbench.paths import JobFolder
+from workbench.values import dataclass
 
 ROUNDS: Final = 3
 """How often files that changed during the transfer are fetched again."""
@@ -64,8 +64,10 @@ def download_folder(host: Host, source: str, target: Path, *, within: str = "") 
 
     ``within`` names the folder on the host that a container can change: links must not lead out of it.
     """
+    # An agent that began with an older version does not know the argument.
+    bounds = {"within": within} if within else {}
     for _ in range(ROUNDS):
-        listed = host.call("list_tree", folder=source, within=within)
+        listed = host.call("list_tree", folder=source, **bounds)
         entries = {path: _Entry(*fields) for path, fields in listed.items()}
         _make_folders(target, entries)
         missing = [path for path, entry in entries.items() if not _is_here(target, path, entry)]

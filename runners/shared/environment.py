@@ -10,7 +10,7 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.builder.params import param_text, param_variable
+from workbench.manifest.builder.params import CONFIG_VARIABLE, flat_params, param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import JobSpec
 
@@ -18,6 +18,19 @@ CHOSEN: Final = "<chosen at launch>"
 """The placeholder in plans for what is known only at launch."""
 
 NO_GPU: Final[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+_TRACKING: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
+    (): {"TENSORBOARD_LOGGING_DIR": "$LOG_DIR/tensorboard"},
+    ("WANDB_API_KEY", "WANDB_BASE_URL"): {"WANDB_MODE": "offline"},
+    ("WANDB_DATA_DIR",): {"WANDB_DIR": "$LOG_DIR"},
+    ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "DATABRICKS_HOST"): {
+        "MLFLOW_TRACKING_URI": "file://$LOG_DIR/mlruns",
+        # Without it MLflow 3.7 and later refuse to write files.
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+    },
+    ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"): {"TRACKIO_DIR": "$LOG_DIR/trackio"},
+}
+"""Variables that make libraries write files and use no network, by those that say that a user has it otherwise."""
+
 SEED_MAX: Final = 2**32
 
 
@@ -34,14 +47,22 @@ def learner_environment(
         agent: the archive from which code imports ``report()``; empty without one.
     """
     spec = request.spec
-    variables = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
-    variables |= seed_and_params(spec, variables)
     promised = promises(request, learner, site)
+    libraries = tracking_defaults(request, promised["LOG_DIR"])
+    variables = {"PYTHONUNBUFFERED": "1", **base, **libraries, **spec.env}
+    variables |= seed_and_params(spec, variables)
     variables |= promised
-    variables["PYTHONPATH"] = ":".join(
-        part for part in (promised["MODEL_DIR"], spec.env.get("PYTHONPATH", ""), agent) if part
-    )
+    variables["PYTHONPATH"] = python_path(spec, promised["MODEL_DIR"], agent)
     return variables
+
+
+def python_path(spec: JobSpec, model: str, agent: str) -> str:
+    """Return PYTHONPATH: the code, the user's folders, the agent; first our packages where a job wants them.
+
+    An experiment of Determined imports its package; one of the image or the environment would look for a master.
+    """
+    libraries = f"{agent}/workbench/learner/libraries" if agent and CONFIG_VARIABLE in spec.env else ""
+    return ":".join(part for part in (libraries, model, spec.env.get("PYTHONPATH", ""), agent) if part)
 
 
 def seed_and_params(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
@@ -50,8 +71,24 @@ def seed_and_params(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, st
     if spec.seed is not None:
         found["FABRIC_SEED"] = str(spec.seed)
         found["PYTHONHASHSEED"] = variables.get("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
-    found |= {param_variable(name): param_text(value) for name, value in spec.params.items()}
+    found |= {param_variable(name): param_text(value) for name, value in flat_params(spec.params)}
     found["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    return found
+
+
+def tracking_defaults(request: LaunchRequest, log_dir: str) -> dict[str, str]:
+    """Return variables with which libraries write their metrics into LOG_DIR, where ``auto`` finds them.
+
+    None of a library that the user has set up: in ``env:``, by a secret, or where the job was submitted.
+    """
+    spec = request.spec
+    if spec.evaluation_metrics is not None and spec.evaluation_metrics.type != "auto":
+        return {}
+    own = {*spec.env, *spec.secrets, *(request.recorded.get("tracking") or ())}
+    found: dict[str, str] = {}
+    for settings, defaults in _TRACKING.items():
+        if not own & {*settings, *defaults}:
+            found |= {name: value.replace("$LOG_DIR", log_dir) for name, value in defaults.items()}
     return found
 
 

@@ -7,13 +7,13 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from backends.contract.host import Host, Lock, Slot
-from runners.interface import LaunchRequest
+from runners.interface import HostTurn, LaunchRequest
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
+from workbench.values import dataclass
 
 TRIES: Final = 3
 """How often slots are chosen again after another process locked one first."""
@@ -56,6 +56,8 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
         chosen = _choose_patiently(each * len(learners), request, host, site)
         uuids = [slot.uuid for slot in chosen]
         if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, 0)):
+            attempt = request.attempt
+            host.call("leave_line", home=attempt.home, job=attempt.job_id, leases_folder=site.leases)
             shares = {
                 learner: tuple(uuids[index * each : (index + 1) * each])
                 for index, learner in enumerate(learners)
@@ -67,10 +69,13 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
 def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: HostFacts) -> list[Slot]:
     until = time.monotonic() + RELEASE_SECONDS
     while True:
-        found = host.call("inventory", leases_folder=site.leases)
+        wanted = {"job": request.attempt.job_id, "gpus": count, "each": request.spec.gpus}
+        wanted["priority"] = request.spec.priority
+        found = host.call("inventory", leases_folder=site.leases, home=request.attempt.home, wanted=wanted)
         slots = [Slot(**slot) for slot in found["slots"]]
+        turn = HostTurn(**found["turn"]) if "turn" in found else None
         try:
-            return choose(slots, count, request, site, found["driver"])
+            return choose(slots, count, request, site, found["driver"], turn)
         except SlotsBusy:
             leased = any(slot.holder_job for slot in slots)
             if not leased or time.monotonic() > until:
@@ -79,21 +84,33 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
 
 
 def choose(
-    slots: Sequence[Slot], count: int, request: LaunchRequest, site: HostFacts, driver: str = ""
+    slots: Sequence[Slot],
+    count: int,
+    request: LaunchRequest,
+    site: HostFacts,
+    driver: str = "",
+    turn: HostTurn | None = None,
 ) -> list[Slot]:
     """Choose free slots, those of the requested type first.
 
     Raises:
-        SlotsBusy: not enough are free; the message names the holders.
+        SlotsBusy: not enough are free, or others come first; the message names the holders, or who is ahead.
         LaunchRefused: the host does not have so many.
     """
     usable = [slot for slot in slots if slot.memory_bytes]
+    if request.spec.gpus > 1:
+        usable = [slot for slot in usable if not is_slice(slot)]
     if count > len(usable):
         _refuse(usable, slots, count, request, site, driver)
     free = [slot for slot in usable if slot.free]
     if count > len(free):
         busy = ", ".join(_whose(slot) for slot in slots if not slot.free)
-        raise SlotsBusy(f"waits for {count} of {_count(len(usable))}: {busy}")
+        alone = f"waits for {count} of {_count(len(usable))}: {busy}"
+        raise SlotsBusy(
+            alone if turn is None or (turn.of == 1 and not turn.limit) else f"{turn.reason(count)}: {busy}"
+        )
+    if turn is not None and not turn.start:
+        raise SlotsBusy(turn.reason(count))
     gpu_type = request.spec.gpu_type
     return sorted(free, key=lambda slot: (not is_of_type(slot.model, gpu_type), slot.index))[:count]
 
@@ -102,6 +119,11 @@ def is_of_type(model: str, gpu_type: str) -> bool:
     """Return whether a GPU model is of the manifest's ``gpu_type``: ``Tesla V100-SXM2`` of ``nvidia-TeslaV100``."""
     plain = _plain(gpu_type)
     return not plain or plain in _plain(model)
+
+
+def is_slice(slot: Slot) -> bool:
+    """Return whether a slot is a slice of a divided GPU (MIG): a process computes on one of them at most."""
+    return slot.uuid.startswith("MIG-")
 
 
 def lease_text(request: LaunchRequest, pid: int) -> str:
@@ -128,7 +150,9 @@ def _refuse(
     spec = request.spec
     each = f" ({spec.learners} learners with {spec.gpus} each)" if spec.learners > 1 else ""
     broken = "; ".join(_whose(slot) for slot in slots if not slot.memory_bytes)
-    why = broken or (driver.removeprefix("none: ") if driver.startswith("none: ") else "")
+    slices = sum(is_slice(slot) for slot in slots) if spec.gpus > 1 else 0
+    parts = f"{slices} slices (MIG), and a process can use no more than one" if slices else ""
+    why = broken or parts or (driver.removeprefix("none: ") if driver.startswith("none: ") else "")
     has = f"{site.name} has {_count(len(usable)) if usable else 'none'}" + (f": {why}" if why else "")
     raise LaunchRefused(
         f"The job asks for {_count(count)}{each}; {has}.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from backends.contract.host import Host
 from workbench.paths import Home
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
+from workbench.values import dataclass
 
 KEPT: Final = frozenset(
     (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final
 
@@ -11,6 +11,7 @@ from backends.contract.host import Host
 from runners.interface import FileEntry, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import InputMissing, NotAllowed, UsageError
+from workbench.values import dataclass
 
 WORKING: Final = "code"
 ROOTS: Final = ("results", "checkpoints", "logs", "data", "job", WORKING)

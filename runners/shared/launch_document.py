@@ -7,7 +7,6 @@ field of :class:`LearnerLaunch`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +14,10 @@ from typing import Any, Final
 from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
+from workbench.learner.journal.launch_document import AUTO
 from workbench.plugins import plugins
 from workbench.spec import JobSpec, spec_to_json
+from workbench.values import dataclass
 
 GROUP: Final = "fabric.collectors"
 _OURS: Final = "workbench.learner."
@@ -44,18 +45,22 @@ class LearnerLaunch:
     """Whether all learners of the attempt write their logs into the same folder."""
     memory_bytes: int | None = None
     """What the agent enforces; None where the container engine or the cluster does."""
+    umask: int | None = None
+    """The command's; None leaves it the agent's."""
     cpus: str | None = None
     """``CHOSEN`` where the agent binds the learner to some CPUs; they are chosen at launch."""
     slots: Sequence[str] = ()
     metrics: Mapping[str, Any] | None
     stores: Mapping[str, Any] | None
+    retention: Mapping[str, Any] | None = None
+    """Which checkpoints are kept, where no result store takes them."""
     writable: Sequence[str] | None = None
     """The folders that the command's container writes in; None without a container."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as it is written; its keys are read by agents of every age."""
         spec, attempt = self.request.spec, self.request.attempt
-        document = {
+        document: dict[str, Any] = {
             "format": 1,
             "home": attempt.home,
             "owner": self.request.owner,
@@ -84,7 +89,13 @@ class LearnerLaunch:
             "metrics": self.metrics,
             "stores": self.stores,
         }
-        return document if self.writable is None else {**document, "writable": list(self.writable)}
+        if self.retention is not None:
+            document["retention"] = self.retention
+        if self.umask is not None:
+            document["umask"] = self.umask
+        if self.writable is not None:
+            document["writable"] = list(self.writable)
+        return document
 
 
 def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
@@ -96,6 +107,8 @@ def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
     if spec.evaluation_metrics is None:
         return None
     document: dict[str, Any] = spec_to_json(spec)["evaluation_metrics"]
+    if spec.evaluation_metrics.type == AUTO:
+        return document  # nearly every job's: installed packages need not be searched
     found = plugins(GROUP)
     value = found.get(spec.evaluation_metrics.type)
     if value is None:

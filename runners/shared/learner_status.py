@@ -15,7 +15,14 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
     if state is None:
         if not facts["alive"]:
             return None
-        return LearnerStatus(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
+        stall = str(facts.get("stall") or "")
+        return LearnerStatus(
+            ref,
+            LearnerPhase.STARTING,
+            reason=Reason(stall, "S204") if stall else None,
+            slots=tuple(facts["slots"]),
+            node=node,
+        )
     return LearnerStatus(
         ref,
         _phase(state, alive=facts["alive"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter, with_first
 from workbench.errors import LaunchRefused
 from workbench.learner.host.machine import INSTALLERS
+from workbench.values import dataclass
 
 FACTS_SECONDS: Final = 60.0
 PROGRESS_SECONDS: Final = 5.0

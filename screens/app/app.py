@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from textual.binding import Binding
+from textual.css.stylesheet import Stylesheet
+from textual.events import Event, Key
+from textual.notifications import Notification, Notify
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.theme import Theme
 
-from backends.contract.host import BackendOptions
 from screens.app.app_actions import AppActions
+from screens.app.terminal import print_last
 from screens.base.base import BaseScreen
 from screens.base.login import NEEDS_LOGIN, LoginPrompts, PersonAsked
-from screens.core import actions
-from screens.core.app_protocol import AppProtocol, Part, Severity
+from screens.core.app_protocol import AppProtocol, Part
 from screens.core.keymap import key_map
 from screens.core.memory import Memory
 from screens.jobs.queries import Beginning, beginning, open_and_ended
@@ -35,15 +37,12 @@ from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.services.backends import prompts
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.home_folder import BIND, why_not
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.resolve import resolve
 
 if TYPE_CHECKING:
-    from textual.command import Provider
-
-    from screens.launch.draft import Draft
     from screens.launch.preview_page import RunOptionsReader
 
 MOST: Final = 10
@@ -66,16 +65,19 @@ def exit_summary(jobs: Sequence[JobRow]) -> str:
     return "\n".join([*lines, "fabric tui opens the screens again", ""])
 
 
+def ended_notice(ended: Sequence[JobRow], earlier: int, *, failed: bool, seconds: float) -> Notification:
+    """Return one message about jobs that have ended, the newest first, and so many more before them."""
+    lines = [f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip() for job in ended[:MOST_NOTICES]]
+    if more := len(ended[MOST_NOTICES:]) + earlier:
+        lines.append(f"and {formats.count(more, 'more job')} {'has' if more == 1 else 'have'} ended")
+    text = "\n".join(formats.printable(line) for line in lines)
+    return Notification(text, severity="error" if failed else "information", timeout=seconds, markup=False)
+
+
 TICK_SECONDS: Final = 1.0
 MOST_NOTICES: Final = 3
 """So many jobs that end at once are named."""
-
-
-def _provider() -> type[Provider]:
-    """Import the palette when it is opened."""
-    from screens.app.palette import ActionProvider
-
-    return ActionProvider
+COLOURLESS_TERMINALS: Final = frozenset({"dumb", "vt100", "vt102", "vt220"})
 
 
 class AsciiScrollBar(ScrollBarRender):
@@ -85,14 +87,38 @@ class AsciiScrollBar(ScrollBarRender):
     HORIZONTAL_BARS: ClassVar = [" "] * 8
 
 
+class ParsedOnce(Stylesheet):
+    """A style sheet that is parsed again only with other colours.
+
+    Textual 8.2.8 parses all of it anew whenever an app begins and whenever a theme is set: 20 ms of the first paint.
+    """
+
+    _has_others = False
+    """Whether there are other colours than those it was parsed with."""
+
+    def set_variables(self, variables: dict[str, str]) -> None:
+        """Take colours; what was parsed with the same ones stays."""
+        if variables != self._variables:
+            super().set_variables(variables)
+            self._has_others = True
+
+    def reparse(self) -> None:
+        """Parse all with the colours there are now, where that was done with others."""
+        if self._has_others:
+            super().reparse()
+            self._has_others = False
+        elif self._require_parse:
+            self.parse()
+
+
 class FabricApp(AppActions):
     """All screens of one home."""
 
     CSS_PATH = "fabric.tcss"
     TITLE = "fabric"
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_provider}
+    ENABLE_COMMAND_PALETTE = False  # ours finds jobs too
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual has it
-    BINDINGS: ClassVar = [("ctrl+q", "app_quit", "quit")]
+    BINDINGS: ClassVar = [Binding("ctrl+q", "quit_anywhere", "quit", priority=True)]
 
     def __init__(
         self,
@@ -104,6 +130,8 @@ class FabricApp(AppActions):
         clock: Callable[[], int] = now_us,
         read_run_options: RunOptionsReader,
     ) -> None:
+        if os.environ.get("TERM") in COLOURLESS_TERMINALS:
+            os.environ.setdefault("NO_COLOR", "1")  # Textual asks for it, too
         colourless = "NO_COLOR" in os.environ
         ScrollBar.renderer = ScrollBarRender if glyphs().unicode else AsciiScrollBar
         super().__init__(ansi_color=True if colourless else None)
@@ -124,13 +152,18 @@ class FabricApp(AppActions):
         self.store_error_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
         self.last_job: JobRow | None = None
-        self.draft: Draft | None = None
-        """A form that was left with changes."""
+        self._notice: Notification | None = None
+        """The message about jobs that have ended."""
+        self._noticed: tuple[JobRow, ...] = ()
+        self._noticed_earlier = 0
         self.watched: set[str] = set()
         """Jobs that were opened in this session."""
+        self._typed_ahead: list[Key] | None = None if job is None else []
+        """What was typed before the job that was asked for is opened; None once it is."""
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = OURS[0] if self.coloured else NO_COLOUR_THEME
+        self.stylesheet = ParsedOnce(variables=self.get_css_variables())
 
     # Start and end
 
@@ -145,16 +178,23 @@ class FabricApp(AppActions):
         start_loop(self, "reader", self.reader.run)
         start_loop(self, "writer", self.writer.run)
         self.theme_changed_signal.subscribe(self, self._repaint)
+        if self._has_few_colours:
+            self.theme = NO_COLOUR_THEME
         self._repaint(self.current_theme)
         self.push_screen(JobsScreen())
         self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
         self.reader.watch(self, "open", open_and_ended(self.clock))
         self.set_keymap(self.key_map.for_textual())
-        for fault in self.key_map.faults:
-            self.show_message(fault, "warning")
+        if faults := self.key_map.faults:
+            self.notify("\n".join(map(formats.printable, faults)), severity="warning", markup=False)
         if (text := why_not(self.home)) is not None:
             self.show_message(f"{text} (see {BIND})", "warning")
         self.set_interval(TICK_SECONDS, self._tick)
+
+    @property
+    def _has_few_colours(self) -> bool:
+        """Whether the terminal has but 16 colours: those of other themes would come out as whichever is nearest."""
+        return not self.is_headless and not self.is_web and self.console.color_system == "standard"
 
     def _repaint(self, theme: Theme) -> None:
         del theme
@@ -165,9 +205,17 @@ class FabricApp(AppActions):
 
     def _tick(self) -> None:
         self.remember()
+        self._remove_empty_holders()
         screen = self.screen
         if not self.reader.paused and isinstance(screen, BaseScreen) and screen.whole:
             screen.tick(self.clock())
+
+    async def on_event(self, event: Event) -> None:
+        """Keep what is typed for the page of the job that was asked for: the list of jobs would take it."""
+        if self._typed_ahead is not None and isinstance(event, Key) and event.is_printable:
+            self._typed_ahead.append(event)
+        else:
+            await super().on_event(event)
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
         """Take what the reader found."""
@@ -182,7 +230,7 @@ class FabricApp(AppActions):
         self.reader.forget(self, "beginning")
         self.memory.load(start.memory)
         theme = self.memory.text("theme")
-        if self.coloured and theme in self.available_themes:
+        if self.coloured and not self._has_few_colours and theme in self.available_themes:
             self.theme = theme
         runs = self.screen_stack[1] if len(self.screen_stack) > 1 else None
         if isinstance(runs, JobsScreen):
@@ -191,9 +239,14 @@ class FabricApp(AppActions):
             self.show_message(start.trouble, "error")
         if start.job is not None:
             self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
+        typed, self._typed_ahead = self._typed_ahead or [], None
+        for event in typed:
+            self.post_message(Key(event.key, event.character))
 
     def _offer_logins(self) -> None:
         """Ask for the credentials that a backend asks for, where a job waits for them."""
+        from backends.contract.host import BackendOptions
+
         for job in self.open_jobs:
             if job.reason.text.startswith(NEEDS_LOGIN):
                 target = job.target
@@ -204,14 +257,46 @@ class FabricApp(AppActions):
         asked.show(asked.take)
 
     def _show_ended(self, ended: tuple[JobRow, ...]) -> None:
-        """Say which jobs have ended; one that was opened in this session rings."""
-        for job in ended[:MOST_NOTICES]:
-            severity: Severity = "error" if job.state is State.FAILED else "information"
-            self.show_message(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
-        if len(ended) > MOST_NOTICES:
-            self.show_message(f"and {len(ended) - MOST_NOTICES} more jobs have ended")
-        if any(job.id in self.watched for job in ended):
+        """Say which jobs have ended; one that was opened in this session rings.
+
+        Those that end while a message about others is still in sight are one message with them.
+        """
+        if not ended:
+            return
+        watched = any(job.id in self.watched for job in ended)
+        failed, earlier = any(job.state is State.FAILED for job in ended), 0
+        if self._notice is not None:
+            if not self._notice.has_expired:
+                ended, earlier = (*ended, *self._noticed), self._noticed_earlier
+                failed |= self._notice.severity == "error"
+            # An expired one, too: the next message takes it away before its own timer does, and leaves its holder.
+            self._withdraw(self._notice)
+        self._notice = ended_notice(ended, earlier, failed=failed, seconds=self.NOTIFICATION_TIMEOUT)
+        # Only those that it names: where a job ends every few seconds, the message goes on for hours.
+        self._noticed = ended[:MOST_NOTICES]
+        self._noticed_earlier = earlier + len(ended) - len(self._noticed)
+        self.post_message(Notify(self._notice))
+        if watched:
             self.bell()
+
+    def _remove_empty_holders(self) -> None:
+        """Remove what held messages that Textual took away: where the next comes before a message's own timer ends."""
+        for screen in self.screen_stack:
+            for holder in screen.query("ToastRack > ToastHolder"):
+                if holder.is_mounted and not holder.children:
+                    holder.remove()
+
+    def _withdraw(self, notice: Notification) -> None:
+        """Take a message away from every screen.
+
+        Textual 8.2.8 would take the message away and leave what holds it, with all its layouts, for as long as the
+        screen lasts.
+        """
+        self._unnotify(notice, refresh=False)
+        for screen in self.screen_stack:
+            for holder in screen.query("ToastHolder"):
+                if holder.id is not None and holder.id.endswith(notice.identity):
+                    holder.remove()
 
     def on_unmount(self) -> None:
         """Remember how it was left."""
@@ -221,7 +306,7 @@ class FabricApp(AppActions):
 
     def remember(self) -> None:
         """Write down how the screens look, when that has changed."""
-        if self.coloured:
+        if self.coloured and not self._has_few_colours:
             self.memory.put("theme", self.theme)
         if self.memory.changed:
             self.write("", self.memory.save())
@@ -239,19 +324,28 @@ class FabricApp(AppActions):
 
     def action_app_launch(self) -> None:
         """Open the form where it was left, or empty."""
-        from screens.launch.draft import Draft
-        from screens.launch.form_screen import open_form
+        from screens.launch.draft import Draft, draft_from_json
+        from screens.launch.form_screen import DRAFT_MEMORY, open_form
 
-        open_form(self, self.draft or Draft())
+        open_form(self, draft_from_json(self.memory.mapping(DRAFT_MEMORY)) or Draft())
+
+    def action_quit_anywhere(self) -> None:
+        """Leave from any window, unless the user gave the key to another action."""
+        self.action_app_quit()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Say whether an action may be done now."""
+        if action == "quit_anywhere":
+            return self.key_map.leaves_free("ctrl+q", "app.quit")
+        return super().check_action(action, parameters)
 
     def action_app_help(self) -> None:
         """Say what every key does here."""
-        from screens.app.palette import help_text
+        from screens.app.help import HelpWindow
 
         pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
         if pane:
-            shown = help_text(pane, self.key_map, readonly=self.readonly)
-            self.show_text((f"Keys {glyphs().dash} {actions.TITLES[pane]}", shown))
+            self.push_screen(HelpWindow(pane, self.key_map, readonly=self.readonly))
 
     def action_app_command(self) -> None:
         """Type a command."""
@@ -356,7 +450,7 @@ def run(
     """
     if job is not None:
         with Store.open(home) as store:
-            job = jobs.resolve(store, job).id
+            job = resolve(store, job).id
     keys: Mapping[str, Sequence[str]] = {}
     trouble = None
     try:
@@ -367,5 +461,5 @@ def run(
     if trouble is not None:
         app.call_later(app.show_message, str(trouble), "error")
     code = app.run()
-    print(exit_summary(app.open_jobs), end="", file=sys.stderr)
+    print_last(exit_summary(app.open_jobs))
     return code or app.return_code or 0

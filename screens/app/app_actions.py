@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from textual.app import App
 from textual.content import Content
 
+from screens.app.terminal import TerminalApp
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget, Severity
+from screens.core.keymap import KeyMap
 from screens.core.memory import Memory
 from screens.jobs.actions import JobActions
 from screens.style.themes import OURS
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AppActions(App[int]):
+class AppActions(TerminalApp):
     """The actions whose owner is the app; what they need of it is declared here, and set by the app itself."""
 
     home: Home
+    key_map: KeyMap
     readonly: bool
     coloured: bool
     memory: Memory
@@ -134,6 +136,16 @@ class AppActions(App[int]):
             self.pop_screen()
         self.push_screen(JobScreen(job, tab))
 
+    def open_search(self, experiment_id: str) -> None:
+        """Open a search, or go back to it where its trial was opened from there."""
+        from screens.jobs.search_screen import SearchScreen
+
+        below = self.screen_stack[-2] if len(self.screen_stack) > 1 else None
+        if isinstance(below, SearchScreen) and below.experiment_id == experiment_id:
+            self.pop_screen()
+        else:
+            self.push_screen(SearchScreen(experiment_id))
+
     def go_home(self) -> None:
         """Go back to the table of runs."""
         while len(self.screen_stack) > 2:
@@ -177,8 +189,15 @@ class AppActions(App[int]):
     # Windows and looks
 
     def action_app_palette(self) -> None:
-        """Find an action by name."""
-        self.action_command_palette()
+        """Find a command, a page, a setting or a job, and do it or go there."""
+        from screens.app.palette import Palette, PaletteEntry
+
+        def chosen(entry: PaletteEntry | None) -> None:
+            if entry is not None:
+                self.call_later(entry.do)
+
+        if isinstance(self.screen, BaseScreen):
+            self.push_screen(Palette(self.screen), chosen)
 
     def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
         """Ask for a line, and go on with it."""
@@ -224,3 +243,10 @@ class AppActions(App[int]):
 
         if not isinstance(self.screen, BackendsScreen):
             self.push_screen(BackendsScreen())
+
+    def action_app_queue(self) -> None:
+        """Show the jobs that wait."""
+        from screens.jobs.queue_screen import QueueScreen
+
+        if not isinstance(self.screen, QueueScreen):
+            self.push_screen(QueueScreen())

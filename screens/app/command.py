@@ -25,7 +25,20 @@ JOB_WORDS: Final = {
     "metrics": "charts",
 } | {tab: tab for tab in TABS}
 """Commands that take a job's name, and the tab that each opens."""
-PLAIN_WORDS: Final = ("jobs", "filter ", "theme ", "help", "backends", "pause", "fabric ", "q", "quit")
+PLAIN_WORDS: Final = (
+    "jobs",
+    "filter ",
+    "sort ",
+    "theme ",
+    "help",
+    "backends",
+    "queue",
+    "search ",
+    "pause",
+    "fabric ",
+    "q",
+    "quit",
+)
 BACKENDS: Final = ("backends", "places", "gpus", "hosts", "runners")
 """Commands that open the screen of backends."""
 LOOKING: Final = frozenset(
@@ -54,10 +67,16 @@ def obey(app: AppActions, line: str) -> None:
         app.go_home()
         if isinstance(app.screen, JobsScreen):
             app.screen.set_filter(rest)
+    elif word == "sort":
+        app.go_home()
+        if isinstance(app.screen, JobsScreen):
+            app.screen.sort_by(rest)
     elif word == "theme":
         _theme(app, rest)
     elif word in BACKENDS:
         app.action_app_places()
+    elif word == "search" and rest:
+        _open_search(app, rest)
     elif word == "fabric":
         _command(app, rest)
     elif word in actions.BY_ID or f"app.{word}" in actions.BY_ID:
@@ -77,6 +96,13 @@ def _open(app: AppActions, word: str, name: str) -> None:
             app.open_job(job, tab)
         return
     _Opening(app, tab).look_up(name)
+
+
+def _open_search(app: AppActions, name: str) -> None:
+    """Open the search of that name or id, or say that there is none."""
+    from screens.jobs.search_screen import find_search
+
+    app.background.run(lambda: find_search(app.home, name), app.open_search)
 
 
 class _Opening:

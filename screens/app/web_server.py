@@ -33,6 +33,13 @@ COOKIE: Final = "fabric-token"
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*))?(?::(?P<port>[0-9]{1,5}))?"
 )
+_FOCUS: Final = """<script>
+const focusing = setInterval(() => {
+  const line = document.querySelector(".xterm-helper-textarea");
+  if (line) { line.focus(); clearInterval(focusing); }
+}, 50);
+</script>"""
+"""Gives the terminal the keys as soon as it is there: else they do nothing until it is clicked."""
 _ELSEWHERE: Final = re.compile(r"<link[^>]*https?://[^>]*>", re.DOTALL)
 """What the page would fetch from other machines: a font, which is not needed."""
 
@@ -137,7 +144,8 @@ def _guarded(base: type[Server]) -> type[Any]:
                 "application": {"name": self.title},
             }
             page = aiohttp_jinja2.render_string("app_index.html", request, context)
-            return web.Response(text=_ELSEWHERE.sub("", page), content_type="text/html")
+            page = _ELSEWHERE.sub("", page).replace("</body>", f"{_FOCUS}</body>")
+            return web.Response(text=page, content_type="text/html")
 
     return Guarded
 

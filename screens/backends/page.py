@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from textual.content import Content
 
 from backends.contract.host import Finding, Node, Slot
 from screens.backends.watch import BackendStatus
+from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import bar, flow, heading, page, plain
+from screens.widgets.sparkline import sparkline
 from workbench import formats
 from workbench.job import short_id
+from workbench.values import dataclass
 
 HISTORY: Final = 60
 """So many samples of a machine or GPU are kept for its curve."""
 STALE_SECONDS: Final = 8.0
-VERSIONS: Final = ("system", "version", "python", "engine", "cluster")
-"""Findings of a probe that say which version of what a backend runs."""
+VERSIONS: Final = {"system": "", "version": "", "python": "Python ", "engine": "engine ", "cluster": ""}
+"""Findings of a probe that say which version of what a backend runs, and what stands before each."""
 CURVE_CELLS: Final = 20
-_HEIGHTS: Final = "▁▂▃▄▅▆▇█"
-_HEIGHTS_ASCII: Final = "_.-=*%#@"
+CURVE_LEAST_CELLS: Final = 6
+WAITED_SECONDS: Final = 2.0
+"""A question whose answer takes longer is shown as waited for."""
+BUSY_PERCENT: Final = 10.0
+BUSY_BYTES: Final = 1 << 30
+"""A GPU that is used more than this, or of which more memory is, is not free, though no process of it can be seen."""
 
 
 @dataclass(slots=True)
@@ -33,6 +40,8 @@ class BackendState:
     type: str
     last: BackendStatus | None = None
     good: BackendStatus | None = None
+    asked_us: int = 0
+    """When it was last asked."""
     histories: dict[str, list[float]] = field(default_factory=dict)
 
     def take(self, status: BackendStatus) -> None:
@@ -66,7 +75,12 @@ def _place(state: BackendState, now_us: int, width: int) -> list[Content]:
         lines.append(plain(f"  {state.last.hint}", "dim"))
     if state.good is None or state.good.inventory is None:
         return lines
-    if versions := [formats.printable(found.found) for found in state.good.findings if _is_version(found)]:
+    versions = [
+        VERSIONS[found.subject] + formats.printable(found.found)
+        for found in state.good.findings
+        if _is_version(found)
+    ]
+    if versions:
         lines.append(plain("  " + f" {glyphs().dot} ".join(versions), "dim"))
     stale = (now_us - state.good.seen_us) / 1e6 > STALE_SECONDS
     for node in state.good.inventory.nodes:
@@ -84,11 +98,15 @@ def _health(state: BackendState, now_us: int) -> Content:
     if last is None:
         return plain("connecting", "dim")
     age = formats.duration((now_us - last.seen_us) / 1e6)
+    waited = (now_us - state.asked_us) / 1e6 if state.asked_us > last.seen_us else 0.0
     if last.trouble:
         line = f"does not answer: {last.trouble}"
         if state.good is not None:
             line += f" {glyphs().dot} last seen {formats.duration((now_us - state.good.seen_us) / 1e6)} ago"
         return plain(line, "error")
+    if waited > WAITED_SECONDS:
+        before = f"answered in {_latency(last.latency_seconds)} {age} ago"
+        return plain(f"{before} {glyphs().dot} no answer for {formats.duration(waited)}", "warning")
     if (now_us - last.seen_us) / 1e6 > STALE_SECONDS:
         return plain(f"no answer for {age}", "warning")
     return plain(f"answers in {_latency(last.latency_seconds)}", "completed")
@@ -109,34 +127,57 @@ def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> l
     facts.append(memory)
     if node.disk_free_bytes is not None:
         facts.append(f"disk {formats.size(node.disk_free_bytes)} free")
-    curve = plain(sparkline(histories.get(node.name, ()), CURVE_CELLS), "key")
-    parts = [plain(node.name), *(plain(fact) for fact in facts), curve]
+    curve = _curve(histories.get(node.name, ()))
+    parts = [plain(node.name), *(plain(fact) for fact in facts)]
+    parts[-1] += plain("  ") + curve
     lines = flow(parts, f" {glyphs().dot} ", width, "  ", "    ")
     if node.driver and node.slots:
         lines.append(plain(f"    {node.driver}", "dim"))
-    return lines + [line for slot in node.slots for line in _slot(slot, histories.get(slot.uuid, ()), width)]
+    return lines + _slots(node.slots, histories, width)
 
 
-def _slot(slot: Slot, history: Sequence[float], width: int) -> list[Content]:
-    used = (
-        ""
-        if slot.utilization_percent is None
-        else f"{bar(slot.utilization_percent / 100, 8)} {slot.utilization_percent:3.0f} %"
+def _slots(slots: Sequence[Slot], histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
+    """Return a line for each GPU, in columns; where these are too wide, who uses it stands below with its curve."""
+    rows = [_facts(slot) for slot in slots]
+    kept = [column for column in range(len(rows[0])) if any(row[column] for row in rows)] if rows else []
+    widths = {column: max(text.cells(row[column]) for row in rows) for column in kept}
+    holders = [_holder(slot) for slot in slots]
+    facts = [
+        "    " + "  ".join(row[at].ljust(widths[at]) if at < 2 else row[at].rjust(widths[at]) for at in kept)
+        for row in rows
+    ]
+    room = (
+        width - max(map(text.cells, facts), default=0) - max((one.cell_length for one in holders), default=0)
     )
+    cells = min(CURVE_CELLS, room - 4)
+    lines = []
+    for slot, shown, holder in zip(slots, facts, holders, strict=True):
+        history = histories.get(slot.uuid, ())
+        if cells >= CURVE_LEAST_CELLS:
+            lines.append(plain(f"{shown}  ") + _curve(history, cells) + plain("  ") + holder)
+        else:
+            lines += [
+                plain(shown.rstrip()),
+                plain("      ") + _curve(history, CURVE_CELLS) + plain("  ") + holder,
+            ]
+    return lines
+
+
+def _facts(slot: Slot) -> list[str]:
+    """Return the columns of a GPU: its name, use, memory, temperature and power."""
+    used = temperature = power = ""
+    if slot.utilization_percent is not None:
+        used = f"{bar(slot.utilization_percent / 100, 8)} {slot.utilization_percent:3.0f} %"
     memory = formats.size(slot.memory_bytes)
     if slot.memory_used_bytes is not None:
         memory = f"{formats.size(slot.memory_used_bytes)} of {memory}"
-    facts = [f"GPU {slot.index} {slot.model}", used, memory]
     if slot.temperature_celsius is not None:
-        facts.append(
-            f"{slot.temperature_celsius:.0f} °C" if glyphs().unicode else f"{slot.temperature_celsius:.0f} C"
-        )
+        degree = "°" if glyphs().unicode else ""
+        temperature = f"{slot.temperature_celsius:.0f} {degree}C"
     if slot.power_watts is not None:
         cap = f"/{slot.power_limit_watts:.0f}" if slot.power_limit_watts else ""
-        facts.append(f"{slot.power_watts:.0f}{cap} W")
-    curve = plain(sparkline(history, CURVE_CELLS), "key")
-    parts = [*(plain(fact) for fact in facts if fact), curve + plain("  ") + _holder(slot)]
-    return flow(parts, "  ", width, "    ", "      ")
+        power = f"{slot.power_watts:.0f}{cap} W"
+    return [formats.printable(f"GPU {slot.index} {slot.model}"), used, memory, temperature, power]
 
 
 def _holder(slot: Slot) -> Content:
@@ -144,7 +185,10 @@ def _holder(slot: Slot) -> Content:
         return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing")
     if slot.foreign:
         return plain(f"other process: {slot.foreign}", "warning")
-    return plain(slot.holder, "processing") if slot.holder else plain("free", "completed")
+    if slot.holder:
+        return plain(slot.holder, "processing")
+    is_used = (slot.utilization_percent or 0.0) >= BUSY_PERCENT or (slot.memory_used_bytes or 0) >= BUSY_BYTES
+    return plain("used, and by no job", "warning") if is_used else plain("free", "completed")
 
 
 def _finding(found: Finding) -> Content:
@@ -156,8 +200,5 @@ def _finding(found: Finding) -> Content:
     return plain(line, "error" if found.level == "wrong" else "dim")
 
 
-def sparkline(history: Sequence[float], width: int) -> str:
-    """Return percentages as a curve of one line, the newest to the right."""
-    heights = _HEIGHTS if glyphs().unicode else _HEIGHTS_ASCII
-    shown = history[-width:]
-    return "".join(heights[min(7, max(0, int(value / 12.5)))] for value in shown).rjust(width)
+def _curve(history: Sequence[float], cells: int = CURVE_CELLS) -> Content:
+    return plain(sparkline([value / 100 for value in history[-cells:]], cells), "key")

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from textual.widget import Widget
 
 from screens.backends.page import BackendState, backends_page
-from screens.backends.watch import BackendAnswer, options_of, watch_backends
+from screens.backends.watch import BackendAnswer, BackendAsked, options_of, watch_backends
 from screens.base.base import BaseScreen
 from screens.core import actions
+from screens.style.notices import EmptyNotice
 from screens.widgets.markup import plain
 from screens.widgets.text_page import BackendsPage
 from screens.workers.background import TaskReport
@@ -38,7 +39,7 @@ class BackendsScreen(BaseScreen):
     def on_mount(self) -> None:
         """Read the configuration, then ask."""
         self.query_one(BackendsPage).focus()
-        self.query_one(BackendsPage).show(plain("connecting to the backends", "dim"))
+        self.query_one(BackendsPage).say(EmptyNotice("connecting to the backends"))
         self.fabric.background.run(load_config, self._start, owner=self)
         self.refresh_head()
 
@@ -51,6 +52,11 @@ class BackendsScreen(BaseScreen):
         }
         watch_backends(self, backends)
         self._write()
+
+    def on_backend_asked(self, asked: BackendAsked) -> None:
+        """Note since when a backend is waited for."""
+        if asked.name in self._states:
+            self._states[asked.name].asked_us = asked.time_us
 
     def on_backend_answer(self, answer: BackendAnswer) -> None:
         """Take an answer."""
@@ -68,9 +74,16 @@ class BackendsScreen(BaseScreen):
 
     def _write(self) -> None:
         if self.whole and self._states:
-            shown = backends_page(list(self._states.values()), self.fabric.clock(), self.size.width)
-            self.query_one(BackendsPage).show(shown)
+            page = self.query_one(BackendsPage)
+            width = page.scrollable_content_region.width
+            page.show(backends_page(list(self._states.values()), self.fabric.clock(), width))
             self.refresh_head()
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer to log in where a backend asks for it."""
+        if action_id == "places.login":
+            return any(state.last is not None and state.last.needs_login for state in self._states.values())
+        return bool(self._states) or action_id != "places.test"
 
     # What is done with one backend
 

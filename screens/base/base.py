@@ -49,7 +49,11 @@ class BaseScreen(Screen[None]):
         yield Static(id="trouble", markup=False)
         yield from self.body()
         yield KeyBar()
-        yield Static(id="too-small", markup=False)
+        yield self.too_small()
+
+    def too_small(self) -> Static:
+        """Make what is shown instead of all else where the terminal is too small; it is updated with why."""
+        return Static(id="too-small", markup=False)
 
     def body(self) -> Iterator[Widget]:
         """Make what stands between heading and key bar."""
@@ -79,6 +83,22 @@ class BaseScreen(Screen[None]):
     def _show_keys(self) -> None:
         if pane := self.pane:
             self.query_one(KeyBar).pane = pane
+            self.refresh_keys()
+
+    def refresh_keys(self) -> None:
+        """Offer in the key bar only what can be done now."""
+        if self.whole:
+            bar = self.query_one(KeyBar)
+            bar.impossible = frozenset(one.id for one in actions.footer(bar.pane) if not self.can_do(one.id))
+
+    def on_keys_changed(self) -> None:
+        """Offer what can be done with what a page shows now."""
+        self.refresh_keys()
+
+    def can_do(self, action_id: str) -> bool:
+        """Say whether an action that the key bar offers would do anything now."""
+        del action_id
+        return True
 
     async def action_early(self, action_id: str, number: int | None = None) -> None:
         """Take a key that was typed before any pane had the focus, so that none is lost while a screen opens."""
@@ -102,6 +122,7 @@ class BaseScreen(Screen[None]):
         heading = self.query_one(Heading)
         heading.crumbs = crumbs
         heading.news = (*self.fabric.news(), *news)
+        self.refresh_keys()
 
     def _say_trouble(self) -> None:
         """Say in a line of its own why nothing new is shown, and how old what is shown is."""

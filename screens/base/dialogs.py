@@ -7,7 +7,6 @@ background), and one lays the letters to jump by over the screen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from textual import events, on
@@ -15,10 +14,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from screens.base.dialog import Dialog
 from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.widgets.markup import bar, page, plain
@@ -26,6 +25,7 @@ from screens.widgets.prompt import Prompt
 from screens.workers.background import Background, Task
 from workbench import formats
 from workbench.errors import FabricError
+from workbench.values import dataclass
 
 JUMP_KEYS: Final = "asdfghjklqwertyuiopzxcvbnm"
 
@@ -52,7 +52,7 @@ class Choice:
     value: str
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """Yes or no; no has the focus, so that a stray Enter does nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -107,7 +107,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(False)
 
 
-class Choose(ModalScreen[Choice]):
+class Choose(Dialog[Choice]):
     """One of a few, each with a key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
@@ -144,7 +144,7 @@ class Choose(ModalScreen[Choice]):
         self.dismiss(None)
 
 
-class TextView(ModalScreen[None]):
+class TextView(Dialog[None]):
     """A longer text to be read: one line of a log, an error, what is known of this installation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -171,7 +171,7 @@ class TextView(ModalScreen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Leave room for the title above and the keys below the text."""
-        self.query_one(".text").styles.max_height = max(3, event.size.height - 9)
+        self.query_one(".text").styles.max_height = max(3, event.size.height * 9 // 10 - 6)
 
     def action_move(self, lines: int) -> None:
         """Scroll."""
@@ -187,7 +187,7 @@ class TextView(ModalScreen[None]):
         self.dismiss(None)
 
 
-class AskLine(ModalScreen[str]):
+class AskLine(Dialog[str]):
     """One line at the foot of the screen, with completion; gives back what was typed, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -197,14 +197,23 @@ class AskLine(ModalScreen[str]):
         self.purpose = purpose
         self.value = value
         self.known = known
+        self._early: list[events.Key] = []
 
     def compose(self) -> ComposeResult:
         """Put the line together."""
         yield Prompt()
 
+    def on_key(self, event: events.Key) -> None:
+        """Keep what is typed before the line is there."""
+        if self.focused is None:
+            self._early.append(event)
+
     def on_mount(self) -> None:
         """Open the line at once."""
-        self.query_one(Prompt).ask(self.purpose, self.value, self.known)
+        prompt = self.query_one(Prompt)
+        prompt.ask(self.purpose, self.value, self.known)
+        for event in self._early:
+            prompt.on_key(event)
 
     @on(Prompt.Entered)
     def _entered(self, entered: Prompt.Entered) -> None:
@@ -215,7 +224,7 @@ class AskLine(ModalScreen[str]):
         self.dismiss(None)
 
 
-class Pick(ModalScreen[int]):
+class Pick(Dialog[int]):
     """A list that gets shorter while one types; gives back the index of the one that was picked, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -280,7 +289,7 @@ class Pick(ModalScreen[int]):
         self.dismiss(None)
 
 
-class Problem(ModalScreen[None]):
+class Problem(Dialog[None]):
     """What went wrong with something that the reader asked for, and what to do."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -312,7 +321,7 @@ class Problem(ModalScreen[None]):
         self.dismiss(None)
 
 
-class TaskList(ModalScreen[None]):
+class TaskList(Dialog[None]):
     """What is done in the background, and what was."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter,B", "leave", "leave")]
@@ -336,7 +345,9 @@ class TaskList(ModalScreen[None]):
     def _write(self) -> None:
         shown = [_task_lines(task) for task in self.background.tasks[-12:][::-1]]
         self.query_one("#task-lines", Static).update(
-            page(*shown) if shown else plain("no background tasks yet", "dim")
+            page(*shown)
+            if shown
+            else plain("no background tasks yet: uploads, downloads and the like", "dim")
         )
 
     def action_leave(self) -> None:
@@ -360,7 +371,7 @@ def _task_lines(task: Task) -> list[Content]:
     return [plain(task.title, "key") + plain(f"  {took}", "dim"), plain(f"  {share}{outcome}", role)]
 
 
-class Jump(ModalScreen[JumpTarget]):
+class Jump(Dialog[JumpTarget]):
     """A letter on everything that can be jumped to; the letter goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,ctrl+o", "leave", "leave")]

@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from screens.base.dialog import Dialog
 from screens.core.app_protocol import AppProtocol
 from screens.widgets.markup import plain
 from screens.workers.background import TaskReport, post
@@ -42,13 +42,14 @@ class PersonAsked(Message, bubble=False):
         self.answered.set()
 
 
-class TypeAnswer(ModalScreen[str]):
+class TypeAnswer(Dialog[str]):
     """One question of a backend; what is typed is not shown unless it may be."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
 
-    def __init__(self, backend: str, question: str, *, shown: bool) -> None:
+    def __init__(self, backend: str, question: str, *, shown: bool, refused: bool = False) -> None:
         super().__init__()
+        self.refused = refused
         self.backend = backend
         self.question = question
         self.shown = shown
@@ -57,6 +58,8 @@ class TypeAnswer(ModalScreen[str]):
         """Put the dialog together."""
         with Vertical(classes="dialog"):
             yield Static(plain(f"{self.backend} asks for credentials"), classes="title")
+            if self.refused:
+                yield Static(plain("The last answer was not accepted.", "error"))
             yield Static(plain(self.question))
             line = Input(password=not self.shown)
             line.cursor_blink = False
@@ -108,7 +111,7 @@ class LoginPrompts:
 
     def _type(self, backend: str, question: LoginPrompt) -> str | None:
         """Ask for an answer; called by the thread that logs in."""
-        window = TypeAnswer(backend, question.text, shown=question.shown)
+        window = TypeAnswer(backend, question.text, shown=question.shown, refused=question.refused)
         return self._wait(lambda take: self._push(window, take))
 
     def _push(self, window: TypeAnswer, take: Callable[[str | None], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 _BRAILLE: Final = 0x2800
@@ -22,7 +23,7 @@ _RUNS: Final = _run_masks()
 
 
 class Canvas:
-    """Dots in colours; the colour that was drawn last in a cell is the cell's.
+    """Dots and signs in colours; the colour that was drawn last in a cell is the cell's.
 
     Colours are small numbers that the caller gives a meaning; 0 is a cell that nothing was drawn in.
     """
@@ -37,6 +38,15 @@ class Canvas:
         """Dots from top to bottom."""
         self._bits = [0] * (width * height)
         self._colours = [0] * (width * height)
+        self._signs: dict[int, str] = {}
+
+    def sign(self, column: int, row: int, sign: str, colour: int) -> None:
+        """Put a sign into the cell that a dot is in, in place of its dots; what lies outside is left out."""
+        cell_column, cell_row = (column // 2, row // 4) if self.unicode else (column, row // 2)
+        if 0 <= cell_column < self.width and 0 <= cell_row < self.height:
+            index = cell_row * self.width + cell_column
+            self._bits[index] = self._bits[index] or 1
+            self._signs[index], self._colours[index] = sign, colour
 
     def run(self, column: int, top: int, bottom: int, colour: int) -> None:
         """Draw a vertical run of dots, both ends included; what lies outside is left out."""
@@ -53,11 +63,21 @@ class Canvas:
         else:
             self._ascii_run(column, top, bottom, colour)
 
+    def runs(self, spans: Mapping[int, tuple[int, int]], colour: int) -> None:
+        """Draw a vertical run in each of these columns, from top to bottom."""
+        for column, (top, bottom) in spans.items():
+            self.run(column, top, bottom, colour)
+
     def _braille_run(self, column: int, top: int, bottom: int, colour: int) -> None:
         cell, side = divmod(column, 2)
         first_row, first = divmod(top, 4)
         last_row, last = divmod(bottom, 4)
         masks = _RUNS[side]
+        if first_row == last_row:
+            index = first_row * self.width + cell
+            self._bits[index] |= masks[first][last]
+            self._colours[index] = colour
+            return
         for row in range(first_row, last_row + 1):
             index = row * self.width + cell
             self._bits[index] |= masks[first if row == first_row else 0][last if row == last_row else 3]
@@ -85,23 +105,36 @@ class Canvas:
             self.run(column, start, row, colour)
             before = row
 
-    def rows_of_text(self) -> list[list[tuple[str, int]]]:
-        """Return each row as stretches of one colour; blanks go with what stands before them."""
-        return [self._row(row) for row in range(self.height)]
+    def rows_of_text(
+        self, behind: Mapping[int, str] = {}, behind_colour: int = 0
+    ) -> list[list[tuple[str, int]]]:
+        """Return each row as stretches of one colour; blanks go with what stands before them.
 
-    def _row(self, row: int) -> list[tuple[str, int]]:
+        ``behind`` are the texts of some rows that are seen where nothing was drawn.
+        """
+        return [self._row(row, behind.get(row, ""), behind_colour) for row in range(self.height)]
+
+    def _row(self, row: int, behind: str, behind_colour: int) -> list[tuple[str, int]]:
         stretches: list[tuple[str, int]] = []
         text, colour = "", 0
         start = row * self.width
-        for bits, cell_colour in zip(
-            self._bits[start : start + self.width], self._colours[start : start + self.width], strict=True
+        stop = start + self.width
+        signs = self._signs
+        for index, bits, cell_colour in zip(
+            range(start, stop), self._bits[start:stop], self._colours[start:stop], strict=True
         ):
-            if not bits:
+            if bits:
+                shown = chr(_BRAILLE + bits) if self.unicode else _ASCII[bits]
+                if signs and index in signs:
+                    shown = signs[index]
+            elif behind and behind[index - start] != " ":
+                shown, cell_colour = behind[index - start], behind_colour
+            else:
                 text += " "  # a blank has no colour: it stays in the stretch that it ends
                 continue
             if cell_colour != colour and text:
                 stretches.append((text, colour))
                 text = ""
             colour = cell_colour
-            text += chr(_BRAILLE + bits) if self.unicode else _ASCII[bits]
+            text += shown
         return [*stretches, (text, colour)]

@@ -6,14 +6,17 @@ import math
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from screens.style.themes import CURVE_COLOURS
 from workbench.store.db.rows import Bucket
+from workbench.values import dataclass
 
 SMOOTHINGS: Final = (0.0, 0.6, 0.9, 0.97)
+
+OTHER: Final = 99
+"""The colour of curves that stay in the background: there are more of them than colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,19 @@ def curve(
         order = sorted(range(len(x)), key=x.__getitem__)
         x, value, low, high = ([column[i] for i in order] for column in (x, value, low, high))
     return Curve(label, colour, x, value, low, high, gaps)
+
+
+def extended(one: Curve, behind: Curve) -> Curve:
+    """Return a curve that goes on with the points of another, which lie behind its own."""
+    return Curve(
+        one.label,
+        one.colour,
+        [*one.x, *behind.x],
+        [*one.value, *behind.value],
+        [*one.low, *behind.low],
+        [*one.high, *behind.high],
+        [*one.gaps, *behind.gaps],
+    )
 
 
 def _x(bucket: Bucket, start_us: int | None) -> float | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from screens.charts.curve import Curve
 from screens.charts.plot import STEP, TIME, ChartView
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,22 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.charts.data import ChartData, ChartsPage
 from screens.charts.keys import ChartKeys
-from screens.charts.layout import lay_out
+from screens.charts.layout import Block, lay_out, plot_width
 from screens.charts.tile import Plots, tile
 from screens.core import actions
-from screens.style import text
 from screens.style.glyphs import glyphs
+from screens.style.notices import EmptyNotice
 from screens.style.themes import paint_of
 from screens.widgets.cached_style import CachedStyle
 from workbench import formats
+from workbench.metrics.short_names import shared_folder
 
 
 class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
@@ -35,19 +36,24 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.notice = "loading the metrics"
+        self.notice = EmptyNotice("loading the metrics")
         self._tiles: dict[str, tuple[object, list[Strip]]] = {}
         self._plots = Plots()
         self._asked: tuple[object, ...] = ()
+        self._shared = ""
+        """What the names of all metrics begin with, and are shown without."""
 
     # What is shown
 
-    def show(self, page: ChartsPage, notice: str) -> None:
+    def show(self, page: ChartsPage, notice: EmptyNotice) -> None:
         """Take what was read; ``notice`` is shown where there are none."""
         before, kept = self.page, {}
         if page.view == before.view:
             kept = {name: data for name, data in before.charts.items() if name in page.names}
         self.page = replace(page, charts={**kept, **page.charts})
+        self.offer_keys(has_content=bool(page.names))
+        if before.names != page.names:
+            self._shared = shared_folder(page.names)
         if (before.names, before.view, self.notice) != (page.names, page.view, notice):
             self.notice = notice
             self.rearrange()
@@ -55,14 +61,26 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
             self._refresh_changed(before)
 
     def _refresh_changed(self, before: ChartsPage) -> None:
-        """Draw again only what differs: often but a value in a title."""
+        """Draw again only the lines that differ: often but a value in a title, or the end of a curve."""
+        top, bottom = self.scroll_offset.y, self.scroll_offset.y + self.size.height
         for block in self.plan.blocks:
-            for name in block.names:
+            if block.top + block.height <= top or block.top >= bottom:
+                continue
+            for index, name in enumerate(block.names):
                 old, new = before.charts.get(name), self.page.charts.get(name)
-                if old is None or new is None or old.curves is not new.curves:
+                if old is new:
+                    continue
+                shown = self._tiles.get(name)
+                if shown is None:
                     self.refresh_lines(block.top, block.height)
-                elif old != new:
-                    self.refresh_lines(block.top, 2)
+                    continue
+                changed = [
+                    Region(index * block.cell_width, block.top + y - top, block.cell_width, 1)
+                    for y, (one, other) in enumerate(zip(shown[1], self._tile(name, block), strict=False))
+                    if one != other
+                ]
+                if changed:
+                    self.refresh(*changed)
 
     @property
     def shown_names(self) -> list[str]:
@@ -107,7 +125,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
     @property
     def plot_width(self) -> int:
         """How many columns one chart has."""
-        return max(8, self.plan.cell_width - 8)
+        return plot_width(self.plan.cell_width)
 
     def changed_view(self) -> None:
         """Draw again after the view changed; a zoom or another axis needs other points."""
@@ -137,14 +155,16 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Give a chart the focus, twice the whole pane; while values are inspected move their cursor."""
         block = self.plan.block_at(self.scroll_offset.y + event.y)
-        index = event.x // max(1, self.plan.cell_width)
-        if block is None or index >= len(block.names):
+        if block is None or not block.names:
+            return
+        index = event.x // max(1, block.cell_width)
+        if index >= len(block.names):
             return
         self.focused_name = block.names[index]
         if event.chain == 2:
             self.action_chart_open()
         elif self.view.cursor is not None:
-            self.put_cursor(event.x - index * self.plan.cell_width)
+            self.put_cursor(event.x - index * block.cell_width, block.cell_width)
         self.refresh()
 
     # Drawing
@@ -158,22 +178,32 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         if block is None:
             return Strip.blank(width, base)
         if block.heading:
-            ruled = f"{formats.printable(block.heading)} ".ljust(width - 1, glyphs().ruler)
+            title = (block.heading + "/").removeprefix(self._shared).rstrip("/") or "metrics"
+            ruled = f" {formats.printable(title)} ".ljust(width - 1, glyphs().ruler)
             return Strip([Segment(ruled, base + paint_of(self).style("dim"))]).adjust_cell_length(width, base)
         line = self.scroll_offset.y + y - block.top
-        strips = [self._tile(name)[line] for name in block.names]
+        strips = [self._tile(name, block)[line] for name in block.names]
         return Strip.join(strips).adjust_cell_length(width, base)
 
-    def _tile(self, name: str) -> list[Strip]:
+    def _tile(self, name: str, block: Block) -> list[Strip]:
         """Return a chart's lines, drawn again only when something of it has changed."""
-        cell = self.plan.cell_width, self.plan.cell_height
+        cell = block.cell_width, block.height
         data = self.page.charts.get(name)
         paint, focused = paint_of(self), name == self.focused_name and self.has_focus
-        drawn_for = (id(data), self.view, cell, focused, name in self.pinned, id(paint), self.base)
+        drawn_for = (
+            id(data),
+            self.view,
+            cell,
+            focused,
+            name in self.pinned,
+            id(paint),
+            self.base,
+            self._shared,
+        )
         known = self._tiles.get(name)
         if known is None or known[0] != drawn_for:
             base = self.base
-            gap = cell[0] - 1 if self.plan.columns > 1 else cell[0]
+            gap = cell[0] - 1 if len(block.names) > 1 else cell[0]
             drawn = tile(
                 data or ChartData(name, (), None, None, None, 0),
                 self.view,
@@ -183,6 +213,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
                 focused=focused,
                 pinned=name in self.pinned,
                 plots=self._plots,
+                shared=self._shared,
             )
             lines = [strip.adjust_cell_length(cell[0], base) for strip in drawn]
             lines += [Strip.blank(cell[0], base)] * (cell[1] - len(lines))
@@ -190,12 +221,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         return known[1]
 
     def _notice_line(self, y: int, width: int) -> Strip:
-        base = self.base
-        if y != self.size.height // 2:
-            return Strip.blank(width, base)
-        notice = f"no metric matches {self.filter_text!r}; esc shows all" if self.filter_text else self.notice
-        notice = text.shorten(notice, width)
-        blank = " " * ((width - text.cells(notice)) // 2)
-        return Strip([Segment(blank + notice, base + paint_of(self).style("dim"))]).adjust_cell_length(
-            width, base
-        )
+        notice = self.notice
+        if self.filter_text and self.page.names:
+            notice = EmptyNotice(f"no metric matches {self.filter_text!r}", "esc shows all")
+        return self.notice_strip(notice, y, (width, self.size.height))

@@ -12,7 +12,7 @@ from screens.charts import plot
 from screens.charts.axis import Axis
 from screens.charts.curve import SMOOTHINGS, Curve
 from screens.charts.data import ChartsPage
-from screens.charts.layout import Layout
+from screens.charts.layout import Layout, plot_width
 from screens.charts.plot import ChartView
 
 PAN = 0.25
@@ -29,7 +29,7 @@ class ChartKeys(Widget):
         super().__init__(*args, **options)
         self.view = ChartView()
         self.page = ChartsPage((), {}, self.view)
-        self.plan = Layout((), 1, 1, 1)
+        self.plan = Layout((), 1, 1)
         self.focused_name = ""
         self.single = False
         """Whether one chart has the whole pane."""
@@ -138,9 +138,16 @@ class ChartKeys(Widget):
         self.rearrange()
         self.reveal(self.focused_name)
 
-    def action_chart_columns(self, columns: int) -> None:
-        """So many charts side by side."""
-        self.columns = columns
+    def action_chart_fewer_columns(self) -> None:
+        """One chart less side by side."""
+        self._set_columns(self.plan.columns - 1)
+
+    def action_chart_more_columns(self) -> None:
+        """One chart more side by side."""
+        self._set_columns(self.plan.columns + 1)
+
+    def _set_columns(self, columns: int) -> None:
+        self.columns = max(1, min(9, columns))
         self.rearrange()
 
     def action_chart_filter(self) -> None:
@@ -215,11 +222,11 @@ class ChartKeys(Widget):
             at = max(0, min(len(curves[0].x) - 1, at + direction))
             self._look(cursor=curves[0].x[at])
 
-    def put_cursor(self, x: int) -> None:
-        """Put the cursor under a column of the focused chart."""
+    def put_cursor(self, x: int, cell_width: int) -> None:
+        """Put the cursor under a column of the focused chart, which is so wide."""
         axis = self._axis()
-        width = self.plot_width
-        margin = self.plan.cell_width - width
+        width = plot_width(cell_width)
+        margin = cell_width - width
         self._look(cursor=axis.value_at(max(0, x - margin + 1), width))
 
     def action_chart_left(self) -> None:

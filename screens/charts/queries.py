@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from screens.charts.curve import Curve, colours, curve
+from screens.charts.curve import Curve, colours, curve, extended
 from screens.charts.data import ChartData, ChartsPage
 from screens.charts.plot import STEP, TIME, ChartView
-from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points
+from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points, points_behind
 from workbench.metrics.queries import series
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Bucket, SeriesRow
+from workbench.values import dataclass
 
 AT_ONCE: Final = 4
 """So many charts are read before it is known which are in view."""
@@ -21,6 +21,8 @@ BESIDE: Final = "etime"
 """The kind of series that says when a metric was measured, in the job's own terms: epochs, iterations."""
 STALE_SECONDS: Final = 2.0
 """Curves of which less than a dot is missing are read again no later than that."""
+EXTENDED_BY: Final = 4
+"""New points are added to a curve until they are one of so many parts of it: then all of it is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Charted:
     label: str
     start_us: int
     """What time is counted from."""
+    colour: int = 0
+    """The colour of its curves in every chart; 0: one by their labels."""
 
 
 @dataclass(slots=True)
@@ -132,7 +136,7 @@ class _Reader:
         rows = [row for _, row in found]
         kept = self._kept.get(name)
         if kept is None or self._is_due(kept, rows):
-            axis, curves = self._curves(store, found)
+            axis, curves = self._extended(store, kept, found) or self._curves(store, found)
             kept = _Kept(rows, rows, _data(name, rows, curves, axis), time.monotonic())
         elif kept.rows != rows:
             data = _data(name, rows, kept.data.curves, kept.data.axis)
@@ -149,6 +153,29 @@ class _Reader:
         many = grown < 0 or grown > points / (2 * self._width)
         return len(rows) != len(kept.drawn) or many or time.monotonic() - kept.read_at >= STALE_SECONDS
 
+    def _extended(
+        self, store: Store, kept: _Kept | None, found: Found
+    ) -> tuple[str, tuple[Curve, ...]] | None:
+        """Return the curves that were read, with the new points behind theirs; None where they are to be read anew.
+
+        To read the whole of twelve series every other second would take a tenth of a core.
+        """
+        if kept is None or self._view.x_low is not None or len(kept.drawn) != len(found):
+            return None
+        axis, curves = kept.data.axis, []
+        for (one, row), before, known in zip(found, kept.drawn, kept.data.curves, strict=True):
+            grown = len(known.x) + row.points - before.points
+            if not known.x or row.points < before.points or grown > 2 * self._width * (1 + 1 / EXTENDED_BY):
+                return None
+            over_time = axis == TIME
+            last_x = round(known.x[-1] * 1e6) + one.start_us if over_time else known.x[-1]
+            new = points_behind(store, before, row, axis, last_x)
+            if new is None:
+                return None
+            start_us = one.start_us if over_time else None
+            curves.append(extended(known, curve(known.label, known.colour, new, start_us=start_us)))
+        return axis, tuple(curves)
+
     def _curves(self, store: Store, found: Found) -> tuple[str, tuple[Curve, ...]]:
         """Return what x is, one thing for all curves, and the curves."""
         labels = [self._label(one, row, len(found)) for one, row in found]
@@ -161,7 +188,7 @@ class _Reader:
             axis = chart_axis(store, [row for _, row in found])
             read = self._read(store, found, axis) or [[] for _ in found]
         return axis, tuple(
-            curve(label, chosen[label], parts, start_us=one.start_us if axis == TIME else None)
+            curve(label, one.colour or chosen[label], parts, start_us=one.start_us if axis == TIME else None)
             for (one, _), label, parts in zip(found, labels, read, strict=True)
         )
 

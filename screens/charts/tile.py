@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from screens.charts import plot
+from screens.charts import curve, plot
 from screens.charts.curve import Curve
 from screens.charts.data import ChartData
 from screens.charts.plot import ChartView
@@ -19,7 +19,11 @@ from workbench import formats
 
 LEGEND_FROM_HEIGHT = 7
 """Lower charts keep their lines for the plot."""
+LEGEND_SHARE = 8
+"""A legend of several lines takes no larger part of a chart: one line in so many."""
 PLOTS_KEPT = 64
+NAME_LEAST = 8
+"""A name has so many cells before the last value has any."""
 
 
 def tile(
@@ -32,14 +36,20 @@ def tile(
     focused: bool = False,
     pinned: bool = False,
     plots: Plots | None = None,
+    shared: str = "",
 ) -> list[Strip]:
-    """Draw a chart into so many cells, width and height; with ``plots`` what was drawn before is not drawn again."""
+    """Draw a chart into so many cells, width and height; with ``plots`` what was drawn before is not drawn again.
+
+    ``shared`` is what its name begins with and is shown without.
+    """
     width, height = size
-    strips = [_title(data, view, width, paint, base, focused, pinned)]
+    name = formats.printable(data.name.removeprefix(shared))
+    strips = [_title(data, name, view, width, paint, base, focused, pinned)]
     named = any(one.label != data.name for one in data.curves)
     if named and height >= LEGEND_FROM_HEIGHT:
-        strips.append(_legend(data, view, width, paint, base))
-    drawn = (plots or Plots()).draw(data.curves, view, (width, max(1, height - len(strips))), paint, base)
+        most = max(1, height // LEGEND_SHARE)
+        strips += _legend(data, view, width, paint, base, most)
+    drawn = (plots or Plots()).draw(data, view, (width, max(1, height - len(strips))), paint, base)
     return [*strips, *drawn][:height]
 
 
@@ -50,29 +60,35 @@ class Plots:
         self._known: dict[object, tuple[tuple[Curve, ...], list[Strip]]] = {}
 
     def draw(
-        self, curves: tuple[Curve, ...], view: ChartView, size: tuple[int, int], paint: Paint, base: Style
+        self, data: ChartData, view: ChartView, size: tuple[int, int], paint: Paint, base: Style
     ) -> list[Strip]:
-        """Draw the plot of some curves, or return it as it was drawn before."""
+        """Draw the plot of a chart, or return it as it was drawn before."""
         # The curves are kept with their plot, so that no others come to have their identity.
-        key = id(curves), view, size, id(paint), base
+        key = id(data.curves), data.axis, view, size, id(paint), base
         if key not in self._known:
             if len(self._known) >= PLOTS_KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[key] = curves, _plot(curves, view, size, paint, base)
+            self._known[key] = data.curves, _plot(data, view, size, paint, base)
         return self._known[key][1]
 
 
-def _plot(
-    curves: tuple[Curve, ...], view: ChartView, size: tuple[int, int], paint: Paint, base: Style
-) -> list[Strip]:
+def _plot(data: ChartData, view: ChartView, size: tuple[int, int], paint: Paint, base: Style) -> list[Strip]:
+    x = plot.x_axis(data.curves, view, data.axis)
+    marked = not paint.coloured
+    styles: dict[int, Style] = {}
     strips = []
-    for row in plot.draw(curves, view, plot.x_axis(curves, view), *size):
-        segments = [Segment(shown, base + _style(colour, paint)) for shown, colour in row]
+    for row in plot.draw(data.curves, view, x, *size, name=data.axis, marked=marked):
+        segments = []
+        for shown, colour in row:
+            if (style := styles.get(colour)) is None:
+                style = styles[colour] = base + style_of(colour, paint)
+            segments.append(Segment(shown, style))
         strips.append(Strip(segments).adjust_cell_length(size[0], base))
     return strips
 
 
-def _style(colour: int, paint: Paint) -> Style:
+def style_of(colour: int, paint: Paint) -> Style:
+    """Return the style of a colour of a plot."""
     match colour:
         case plot.PLAIN:
             return Style()
@@ -82,6 +98,10 @@ def _style(colour: int, paint: Paint) -> Style:
             return paint.style("accent")
         case plot.GAP:
             return paint.style("error", "bold")
+        case plot.GRID:
+            return paint.style("grid", "" if paint.coloured else "dim")
+        case curve.OTHER:
+            return paint.style("dim", "dim")
         case _ if colour > plot.DIM:
             return paint.style(f"curve-{colour - plot.DIM}", "dim")
         case _:
@@ -89,21 +109,33 @@ def _style(colour: int, paint: Paint) -> Style:
 
 
 def _title(
-    data: ChartData, view: ChartView, width: int, paint: Paint, base: Style, focused: bool, pinned: bool
+    data: ChartData,
+    name: str,
+    view: ChartView,
+    width: int,
+    paint: Paint,
+    base: Style,
+    focused: bool,
+    pinned: bool,
 ) -> Strip:
     facts = _facts(data, view)
-    left = (glyphs().mark if focused else " ") + ("* " if pinned else "") + formats.printable(data.name)
+    signs = (glyphs().mark if focused else " ") + ("* " if pinned else "")
+    # Names of metrics differ in their last parts, and the last value stands behind them.
+    value = len(facts[0]) + 2 if facts and len(data.curves) == 1 else 0
+    left = signs + text.shorten_start(name, max(NAME_LEAST, width - len(signs) - value))
     left = text.shorten(left, width)
     room = width - text.cells(left) - 1
     while facts and text.cells("  ".join(facts)) > room:
         facts.pop()
+    last = facts[0] if facts and len(data.curves) == 1 else ""
     right = "  ".join(facts)
     blank = " " * max(0, width - text.cells(left) - text.cells(right))
     return Strip(
         [
             Segment(left, base + paint.style("accent" if focused else "text", "bold")),
             Segment(blank, base),
-            Segment(right, base + paint.style("dim")),
+            Segment(last, base + paint.style("text", "bold")),
+            Segment(right[len(last) :], base + paint.style("dim")),
         ]
     ).adjust_cell_length(width, base)
 
@@ -115,7 +147,8 @@ def _facts(data: ChartData, view: ChartView) -> list[str]:
         if at is None:
             return []
         where = data.curves[0].x[at]
-        x = formats.duration(where) if view.over_time else f"{data.axis} {where:g}"
+        over_time = data.axis == plot.TIME
+        x = formats.duration(where) if over_time else f"{data.axis} {formats.compact_number(where)}"
         return [formats.compact_number(data.curves[0].value[at]), f"at {x}"]
     facts = [formats.compact_number(data.last)] if len(data.curves) == 1 else []
     if data.least is not None and data.most is not None:
@@ -128,17 +161,40 @@ def _how(view: ChartView) -> list[str]:
     return shown + ([f"smooth {view.smoothing:g}"] if view.smoothing else [])
 
 
-def _legend(data: ChartData, view: ChartView, width: int, paint: Paint, base: Style) -> Strip:
-    """Name the curves in their colours, with the value under the cursor or the last one."""
-    segments = [Segment(" ", base)]
+def _legend(
+    data: ChartData, view: ChartView, width: int, paint: Paint, base: Style, most_lines: int
+) -> list[Strip]:
+    """Name the curves in their colours, with the value under the cursor or the last one, on so many lines at most."""
+    texts = _legend_texts(data, view, marked=not paint.coloured)
+    lines: list[list[Segment]] = [[Segment(" ", base)]]
     room = width - 1
-    for index, one in enumerate(data.curves):
+    for index, (shown, colour) in enumerate(texts):
+        left = len(texts) - index
+        more = f"+{left}"
+        is_last_line = len(lines) == most_lines
+        needed = text.cells(more if colour == curve.OTHER else shown.rstrip())
+        # Behind the last one that is named the number of the others must have room.
+        rest = len(f"  +{left - 1}") if is_last_line and left > 1 and colour != curve.OTHER else 0
+        if needed + rest > room and not is_last_line:
+            lines.append([Segment(" ", base)])
+            room = width - 1
+        elif needed + rest > room or colour == curve.OTHER:
+            lines[-1].append(Segment(text.shorten(more, room), base + paint.style("dim")))
+            break
+        if colour == curve.OTHER:
+            lines[-1].append(Segment(more, base + paint.style("dim")))
+            break
+        lines[-1].append(Segment(shown, base + paint.style(f"curve-{colour}")))
+        room -= text.cells(shown)
+    return [Strip(segments).adjust_cell_length(width, base) for segments in lines]
+
+
+def _legend_texts(data: ChartData, view: ChartView, *, marked: bool) -> list[tuple[str, int]]:
+    texts = []
+    for one in data.curves:
         at = one.nearest(view.cursor) if view.cursor is not None else len(one.x) - 1
         value = one.value[at] if at is not None and at >= 0 else math.nan
-        shown = f"{glyphs().ruler}{glyphs().ruler} {formats.printable(one.label)} {formats.compact_number(value)}  "
-        if text.cells(shown) > room:
-            segments.append(Segment(f"+{len(data.curves) - index}", base + paint.style("dim")))
-            break
-        room -= text.cells(shown)
-        segments.append(Segment(shown, base + paint.style(f"curve-{one.colour}")))
-    return Strip(segments).adjust_cell_length(width, base)
+        sign = plot.sign_of(one.colour) if marked and one.colour != curve.OTHER else glyphs().ruler
+        line = f"{glyphs().ruler}{sign} {formats.printable(one.label)} {formats.compact_number(value)}  "
+        texts.append((line, one.colour))
+    return sorted(texts, key=lambda shown: shown[1] == curve.OTHER)

@@ -8,8 +8,9 @@ the pane itself, its screen, or the app. Nothing here draws or acts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -19,7 +20,7 @@ PAGES: Final = ("overview", "usage", "config", "files", "events")
 """Panes of one job that are read from top to bottom."""
 RUN_PANES: Final = ("logs", "charts", *PAGES)
 FORM_PANES: Final = ("launch", "plan")
-ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "places", *FORM_PANES)
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "search", "queue", "places", *FORM_PANES)
 TITLES: Final = {
     "runs": "Jobs: table",
     "preview": "Jobs: preview",
@@ -31,6 +32,8 @@ TITLES: Final = {
     "files": "Job: files and checkpoints",
     "events": "Job: events",
     "compare": "Compare",
+    "search": "Search",
+    "queue": "Queue",
     "places": "Backends",
     "launch": "New job: form",
     "plan": "New job: plan",
@@ -86,13 +89,13 @@ def _move(panes: tuple[str, ...]) -> tuple[Action, ...]:
 
 
 _JOB: Final = (*RUNS_PANES, *RUN_PANES)
-_WITHOUT_OWN_L: Final = (*RUNS_PANES, *PAGES)
-_TABBED: Final = (*RUN_PANES, "compare")
+_JOB_THAT_WAITS: Final = (*_JOB, "queue")
+_TABBED: Final = (*RUN_PANES, "compare", "search")
 
 ACTIONS: Final[tuple[Action, ...]] = (
     # Everywhere
     Action("app.help", ("question_mark", "f1"), ALL_PANES, "app", "help", "Show what every key does here.", 90),
-    Action("app.palette", ("ctrl+p",), ALL_PANES, "app", "palette", "Find an action by name.", 91),
+    Action("app.palette", ("ctrl+p",), ALL_PANES, "app", "palette", "Find a command, a page, a setting or a job by name.", 91),
     Action("app.command", ("colon",), ALL_PANES, "app", "command", "Type a command, e.g. :job abc, :logs abc or :q."),
     Action("app.back", ("escape",), ALL_PANES, "app", "back", "Clear the filter, or go back one screen.", 80),
     Action("app.close", ("q",), ALL_PANES, "app", "close", "Go back one screen; on the first screen, leave."),
@@ -107,29 +110,34 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.launch", ("n",), tuple(p for p in ALL_PANES if p not in ("logs", *FORM_PANES)), "app", "new job", "Open a form for a new job, with its plan and the equivalent command.", 30, True),
     Action("app.upload", ("U",), (*RUNS_PANES, "places"), "app", "upload", "Copy a local folder into a data store, where jobs can read it.", 0, True),
     Action("app.places", ("P",), ALL_PANES, "app", "backends", "Show every backend with its machines and GPUs, and who uses them."),
+    Action("app.queue", ("Q",), ALL_PANES, "app", "queue", "Show the jobs that wait at each backend, in the order in which they start."),
+    Action("app.redraw", ("ctrl+l",), ALL_PANES, "app", "redraw", "Draw the whole screen again, where another program wrote over it."),
     Action("app.debug", ("f12",), ALL_PANES, "app", "debug", "Show versions, paths, and where the configuration comes from."),
     # The table of jobs
     *_move(ALL_PANES),
-    Action("runs.open", ("enter",), RUNS_PANES, "screen", "open", "Open the job under the cursor.", 1),
+    Action("runs.open", ("enter",), RUNS_PANES, "screen", "open", "Open the job under the cursor, or the sweep.", 1),
     Action("runs.filter", ("slash",), RUNS_PANES, "screen", "filter", "Show only jobs that match, e.g. state:running name:mnist loss<0.3 !tag:old.", 5),
     Action("runs.problems", ("exclamation_mark",), RUNS_PANES, "screen", "problems", "Show only jobs that failed or wait because of a fault, or all jobs again.", 6),
     Action("runs.sort", ("s",), RUNS_PANES, "screen", "sort", "Sort by the next column; clicking a column heading sorts too.", 7),
     Action("runs.reverse", ("S",), RUNS_PANES, "screen", "reverse", "Reverse the order."),
-    Action("runs.mark", ("space",), ("runs",), "pane", "mark", "Mark the job under the cursor; actions apply to all marked jobs.", 8),
+    Action("runs.mark", ("space",), ("runs",), "pane", "mark", "Mark the job under the cursor, or all of a folded sweep; actions apply to all marked jobs.", 8),
     Action("runs.mark-range", ("v",), ("runs",), "pane", "mark range", "Mark all jobs from the last mark to the cursor."),
     Action("runs.unmark", ("ctrl+backslash",), ("runs",), "pane", "unmark", "Remove all marks."),
+    Action("runs.fold", ("f",), RUNS_PANES, "screen", "fold", "Open the sweep under the cursor, of which all jobs are one line, or close it."),
+    Action("runs.fold-all", ("F",), RUNS_PANES, "screen", "fold all", "Show the jobs of each sweep as one line, or every job as its own."),
     Action("runs.compare", ("c",), RUNS_PANES, "screen", "compare", "Compare the marked jobs side by side.", 9),
     Action("runs.columns", ("C",), RUNS_PANES, "screen", "columns", "Choose the columns of the table and their order."),
     Action("runs.preview", ("i",), RUNS_PANES, "screen", "preview", "Show or hide the preview."),
     # One job, from the table or its own screen
-    Action("job.halt", ("x",), _JOB, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
-    Action("job.kill", ("X",), _JOB, "screen", "kill", "Stop the job now.", 11, True),
+    Action("job.halt", ("x",), _JOB_THAT_WAITS, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
+    Action("job.kill", ("X",), _JOB_THAT_WAITS, "screen", "kill", "Stop the job now.", 11, True),
     Action("job.resume", ("u",), _JOB, "screen", "resume", "Start a halted or failed job again from its results and checkpoints.", 12, True),
     Action("job.rerun", ("r",), _JOB, "screen", "run again", "Open the form to run the job again, unchanged or with changes.", 0, True),
     Action("job.delete", ("D",), _JOB, "screen", "delete", "Remove the job, its files and what is left of it on its backend.", 0, True),
-    Action("job.logs", ("l",), _WITHOUT_OWN_L, "screen", "logs", "Show the job's log.", 2),
-    Action("job.charts", ("m",), tuple(p for p in _JOB if p not in ("logs", "charts")), "screen", "charts", "Show the job's metrics as charts.", 3),
-    Action("job.overview", ("d",), tuple(p for p in _JOB if p != "overview"), "screen", "overview", "Show state, reason, times, command and where results are.", 4),
+    Action("job.logs", ("l",), tuple(p for p in _JOB_THAT_WAITS if p != "logs"), "screen", "logs", "Show the job's log.", 2),
+    Action("job.charts", ("m",), tuple(p for p in _JOB if p != "charts"), "screen", "charts", "Show the job's metrics as charts.", 3),
+    Action("job.overview", ("d",), tuple(p for p in _JOB_THAT_WAITS if p != "overview"), "screen", "overview", "Show state, reason, times, command and where results are.", 4),
+    Action("job.search", ("E",), tuple(p for p in _JOB if p != "logs"), "screen", "search", "Show the search for hyper-parameters that the job is a trial of."),
     Action("job.tags", ("t",), (*RUNS_PANES, *PAGES), "screen", "tags", "Set the job's tags; filter by them with tag:NAME.", 0, True),
     Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "screen", "copy", "Copy the job's name, id, folder or command."),
     Action("job.note", ("N",), (*RUNS_PANES, *PAGES), "screen", "note", "Write a note on the job.", 0, True),
@@ -137,17 +145,43 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("job.download", ("ctrl+s",), tuple(p for p in _JOB if p != "logs"), "screen", "download", "Download the job's results, checkpoints, logs or code."),
     Action("job.open", ("o",), (*RUNS_PANES, *PAGES), "screen", "open folder", "Open the job's folder, or an address it serves."),
     Action("job.editor", ("e",), (*RUNS_PANES, *PAGES), "screen", "editor", "Read the job's manifest in $EDITOR."),
+    Action("usage.window", ("w",), ("usage",), "pane", "time", "Show the whole job, the last hour, or the last ten minutes.", 1),
     Action("files.open", ("enter",), ("files",), "screen", "read", "Read the file under the cursor.", 1),
     Action("files.upload", ("U",), ("files",), "screen", "upload", "Copy a local file into the job.", 5, True),
     Action("run.next-tab", ("right_square_bracket",), _TABBED, "screen", "next tab", "Show the next tab of the job.", 20),
     Action("run.previous-tab", ("left_square_bracket",), _TABBED, "screen", "previous tab", "Show the previous tab."),
-    Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), PAGES, "screen", "tab", "Show the tab with that number."),
+    Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), _TABBED, "screen", "tab", "Show the tab with that number."),
+    # Several jobs
+    Action("compare.metric", ("s",), ("compare",), "screen", "metric", "Choose the next metric: values are sorted by it, and drawn over a parameter.", 1),
+    Action("compare.value", ("v",), ("compare",), "screen", "last, min, max", "Show the last, the smallest or the largest values.", 2),
+    Action("compare.parameter", ("a",), ("compare",), "screen", "parameter", "Draw values over the next parameter in which the jobs differ.", 3),
+    Action("compare.log", ("y",), ("compare",), "screen", "log axis", "Draw values on a logarithmic or a linear axis.", 4),
+    Action("compare.equal", ("e",), ("compare",), "screen", "equal values", "Show the values that are equal in all jobs too, or hide them.", 5),
     # A new job
     Action("form.edit", ("enter",), FORM_PANES, "screen", "edit", "Edit the value under the cursor.", 1),
     Action("form.start", ("ctrl+r",), FORM_PANES, "screen", "start", "Start the job.", 2, True),
     Action("form.source", ("t",), FORM_PANES, "screen", "start from", "Start from a file, an example, an earlier job, or a command.", 3),
     Action("form.editor", ("e",), FORM_PANES, "screen", "editor", "Edit a copy of the manifest in $EDITOR.", 4),
-    Action("form.reset", ("backspace",), FORM_PANES, "screen", "undo", "Undo the change of this value.", 5),
+    Action("form.find", ("slash",), FORM_PANES, "screen", "find a key", "Show only keys whose name or meaning has the words that are typed.", 5),
+    Action("form.fold", ("space",), FORM_PANES, "screen", "fold", "Open the group under the cursor, or fold it.", 7),
+    Action("form.fold-all", ("a",), FORM_PANES, "screen", "all groups", "Open all groups of keys, or fold all."),
+    Action("form.reset", ("backspace",), FORM_PANES, "screen", "undo", "Undo the change of this value.", 6),
+    # A search
+    Action("search.open", ("enter",), ("search",), "screen", "open", "Open the trial under the cursor.", 1),
+    Action("search.sort", ("s",), ("search",), "screen", "sort", "Sort the trials by best value, number, state, units or last value, in turn.", 2),
+    Action("search.reverse", ("S",), ("search",), "screen", "reverse", "Reverse the order of the trials."),
+    Action("search.parameter", ("a",), ("search",), "screen", "parameter", "Draw the best values over the next hyper-parameter in which trials differ.", 3),
+    Action("search.log", ("y",), ("search",), "screen", "log axis", "Draw values on a logarithmic or a linear axis.", 4),
+    Action("search.pause", ("x",), ("search",), "screen", "pause", "Halt the trials of the search and begin no others; it can be resumed.", 10, True),
+    Action("search.kill", ("X",), ("search",), "screen", "kill", "End the search and all its trials now.", 11, True),
+    Action("search.resume", ("u",), ("search",), "screen", "resume", "Continue the paused search, its trials from their checkpoints.", 12, True),
+    # The queue
+    Action("queue.open", ("enter",), ("queue",), "screen", "open", "Open the job under the cursor.", 1),
+    Action("queue.up", ("K", "shift+up"), ("queue",), "screen", "move up", "Have the job start ahead of your job above it; it gets that one's priority.", 2, True),
+    Action("queue.down", ("J", "shift+down"), ("queue",), "screen", "move down", "Have the job start behind your job below it; it gets that one's priority.", 3, True),
+    Action("queue.top", ("t",), ("queue",), "screen", "to the top", "Have the job start ahead of all your others at its backend.", 4, True),
+    Action("queue.priority", ("equals_sign",), ("queue",), "screen", "priority", "Give the job another priority, from 0 to 100; larger goes first.", 5, True),
+    Action("queue.begin", ("b",), ("queue",), "screen", "begin at", "Have the job wait until a time, or begin now.", 6, True),
     # Backends
     Action("places.test", ("t",), ("places",), "screen", "test", "Test a backend: what it offers and what is missing.", 1),
     Action("places.login", ("L",), ("places",), "screen", "log in", "Enter the credentials that a backend asks for: a passphrase, a code.", 2),
@@ -164,30 +198,56 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("log.level", ("L",), ("logs",), "pane", "level", "Show all lines, warnings and errors, or errors only."),
     Action("log.learner", ("R",), ("logs",), "pane", "learner", "Show all learners merged by time, or one learner at a time."),
     Action("log.attempt", ("a",), ("logs",), "pane", "attempt", "Show the log of the previous attempt; after the first, the newest again."),
-    Action("log.window", ("0", "1", "2", "3", "4", "5", "6"), ("logs",), "pane", "window", "0 shows all, 1 the start, 2-6 the last 1, 5, 15, 30 and 60 minutes."),
+    Action("log.window", ("W",), ("logs",), "pane", "window", "Show the last 1, 5, 15, 30 or 60 minutes, or all lines."),
     Action("log.goto", ("ctrl+g",), ("logs",), "pane", "go to", "Go to a line (1200), a step (step 300), a time (14:05) or an age (-5m)."),
-    Action("log.mark", ("m",), ("logs",), "pane", "mark", "Mark this line, or remove its mark."),
+    Action("log.mark", ("space",), ("logs",), "pane", "mark", "Mark this line, or remove its mark."),
     Action("log.detail", ("enter",), ("logs",), "pane", "detail", "Show the whole line, with JSON formatted."),
     Action("log.save", ("ctrl+s",), ("logs",), "pane", "save", "Save the shown lines to a file."),
     Action("log.select", ("v",), ("logs",), "pane", "select", "Select lines from here to the cursor, to copy them."),
     Action("log.copy", ("y",), ("logs",), "pane", "copy line", "Copy the selected lines, or the line under the cursor."),
-    Action("log.left", ("h", "left"), ("logs",), "pane", "left", "Scroll to the left."),
-    Action("log.right", ("l", "right"), ("logs",), "pane", "right", "Scroll to the right."),
+    Action("log.left", ("left",), ("logs",), "pane", "left", "Scroll to the left."),
+    Action("log.right", ("right",), ("logs",), "pane", "right", "Scroll to the right."),
     # Charts
     Action("chart.open", ("enter",), ("charts",), "pane", "one chart", "Show one chart in the whole pane, or all charts again.", 1),
     Action("chart.log", ("y",), ("charts",), "pane", "log axis", "Show values on a logarithmic or a linear axis.", 2),
     Action("chart.smooth", ("tilde",), ("charts",), "pane", "smooth", "Smooth by 0, 0.6, 0.9 or 0.97; the measured values stay dim.", 3),
     Action("chart.axis", ("a",), ("charts",), "pane", "x axis", "Draw over steps, over time since the start, or over what the job reports, such as epochs.", 4),
     Action("chart.inspect", ("i",), ("charts",), "pane", "inspect", "Show a cursor at the same step in all charts, with the values under it.", 5),
-    Action("chart.left", ("h", "left"), ("charts",), "pane", "left", "Move the cursor, or the view, to the left."),
-    Action("chart.right", ("l", "right"), ("charts",), "pane", "right", "Move the cursor, or the view, to the right."),
+    Action("chart.left", ("left",), ("charts",), "pane", "left", "Move the cursor, or the view, to the left."),
+    Action("chart.right", ("right",), ("charts",), "pane", "right", "Move the cursor, or the view, to the right."),
     Action("chart.zoom-in", ("plus", "equals_sign"), ("charts",), "pane", "zoom in", "Show half of the range, larger."),
     Action("chart.zoom-out", ("minus",), ("charts",), "pane", "zoom out", "Show twice the range."),
     Action("chart.reset", ("0",), ("charts",), "pane", "reset", "Show the whole range of every chart again."),
-    Action("chart.columns", ("1", "2", "3", "4", "5", "6", "7", "8", "9"), ("charts",), "pane", "columns", "Set the number of charts side by side."),
+    Action("chart.fewer-columns", ("less_than_sign",), ("charts",), "pane", "fewer columns", "Show fewer charts side by side, each larger."),
+    Action("chart.more-columns", ("greater_than_sign",), ("charts",), "pane", "more columns", "Show more charts side by side."),
     Action("chart.pin", ("space",), ("charts",), "pane", "pin", "Pin this chart at the top, or unpin it."),
     Action("chart.filter", ("slash",), ("charts",), "pane", "filter", "Show only metrics whose name matches.", 6),
 )  # fmt: skip
+
+GROUPS: Final = {
+    "runs": "List of jobs",
+    "job": "Job",
+    "log": "Log",
+    "chart": "Charts",
+    "files": "Files",
+    "form": "Form",
+    "search": "Search",
+    "queue": "Queue",
+    "places": "Backends",
+    "compare": "Compare",
+    "usage": "Usage",
+    "run": "Tabs",
+    "move": "Moving",
+    "app": "Everywhere",
+}
+"""What help calls actions of a kind, by how their ids begin."""
+
+
+def group_title(action: Action) -> str:
+    """Return what help calls the kind of an action."""
+    kind = action.id.partition(".")[0]
+    return GROUPS.get(kind, kind.capitalize())
+
 
 BY_ID: Final = {action.id: action for action in ACTIONS}
 
@@ -197,9 +257,16 @@ def of_pane(pane: str) -> Iterator[Action]:
     return (action for action in ACTIONS if pane in action.panes)
 
 
+_TABS_BY_KEY: Final = frozenset({"job.logs", "job.charts"})
+"""Tabs that have a key: next to a log or charts the bar of tabs shows them already."""
+
+
 def footer(pane: str) -> list[Action]:
     """Return what the footer shows for a pane, the most useful first."""
-    return sorted((a for a in of_pane(pane) if a.footer), key=lambda action: action.footer)
+    shown = (
+        a for a in of_pane(pane) if a.footer and not (pane in ("logs", "charts") and a.id in _TABS_BY_KEY)
+    )
+    return sorted(shown, key=lambda action: action.footer)
 
 
 def key_name(key: str) -> str:
@@ -221,6 +288,8 @@ KEY_NAMES: Final = {
     "plus": "+",
     "equals_sign": "=",
     "tilde": "~",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
     "escape": "esc",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from screens.core.keymap import KeyMap
@@ -15,6 +14,7 @@ from screens.workers.writer import Write
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from textual.content import Content
@@ -110,6 +110,9 @@ class AppProtocol(Protocol):
 
     def news(self) -> tuple[Part, ...]:
         """Return what the heading of every screen shows in addition to its own."""
+
+    def open_search(self, experiment_id: str) -> None:
+        """Open a search."""
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
         """Open a job's screen."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from screens.core import actions
 from screens.core.actions import Action
+from workbench.values import dataclass
 
 _NAMES: Final = {shown: name for name, shown in actions.KEY_NAMES.items()}
 _MODIFIERS: Final = ("ctrl", "alt", "shift")
@@ -32,6 +33,10 @@ class KeyMap:
         """Return the keys of an action; none where it lost them to another."""
         return self.own.get(action.id, action.keys)
 
+    def leaves_free(self, key: str, action_id: str) -> bool:
+        """Say whether no action but the one that is named was given that key."""
+        return not any(key in keys for name, keys in self.own.items() if name != action_id)
+
     def shown(self, action: Action) -> str:
         """Name the keys of an action as help, palette and docs do: ``j, down``; ``1-9`` for digits."""
         if actions.takes_number(action):
@@ -52,10 +57,10 @@ def key_map(configured: Mapping[str, Sequence[str]]) -> KeyMap:
     faults: list[str] = []
     own: dict[str, tuple[str, ...]] = {}
     for name, keys in configured.items():
-        try:
-            own[name] = _checked(name, keys)
-        except ValueError as error:
-            faults.append(f"keys.{name}: {error}")
+        checked, wrong = _checked(name, keys)
+        faults += [f"keys.{name}: {fault}" for fault in wrong]
+        if not wrong:
+            own[name] = checked
     while clash := next(_clashes(own), None):
         name, key, other = clash
         faults.append(
@@ -65,16 +70,23 @@ def key_map(configured: Mapping[str, Sequence[str]]) -> KeyMap:
     return KeyMap(own, tuple(faults))
 
 
-def _checked(name: str, keys: Sequence[str]) -> tuple[str, ...]:
+def _checked(name: str, keys: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return an action's keys by Textual's names, and everything that is wrong with them."""
     from workbench.manifest.yaml.faults import nearest
 
     action = actions.BY_ID.get(name)
     if action is None:
         close = nearest(name, actions.BY_ID)
-        raise ValueError("unknown action" + (f"; did you mean {close}?" if close else ""))
+        return (), ["unknown action" + (f"; did you mean {close}?" if close else "")]
     if actions.takes_number(action):
-        raise ValueError("its keys are digits and cannot be changed")
-    return tuple(_textual_name(key) for key in keys)
+        return (), ["its keys are digits and cannot be changed"]
+    known, faults = [], []
+    for key in keys:
+        try:
+            known.append(_textual_name(key))
+        except ValueError as error:
+            faults.append(str(error))
+    return tuple(known), faults
 
 
 def _textual_name(key: str) -> str:

@@ -48,6 +48,11 @@ class Memory:
         value = self._values.get(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        """Return named values."""
+        value = self._values.get(name)
+        return value if isinstance(value, dict) else {}
+
     def texts(self, name: str) -> list[str]:
         """Return a list of texts."""
         value = self._values.get(name)

@@ -60,6 +60,15 @@ def request_all(home: Home, kind: RequestKind, jobs: Sequence[JobRow], report: T
     return f"{_names(jobs)}: {_REQUESTED[kind]}"
 
 
+def search_of(job: JobRow) -> str:
+    """Return the id of the search that a job is a trial of; empty where it is none."""
+    if job.parent is None:
+        return ""
+    from workbench.store.updates.experiments import ID_PREFIX
+
+    return job.parent if job.parent.startswith(ID_PREFIX) else ""
+
+
 def _names(jobs: Sequence[JobRow]) -> str:
     if len(jobs) == 1:
         return formats.printable(jobs[0].name)
@@ -79,6 +88,21 @@ def _fitting(kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
 
 class JobActions(FileActions):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer what makes sense for the jobs that it concerns: halt for one that is under way, and so on."""
+        jobs = self.targets()
+        match action_id:
+            case "job.halt" | "job.kill":
+                return any(is_open(job) for job in jobs)
+            case "job.resume":
+                return any(job.state in (State.HALTED, State.FAILED) and not is_open(job) for job in jobs)
+            case "job.search":
+                return any(search_of(job) for job in jobs)
+            case "runs.open" | "runs.mark":
+                return bool(jobs)
+            case _:
+                return bool(jobs) or not action_id.startswith("job.")
 
     def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
         """Call ``then`` with the jobs that an action concerns, as they are now."""
@@ -207,6 +231,16 @@ class JobActions(FileActions):
 
     def show(self, tab: str) -> None:
         """Show a tab of the job in view."""
+
+    def action_job_search(self) -> None:
+        """Open the search that the job is a trial of."""
+        jobs = self.targets()
+        found = next(filter(None, map(search_of, jobs)), "")
+        if not found:
+            what = "the job is no trial of a search" if jobs else "no job is under the cursor"
+            self.fabric.show_message(what, "warning")
+            return
+        self.fabric.open_search(found)
 
     def action_job_copy(self) -> None:
         """Offer what can be copied."""

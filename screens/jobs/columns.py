@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from screens.style import status
 from screens.style.glyphs import glyphs
+from screens.widgets.sparkline import sparkline
 from workbench import formats
-from workbench.job import TERMINAL, short_id
-from workbench.services.inspect.job_times import run_seconds, unseen_seconds
+from workbench.job import TERMINAL, State, short_id
+from workbench.services.inspect.job_times import expected_end_us, run_seconds, unseen_seconds
 from workbench.store.db.rows import JobRow
+from workbench.values import dataclass
+
+if TYPE_CHECKING:
+    from workbench.metrics.queries import ProgressRow
+    from workbench.services.inspect.sweep_best import SweepOutcome
+    from workbench.store.queries.sweeps import Fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +26,12 @@ class Figures:
 
     step: int | None = None
     loss: float | None = None
-    fraction: float | None = None
-    """How much is done, from 0 to 1, where the job says so."""
-    progress: str = ""
+    progress: ProgressRow | None = None
+    """How much is done, where the job says so."""
+    first_progress: ProgressRow | None = None
+    """What an attempt that was resumed reported first."""
+    sorted_by: float | None = None
+    """The value of the metric that the list is sorted by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,9 @@ class Line:
     job: JobRow
     figures: Figures
     now_us: int
+    trend: Sequence[float | None] = ()
+    """How its main metric went, from 0 to 1, the oldest first."""
+    in_opened_sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +89,44 @@ def _state(line: Line) -> Cell:
     return Cell(str(status.look(line.job.state)), line.job.state.lower())
 
 
+def _name(line: Line) -> Cell:
+    sign = f"{glyphs().cursor} " if line.in_opened_sweep else ""
+    return Cell(sign + formats.printable(line.job.name))
+
+
 def _progress(line: Line) -> Cell:
-    fraction = line.figures.fraction
-    if fraction is None:
+    progress = line.figures.progress
+    if progress is None or progress.fraction is None or line.job.state is State.COMPLETED:
         return Cell("")
-    return Cell(f"{max(0.0, min(1.0, fraction)):.0%}", "dim")
+    role = "dim" if line.job.state in TERMINAL else "text"
+    return Cell(f"{max(0.0, min(1.0, progress.fraction)):.0%}", role)
+
+
+def _end_us(line: Line) -> int | None:
+    return expected_end_us(line.job, line.figures.progress, line.figures.first_progress)
+
+
+def _seconds_left(line: Line) -> float | None:
+    end_us = _end_us(line)
+    return None if end_us is None or end_us < line.now_us else (end_us - line.now_us) / 1e6
 
 
 def _eta(line: Line) -> Cell:
-    fraction, seconds = line.figures.fraction, run_seconds(line.job, line.now_us)
-    if not fraction or seconds is None or not 0 < fraction < 1 or line.job.ended_us is not None:
+    seconds = _seconds_left(line)
+    return Cell("" if seconds is None else formats.short_duration(seconds))
+
+
+def _end(line: Line) -> Cell:
+    """Return the time of day of the expected end; a later day is in how long it is till then."""
+    seconds, end_us = _seconds_left(line), _end_us(line)
+    if seconds is None or end_us is None:
         return Cell("")
-    return Cell(formats.short_duration(seconds * (1 - fraction) / fraction), "dim")
+    shown = formats.clock_time(end_us, now_us=line.now_us)
+    return Cell(shown[:5] if shown[2:3] == ":" else shown[5:10], "dim")
+
+
+def _trend(line: Line) -> Cell:
+    return Cell(sparkline(line.trend, TREND_CELLS) if line.trend else "", "key")
 
 
 def _step(line: Line) -> Cell:
@@ -130,24 +168,28 @@ def _exit(line: Line) -> Cell:
     return Cell("" if code is None else str(code), "dim" if code == 0 else "error")
 
 
+TREND_CELLS: Final = 8
+
 # fmt: off
 COLUMNS: Final = (
     JobColumn("state", 13, _state, sort="state"),
-    JobColumn("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
-    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
-    JobColumn("place", 8, _backend, "left", "place", 70, shown_title="backend"),
-    JobColumn("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), from_width=130),
+    JobColumn("name", 0, _name, sort="name"),
+    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), "left", "submitted", 130),
+    JobColumn("place", 8, _backend, "left", "place", 74, shown_title="backend"),
+    JobColumn("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), "left", "runner", 160),
     JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
-    JobColumn("step", 7, _step, "right", "", 62),
-    JobColumn("step/s", 7, _rate, "right", "", 135),
-    JobColumn("loss", 9, _loss, "right", "", 55),
-    JobColumn("done", 4, _progress, "right", "", 76),
-    JobColumn("left", 4, _eta, "right", "", 120),
+    JobColumn("step", 7, _step, "right", "step", 135),
+    JobColumn("step/s", 7, _rate, "right", "step/s", 150),
+    JobColumn("loss", 9, _loss, "right", "column loss", 55),
+    JobColumn("trend", TREND_CELLS, _trend, "right", "column loss", 64),
+    JobColumn("done", 4, _progress, "right", "done", 50),
+    JobColumn("left", 4, _eta, "right", "left", 60),
+    JobColumn("end", 5, _end, "right", "left", 125),
     JobColumn("time", 4, _time, "right", "time", 50),
-    JobColumn("age", 4, _age, "right", "", 90),
-    JobColumn("exit", 4, _exit, "right", "exit", 100),
-    JobColumn("tags", 12, _tags, from_width=150),
-    JobColumn("why", 0, _why, from_width=100),
+    JobColumn("age", 4, _age, "right", "submitted", 66),
+    JobColumn("exit", 4, _exit, "right", "exit", 140),
+    JobColumn("tags", 12, _tags, "left", "tags", 150),
+    JobColumn("why", 0, _why, "left", "why", 100),
 )
 # fmt: on
 
@@ -155,11 +197,77 @@ GAP: Final = 1
 _NAME_LEAST: Final = 10
 
 
-def layout(width: int, titles: Sequence[str] = ()) -> list[tuple[JobColumn, int]]:
-    """Choose columns for a table so wide, or those of the given titles, and how many cells each gets."""
+def fold_parts(fold: Fold, outcome: SweepOutcome | None, name_width: int) -> list[tuple[str, str, str]]:
+    """Return what a fold shows behind its states: its name, how many jobs it has, and what they have come to.
+
+    That is the best of them; of a metric that does not say what is better, between which values they are.
+    """
+    name = f"{glyphs().folded} {formats.printable(fold.name)}"
+    parts = [
+        (name.ljust(name_width + GAP), "text", "bold"),
+        (f"{formats.count(len(fold.job_ids), 'job')}  ", "dim", ""),
+    ]
+    if outcome is None:
+        return parts
+    metric = formats.printable(outcome.metric)
+    if outcome.best is not None:
+        params = "  ".join(f"{name}={value}" for name, value in outcome.params)
+        parts.append((f"best {metric} ", "dim", ""))
+        parts.append((f"{formats.compact_number(outcome.best)}  ", "accent", ""))
+        parts.append((formats.printable(params), "key", ""))
+        return parts
+    least, most = formats.compact_number(outcome.least), formats.compact_number(outcome.most)
+    parts.append((f"last {metric} ", "dim", ""))
+    parts.append((least if least == most else f"{least} to {most}", "text", ""))
+    return parts
+
+
+def state_counts(fold: Fold, width: int) -> list[tuple[str, str, str]]:
+    """Return how many jobs of a fold are in each state, what wants attention first, as far as there is room."""
+    parts: list[tuple[str, str, str]] = []
+    room = width
+    for state, amount in sorted(fold.states, key=lambda each: _ATTENTION.index(each[0])):
+        shown = f"{status.look(state).shape}{amount} "
+        if len(shown) > room + 1:
+            parts.append((glyphs().more, "dim", ""))
+            break
+        parts.append((shown, state.lower(), ""))
+        room -= len(shown)
+    return parts
+
+
+_ATTENTION: Final = (
+    State.FAILED, State.PROCESSING, State.COMPLETED, State.QUEUED, State.HALTED, State.STORING, State.PENDING,
+    State.DOWNLOADING,
+)  # fmt: skip
+
+
+def metric_column(metric: str) -> JobColumn:
+    """Return the column of a metric that the list is sorted by."""
+
+    def cell(line: Line) -> Cell:
+        value = line.figures.sorted_by
+        return Cell("" if value is None else formats.compact_number(value), "accent")
+
+    return JobColumn(metric, max(9, min(20, len(metric) + 1)), cell, "right", metric)
+
+
+def sort_named(name: str) -> str:
+    """Return what a list is sorted by for the name of a column; any other name is a metric's."""
+    return next((each.sort for each in COLUMNS if name in (each.heading, each.title)), name)
+
+
+def layout(width: int, titles: Sequence[str] = (), metric: str = "") -> list[tuple[JobColumn, int]]:
+    """Choose columns for a table so wide, or those of the given titles, and how many cells each gets.
+
+    The column of the ``metric`` that it is sorted by stands behind the name.
+    """
     known = {column.title: column for column in COLUMNS}
     shown = [known[title] for title in titles if title in known]
     shown = shown or [column for column in COLUMNS if column.from_width <= width]
+    if metric:
+        at = next((i + 1 for i, column in enumerate(shown) if column.title == "name"), len(shown))
+        shown = [*shown[:at], metric_column(metric), *shown[at:]]
     fixed = sum(column.width for column in shown) + GAP * (len(shown) - 1)
     flexible = [column for column in shown if not column.width]
     left = max(_NAME_LEAST * len(flexible), width - fixed)

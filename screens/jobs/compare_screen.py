@@ -1,35 +1,142 @@
-"""Two or more jobs side by side: their charts overlaid, their values, only what differs, and how the code does."""
+"""Two or more jobs side by side: charts overlaid, values, a metric over a parameter, only what differs, the code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
+from rich.segment import Segment
 from textual import on
 from textual.containers import Container
 from textual.content import Content
+from textual.events import Resize
+from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
 
+from screens.charts.curve import OTHER
 from screens.charts.data import ChartsPage
 from screens.charts.grid import ChartGrid
 from screens.charts.keys import ChartKeys
+from screens.charts.plot import MARGIN
 from screens.charts.queries import Charted, charts_page
+from screens.charts.tile import style_of
 from screens.core import actions
 from screens.jobs.actions import JobActions
-from screens.jobs.compare_pages import code_page, compare_query, differences_page, titles, values_page
+from screens.jobs.compare_pages import (
+    NO_METRICS,
+    ParameterValues,
+    code_page,
+    compare_query,
+    differences_page,
+    metric_of,
+    metrics_of,
+    parameter_values,
+    titles,
+    values_page,
+)
 from screens.jobs.queries import JOB_COUNTERS
+from screens.style import text
+from screens.style.notices import EmptyNotice
+from screens.style.themes import CURVE_COLOURS, paint_of
+from screens.widgets.cached_style import MadeLines
 from screens.widgets.prompt import Prompt
-from screens.widgets.tabs import TabBar
+from screens.widgets.tabs import TabBar, TabKeys
 from screens.widgets.text_page import ComparePage
 from screens.workers.reader import QueryAnswer
 from workbench import formats
-from workbench.services.inspect.comparison import Comparison
+from workbench.services.inspect.comparison import VALUES, Comparison
 from workbench.store.db.rows import JobRow
 
-TABS: Final = ("charts", "values", "differences", "code")
+TABS: Final = ("charts", "values", "parameters", "differences", "code")
+TABS_OF_KEYS: Final = {
+    "compare.metric": ("values", "parameters"),
+    "compare.value": ("values", "parameters"),
+    "compare.parameter": ("parameters",),
+    "compare.log": ("parameters",),
+    "compare.equal": ("differences",),
+}
+"""On which tabs a key does something."""
+PAGE_EDGE: Final = 4
+"""Columns that a page does not write in: its blank edges and the scroll bar."""
 
 
-class CompareScreen(JobActions):
+class ParameterPlot(MadeLines, can_focus=True):
+    """The values of a metric over a parameter: a point for each job."""
+
+    PANE: ClassVar = "compare"
+    BINDINGS: ClassVar = actions.bindings("compare")
+
+    class MetricRequested(Message):
+        """Another metric is to be drawn."""
+
+        def __init__(self, by: int) -> None:
+            super().__init__()
+            self.by = by
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._drawn: ParameterValues | None = None
+
+    def show(self, values: ParameterValues | None) -> None:
+        """Draw these values."""
+        if values != self._drawn:
+            self._drawn = values
+            self.offer_keys(has_content=self.has_points)
+            self.redraw()
+
+    @property
+    def has_points(self) -> bool:
+        """Whether anything is drawn."""
+        return self._drawn is not None and bool(self._drawn.points)
+
+    def make_lines(self) -> list[Strip]:
+        """Make the title and the plot, or say why there is none."""
+        width, height = self.size
+        paint, drawn = paint_of(self), self._drawn
+        if drawn is None or not drawn.points:
+            notice = drawn.notice if drawn else EmptyNotice("reading the jobs")
+            return [self.notice_strip(notice, y, (width, height)) for y in range(height)]
+        title = self.text_strip([(f" {drawn.title}", "text", "bold"), (f"  {drawn.facts}", "dim", "")], width)
+        strips = [title]
+        for row in drawn.draw(width, max(1, height - 2), marked=not paint.coloured):
+            segments = [Segment(shown, self.base + style_of(colour, paint)) for shown, colour in row]
+            strips.append(Strip(segments).adjust_cell_length(width, self.base))
+        name = formats.printable(drawn.parameter)
+        strips.append(
+            self.text_strip(
+                [(" " * (MARGIN + max(0, (width - MARGIN - text.cells(name)) // 2)) + name, "dim", "")], width
+            )
+        )
+        return strips
+
+    def action_move_down(self) -> None:
+        """The next metric."""
+        self.post_message(self.MetricRequested(1))
+
+    def action_move_up(self) -> None:
+        """The metric before."""
+        self.post_message(self.MetricRequested(-1))
+
+    def action_move_page_down(self) -> None:
+        """The next metric."""
+        self.post_message(self.MetricRequested(1))
+
+    def action_move_page_up(self) -> None:
+        """The metric before."""
+        self.post_message(self.MetricRequested(-1))
+
+    def action_move_top(self) -> None:
+        """The metric that a person looks at first."""
+        self.post_message(self.MetricRequested(0))
+
+    def action_move_bottom(self) -> None:
+        """The metric before the first: the last."""
+        self.post_message(self.MetricRequested(0))
+        self.post_message(self.MetricRequested(-1))
+
+
+class CompareScreen(JobActions, TabKeys):
     """Several jobs."""
 
     BINDINGS: ClassVar = actions.early_bindings("compare", "charts")
@@ -39,6 +146,12 @@ class CompareScreen(JobActions):
         self.jobs = list(jobs)
         self.tab = TABS[0]
         self._comparison: Comparison | None = None
+        self._titles: list[str] = []
+        self._which = VALUES[0]
+        self._metric = ""
+        self._parameter = ""
+        self._logarithmic = False
+        self._equal = False
         self._diffed: tuple[str, ...] = ()
 
     def body(self) -> Iterator[Widget]:
@@ -47,7 +160,7 @@ class CompareScreen(JobActions):
         with Container(id="run-body"):
             yield ChartGrid(id="charts")
             for name in TABS[1:]:
-                yield ComparePage(id=name)
+                yield ParameterPlot(id=name) if name == "parameters" else ComparePage(id=name)
         yield Prompt(id="run-prompt")
 
     def on_mount(self) -> None:
@@ -76,64 +189,133 @@ class CompareScreen(JobActions):
             self._read_charts()
         else:
             self.fabric.reader.forget(self, "charts")
+        self.refresh_keys()
         self._write()
-
-    @on(TabBar.Chosen)
-    def _chosen(self, chosen: TabBar.Chosen) -> None:
-        self.show(chosen.tab)
-
-    def action_run_next_tab(self) -> None:
-        """The next tab."""
-        self.show(self.query_one(TabBar).neighbour(1))
-
-    def action_run_previous_tab(self) -> None:
-        """The tab before."""
-        self.show(self.query_one(TabBar).neighbour(-1))
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
         if not self.whole:
             return
         if isinstance(answer.value, ChartsPage):
-            self.query_one(ChartGrid).show(answer.value, "none of these jobs reported metrics")
+            self.query_one(ChartGrid).show(answer.value, NO_METRICS)
         elif answer.key == "jobs":
             self._comparison = answer.value
             self.jobs = [job.row for job in answer.value.jobs]
+            names = titles(answer.value)
+            if names != self._titles:
+                self._titles = names
+                self._read_charts()
             self._write()
             self.refresh_head()
 
+    def on_resize(self, event: Resize) -> None:
+        """Write the page for the width that there is now."""
+        super().on_resize(event)
+        self._write()
+
     def _write(self) -> None:
-        if self._comparison is None or not self._comparison.jobs:
+        """Write the page that is in view; the others are written when they come into view."""
+        if self._comparison is None or not self._comparison.jobs or not self.whole:
             return
-        comparison = self._comparison
-        now = self.fabric.clock()
-        self.query_one("#values", ComparePage).show(values_page(comparison, now))
-        self.query_one("#differences", ComparePage).show(differences_page(comparison))
+        comparison, width = self._comparison, self.size.width - PAGE_EDGE
+        match self.tab:
+            case "values":
+                shown = values_page(
+                    comparison, self.fabric.clock(), which=self._which, metric=self._metric, width=width
+                )
+                self.query_one("#values", ComparePage).show(shown)
+            case "parameters":
+                self.query_one(ParameterPlot).show(self._parameter_values(comparison))
+            case "differences":
+                shown = differences_page(comparison, width=width, equal=self._equal)
+                self.query_one("#differences", ComparePage).show(shown)
+            case "code":
+                self._write_code(comparison)
+
+    def _parameter_values(self, comparison: Comparison) -> ParameterValues:
+        return parameter_values(
+            comparison,
+            colours=self._colours(),
+            metric=self._metric,
+            parameter=self._parameter,
+            which=self._which,
+            logarithmic=self._logarithmic,
+        )
+
+    def _colours(self) -> list[int]:
+        """Return each job's colour, in all charts: of more jobs than colours the best ones have one."""
+        count = len(self.jobs)
+        if count <= CURVE_COLOURS or self._comparison is None:
+            return [place + 1 for place in range(count)]
+        metric = metric_of(self._comparison, self._metric)
+        order = metric.order(metric.values("last")) if metric else list(range(count))
+        best = {place: rank + 1 for rank, place in enumerate(order[:CURVE_COLOURS])}
+        return [best.get(place, OTHER) for place in range(count)]
+
+    def action_compare_metric(self) -> None:
+        """The next metric; the first time the one that a person looks at first."""
+        self._choose_metric(1 if self._metric or self.tab == "parameters" else 0)
+
+    @on(ParameterPlot.MetricRequested)
+    def _metric_requested(self, asked: ParameterPlot.MetricRequested) -> None:
+        self._choose_metric(asked.by)
+
+    def _choose_metric(self, by: int) -> None:
+        names = [metric.name for metric in metrics_of(self._comparison)] if self._comparison else []
+        if names:
+            at = names.index(self._metric) if self._metric in names and by else 0
+            self._metric = names[(at + by) % len(names)]
+            self._write()
+
+    def action_compare_value(self) -> None:
+        """Last, smallest or largest values."""
+        self._which = VALUES[(VALUES.index(self._which) + 1) % len(VALUES)]
+        self._write()
+
+    def action_compare_parameter(self) -> None:
+        """The next parameter."""
+        keys = [value.key for value in self._comparison.varied] if self._comparison else []
+        if keys:
+            at = keys.index(self._parameter) if self._parameter in keys else 0
+            self._parameter = keys[(at + 1) % len(keys)]
+            self._write()
+
+    def action_compare_log(self) -> None:
+        """Logarithmic or linear."""
+        self._logarithmic = not self._logarithmic
+        self._write()
+
+    def action_compare_equal(self) -> None:
+        """What is equal, too, or not."""
+        self._equal = not self._equal
+        self._write()
+
+    def _write_code(self, comparison: Comparison) -> None:
         hashes = tuple(job.code_hash for job in comparison.jobs)
-        if self.tab == "code" and hashes != self._diffed:
+        if hashes != self._diffed:
             self._diffed = hashes
             home = self.fabric.home
             self.fabric.background.run(
-                lambda: code_page(home, comparison.jobs), self._show_code, owner=self, newest="code"
+                lambda: code_page(home, comparison), self._show_code, owner=self, newest="code"
             )
 
-    def _show_code(self, shown: Content) -> None:
-        if self.whole:
-            self.query_one("#code", ComparePage).show(shown)
+    def _show_code(self, shown: Content | EmptyNotice) -> None:
+        if not self.whole:
+            return
+        page = self.query_one("#code", ComparePage)
+        if isinstance(shown, EmptyNotice):
+            page.say(shown)
+        else:
+            page.show(shown)
 
     @on(ChartGrid.SeriesRequested)
     def _read_charts(self) -> None:
-        if self.tab != "charts":
+        if self.tab != "charts" or self._comparison is None:  # their names and colours come from all of them
             return
         grid = self.query_one(ChartGrid)
-        names = (
-            titles(self._comparison.jobs)
-            if self._comparison
-            else [formats.printable(job.name) for job in self.jobs]
-        )
         charted = [
-            Charted(job.id, name, job.started_us or job.submitted_us)
-            for job, name in zip(self.jobs, names, strict=True)
+            Charted(job.id, name, job.started_us or job.submitted_us, colour)
+            for job, name, colour in zip(self.jobs, self._titles, self._colours(), strict=True)
         ]
         query = charts_page(charted, grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
@@ -159,6 +341,22 @@ class CompareScreen(JobActions):
     def refresh_head(self) -> None:
         """Say how many are compared."""
         self.head(("jobs", f"compare {formats.count(len(self.jobs), 'job')}"), ())
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer what does something on the tab that is open."""
+        if self.tab not in TABS_OF_KEYS.get(action_id, TABS):
+            return False
+        if action_id.startswith("chart."):
+            return bool(self.query_one(ChartGrid).page.names)
+        match action_id:
+            case "compare.metric" | "compare.value":
+                return self._comparison is not None and bool(self._comparison.metrics)
+            case "compare.parameter":
+                return self._comparison is not None and len(self._comparison.varied) > 1
+            case "compare.log":
+                return self.query_one(ParameterPlot).has_points
+            case _:
+                return super().can_do(action_id)
 
     def targets(self) -> list[JobRow]:
         """Return all of them."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from screens.base.base import BaseScreen
-from screens.jobs.files import FoundFile, read_file
-from screens.launch.draft import split_arguments
 from screens.style.status import is_open
 from screens.workers.command_runner import call, command_argv
 from workbench import formats
@@ -21,10 +19,12 @@ from workbench.job import short_id
 from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import detail
+from workbench.store.queries.jobs import detail
 
+# What reads files, manifests and what is typed is imported when it is asked for: the table is to be there at once.
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
+    from screens.jobs.files import FoundFile
 
 KINDS: Final = (("r", "results"), ("c", "checkpoints"), ("l", "logs"), ("k", "code"))
 
@@ -132,6 +132,8 @@ class FileActions(BaseScreen):
             )
 
     def _copy_in(self, job: JobRow, line: str) -> None:
+        from screens.launch.draft import split_arguments
+
         try:
             arguments = split_arguments(line)
         except UsageError as error:
@@ -148,6 +150,8 @@ class FileActions(BaseScreen):
 
     def action_files_open(self) -> None:
         """Read the file under the cursor."""
+        from screens.jobs.files import read_file
+
         job, file = self._target(), self.chosen_file()
         if job is not None and file is not None:
             home = self.fabric.home

@@ -14,6 +14,7 @@ from screens.core import actions
 from screens.core.app_protocol import JumpTarget
 from screens.jobs.files import FoundFile
 from screens.style import text
+from screens.style.notices import EmptyNotice
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cursor_list import CursorList
 from workbench import formats
@@ -30,7 +31,7 @@ class FileList(CursorList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.files: Sequence[FoundFile] = ()
-        self.notice = "loading the list of files"
+        self.notice = EmptyNotice("loading the list of files")
         self._now_us = 0
 
     @property
@@ -46,11 +47,12 @@ class FileList(CursorList):
     @property
     def plain(self) -> str:
         """What is shown, as text."""
-        return "\n".join(self._line(one)[0] for one in self.files) or self.notice
+        return "\n".join(self._line(one)[0] for one in self.files) or str(self.notice)
 
-    def show(self, files: Sequence[FoundFile], notice: str, now_us: int) -> None:
+    def show(self, files: Sequence[FoundFile], notice: EmptyNotice, now_us: int) -> None:
         """Take other files; the cursor stays on its own."""
         before = self.file
+        self.offer_keys(has_content=bool(files))
         self.files, self.notice, self._now_us = files, notice, now_us
         if before is not None:
             self._at = next((i for i, one in enumerate(files) if one.path == before.path), self._at)
@@ -70,8 +72,7 @@ class FileList(CursorList):
         """Draw the heading, a file, or why there are none."""
         width, base, paint = self.room, self.base, paint_of(self)
         if not self.files:
-            shown = text.shorten(self.notice, width - 2) if y == 1 else ""
-            return Strip([Segment(f" {shown}", base + paint.style("dim"))]).adjust_cell_length(width, base)
+            return self.notice_strip(self.notice, y, (width, self.size.height))
         if y == 0:
             head = f" {'size':>10}  {'changed':<16}  {'step':>8}  path"
             return Strip([Segment(head, base + paint.style("dim"))]).adjust_cell_length(width, base)

@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home, JobFolder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
+from workbench.values import dataclass
 
 MOST: Final = 300
 SHOWN_BYTES: Final = 200_000

@@ -12,6 +12,7 @@ from textual.content import Content
 from screens.jobs.actions import JobActions
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
+from screens.style.notices import EmptyNotice, no_files
 from screens.widgets.markup import heading, page, plain
 from workbench import formats
 from workbench.errors import FabricError
@@ -80,7 +81,7 @@ class FilesTab(JobActions):
         self.native = plain("loading the native plan", "dim")
         self._native_for = 0
         self._files: list[FoundFile] | None = None
-        self._no_files = "loading the list of files"
+        self._no_files: EmptyNotice | None = EmptyNotice("loading the list of files")
 
     def write_pages(self) -> None:
         """Write the page that is in view."""
@@ -92,7 +93,7 @@ class FilesTab(JobActions):
             self.fabric.reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
             return
         home, job_id = self.fabric.home, self.job_id
-        self._files, self._no_files = None, "loading the list of files from the backend"
+        self._files, self._no_files = None, EmptyNotice("loading the list of files from the backend")
 
         def look() -> list[FoundFile] | str:
             try:
@@ -105,14 +106,18 @@ class FilesTab(JobActions):
 
     def take_files(self, found: list[FoundFile] | str) -> None:
         """Take what was found, or why nothing was."""
-        self._files, self._no_files = ([], found) if isinstance(found, str) else (found, "no results yet")
+        if isinstance(found, str):
+            self._files, self._no_files = [], EmptyNotice("the files cannot be listed", found)
+        else:
+            self._files, self._no_files = found, None
         if self.whole:
             self.write_pages()
 
     def show_files(self, checkpoints: Sequence[CheckpointRow], now_us: int) -> None:
         """Show what was found, and the checkpoints that the job reported."""
         found = with_checkpoints(self._files or [], checkpoints)
-        self.query_one(FileList).show(found, self._no_files, now_us)
+        assert self.job is not None
+        self.query_one(FileList).show(found, self._no_files or no_files(self.job), now_us)
 
     def ask_plan(self) -> None:
         """Have the native plan made, once an attempt."""

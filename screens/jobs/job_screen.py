@@ -7,7 +7,6 @@ from typing import ClassVar, Final
 
 from textual import events, on
 from textual.containers import Container
-from textual.content import Content
 from textual.widget import Widget
 
 from screens.charts.data import ChartsPage
@@ -15,22 +14,23 @@ from screens.charts.grid import ChartGrid
 from screens.charts.keys import ChartKeys
 from screens.charts.queries import Charted, charts_page
 from screens.core import actions
-from screens.jobs import other_pages
+from screens.jobs import text_pages
+from screens.jobs.dashboard import OverviewPage
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile
 from screens.jobs.files_tab import FilesTab
-from screens.jobs.overview_page import overview_page
-from screens.jobs.queries import JOB_COUNTERS, JobPage, job_page, latest_usage
+from screens.jobs.preview import LastLines
+from screens.jobs.queries import JOB_COUNTERS, JobPage, job_page
+from screens.jobs.usage_page import UsagePage
 from screens.logs.view import LogView
-from screens.style import status
+from screens.style import notices, status
+from screens.style.notices import EmptyNotice
 from screens.widgets.prompt import Prompt
-from screens.widgets.tabs import TABS, TabBar
+from screens.widgets.tabs import TABS, TabBar, TabKeys
 from screens.widgets.text_page import (
     ConfigPage,
     EventsPage,
-    OverviewPage,
     TextPage,
-    UsagePage,
 )
 from screens.workers.reader import QueryAnswer
 from workbench import formats
@@ -40,10 +40,10 @@ from workbench.store.db.rows import JobRow
 
 WIDE: Final = 160
 """From so many columns on, a second tab is shown next to the open one."""
-BESIDE: Final = {"overview": "logs", "logs": "charts", "charts": "logs"}
+SECOND_TABS: Final = {"logs": "charts", "charts": "logs"}
 
 
-class JobScreen(FilesTab):
+class JobScreen(FilesTab, TabKeys):
     """The screen of one job."""
 
     BINDINGS: ClassVar = actions.early_bindings("overview", "charts")
@@ -103,25 +103,27 @@ class JobScreen(FilesTab):
             pane.focus()
         self.fabric.memory.put("tab", tab)
         reader = self.fabric.reader
-        for key in ("charts", "usage", "files"):
+        for key in ("charts", "files"):
             reader.forget(self, key)
         self.query_one(LogView).rest(resting="logs" not in shown)
+        if "overview" not in shown:
+            self.query_one(OverviewPage).rest()
+        if "usage" not in shown:
+            self.query_one(UsagePage).rest()
         if self.job is None:
             self._say_deleted()
             return
         self.write_pages()
         if "charts" in shown:
             self._read_charts()
-        if tab == "usage":
-            reader.watch(self, "usage", latest_usage(self.job_id), counters=("series",), every_seconds=0.5)
-        elif tab == "files":
+        if tab == "files":
             self.read_files()
         elif tab == "config":
             self.ask_plan()
 
     def shown_tabs(self) -> tuple[str, ...]:
         """Return the tabs in view: the open one and, where there is room, one next to it."""
-        second = BESIDE.get(self.tab)
+        second = SECOND_TABS.get(self.tab)
         return (self.tab, second) if second and self.size.width >= WIDE else (self.tab,)
 
     def on_screen_resume(self) -> None:
@@ -146,22 +148,6 @@ class JobScreen(FilesTab):
     def _open_file(self) -> None:
         self.action_files_open()
 
-    @on(TabBar.Chosen)
-    def _chosen(self, chosen: TabBar.Chosen) -> None:
-        self.show(chosen.tab)
-
-    def action_run_next_tab(self) -> None:
-        """The next tab."""
-        self.show(self.query_one(TabBar).neighbour(1))
-
-    def action_run_previous_tab(self) -> None:
-        """The tab before."""
-        self.show(self.query_one(TabBar).neighbour(-1))
-
-    def action_run_tab(self, number: int) -> None:
-        """The tab of that number."""
-        self.show(TABS[number - 1])
-
     # What was read
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
@@ -170,15 +156,7 @@ class JobScreen(FilesTab):
         if self.job is None or not self.whole:
             return
         if isinstance(value, ChartsPage):
-            waits = status.is_open(self.job)
-            notice = (
-                "no metrics yet; they appear when the job reports them"
-                if waits
-                else "no metrics were reported"
-            )
-            self.query_one(ChartGrid).show(value, notice)
-        elif answer.key == "usage":
-            self.query_one(UsagePage).show(other_pages.usage(value, self.fabric.clock()))
+            self.query_one(ChartGrid).show(value, notices.no_metrics(self.job))
         elif answer.key == "files":
             self.take_files(value)
         elif answer.key == "job":
@@ -199,11 +177,12 @@ class JobScreen(FilesTab):
     def _say_deleted(self) -> None:
         """Say on every tab that the job was deleted; its log file may be readable as long as it is open here."""
         self.refresh_head()
-        message = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the jobs.")
+        notice = EmptyNotice(f"{self.job_name} was deleted", "esc goes back to the jobs")
         for page in self.query(TextPage):
-            page.show(message)
-        self.query_one(FileList).show((), message.plain, self.fabric.clock())
-        self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), message.plain)
+            page.say(notice)
+        self.query_one(UsagePage).say(notice)
+        self.query_one(FileList).show((), notice, self.fabric.clock())
+        self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), notice)
 
     def write_pages(self) -> None:
         """Write the page that is in view; the others are written when they come into view."""
@@ -212,17 +191,30 @@ class JobScreen(FilesTab):
             return
         shown = self.shown_tabs()
         if "overview" in shown:
-            self.query_one(OverviewPage).show(overview_page(page.overview, now))
+            self.query_one(OverviewPage).show_job(page.overview, now)
         match self.tab:
+            case "usage":
+                self.query_one(UsagePage).show_job(page.overview, now)
             case "config":
-                self.query_one(ConfigPage).show(other_pages.config(page, self.native))
+                self.query_one(ConfigPage).show(text_pages.config(page, self.native))
             case "files":
                 self.show_files(page.overview.checkpoints, now)
             case "events":
-                self.query_one(EventsPage).show(other_pages.events(page, now))
+                events = self.query_one(EventsPage)
+                if page.transitions or page.requests:
+                    events.show(text_pages.events(page, now))
+                else:
+                    events.say(
+                        EmptyNotice("no events yet", "every step of the job and every request is listed here")
+                    )
+
+    def too_small(self) -> LastLines:
+        """Show the last lines of the job in view where there is no room for more."""
+        return LastLines()
 
     def tick(self, now_us: int) -> None:
         """Let ages grow."""
+        self.query_one(LastLines).follow(self.job)
         self.write_pages()
         self.refresh_head()
 
@@ -305,6 +297,24 @@ class JobScreen(FilesTab):
         return False
 
     # Others
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer what does something with what is in view: no zoom where there is no chart."""
+        kind = action_id.partition(".")[0]
+        if kind == "chart":
+            return bool(self.query_one(ChartGrid).page.names)
+        if kind == "log":
+            document = self.query_one(LogView).document
+            return document is not None and document.lines > 0
+        match action_id:
+            case "usage.window":
+                return self.query_one(UsagePage).has_curves
+            case "files.open":
+                return self.query_one(FileList).file is not None
+            case "files.upload":
+                return self.job is not None
+            case _:
+                return super().can_do(action_id)
 
     def chosen_file(self) -> FoundFile | None:
         """Return the file under the cursor, while files are in view."""

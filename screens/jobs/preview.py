@@ -5,17 +5,20 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.segment import Segment
 from textual import events
+from textual.content import Content
 from textual.strip import Strip
 from textual.timer import Timer
+from textual.visual import VisualType
+from textual.widgets import Static
 
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
 from screens.style import status, text
 from screens.style.glyphs import glyphs
+from screens.style.notices import no_output
 from screens.style.themes import paint_of
-from screens.widgets.cached_style import CachedStyle
+from screens.widgets.cached_style import MadeLines
 from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.job import TERMINAL, short_id
@@ -35,7 +38,7 @@ CHART_LEAST_HEIGHT: Final = 16
 _LINES: Final = 100
 
 
-class Preview(CachedStyle, can_focus=True):
+class Preview(MadeLines, can_focus=True):
     """Follows the cursor of the table."""
 
     PANE: ClassVar = "preview"
@@ -44,16 +47,17 @@ class Preview(CachedStyle, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.job: JobRow | None = None
+        self.notice = ""
+        """Why there is no job to show."""
         self._tail: Tail | None = None
         self._chart: ChartData | None = None
+        self._shared = ""
+        """What the names of all metrics begin with, and are shown without."""
         self._now_us = 0
         self._settling: Timer | None = None
         self._params = ""
         self._up = 0
         self._read_for: tuple[str, int, int] | None = None
-        self._changes = 0
-        self._made_for: object = None
-        self._made: list[Strip] = []
 
     def show(self, job: JobRow | None) -> None:
         """Show a job; its log and chart follow as soon as the cursor rests."""
@@ -63,23 +67,19 @@ class Preview(CachedStyle, can_focus=True):
         if self._settling is not None:
             self._settling.stop()
         self._settling = self.set_timer(SETTLE_SECONDS, self._read) if self.display else None
-        self._redraw()
+        self.redraw()
 
     def tick(self, now_us: int) -> None:
         """Let ages grow, and read where the wait for the cursor to rest did not lead to it."""
         self._now_us = now_us
         if self._read_for is None and self.job is not None and self.display:
             self._read()
-        self._redraw()
+        self.redraw_changed()
 
     def read_again(self) -> None:
         """Read on after a while in which nothing was read."""
         self._read_for = None
         self.show(self.job)
-
-    def _redraw(self) -> None:
-        self._changes += 1
-        self.refresh()
 
     def _read(self) -> None:
         from screens.charts.plot import ChartView
@@ -106,12 +106,13 @@ class Preview(CachedStyle, can_focus=True):
         """Take the end of the log, or the chart."""
         if answer.key == "charts":
             self._chart = _chosen(answer.value)
+            self._shared = _shared_folder(answer.value)
         elif answer.key == "params":
             if self.job is not None and answer.value.job_id == self.job.id:
                 self._params = answer.value.line
         elif self.job is not None and answer.value.job_id == self.job.id:
             self._tail = answer.value
-        self._redraw()
+        self.redraw()
 
     # Moving, within the log
 
@@ -142,7 +143,7 @@ class Preview(CachedStyle, can_focus=True):
     def _scroll(self, by: int) -> None:
         most = len(self._tail.lines) - 1 if self._tail else 0
         self._up = max(0, min(most, self._up + by))
-        self._redraw()
+        self.redraw()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Earlier lines."""
@@ -154,39 +155,34 @@ class Preview(CachedStyle, can_focus=True):
 
     # Drawing
 
-    def render_line(self, y: int) -> Strip:
-        """Draw a line of the pane; all are made at once, for their numbers depend on each other."""
-        made_for = (self.size, self.base, id(paint_of(self)), self._changes)
-        if made_for != self._made_for:
-            self._made_for = made_for
-            self._made = self._all_lines()
-        return self._made[y]
-
-    def _all_lines(self) -> list[Strip]:
+    def make_lines(self) -> list[Strip]:
+        """Make the head, the chart and the end of the log: as many lines as the pane has."""
         width, height = self.size
         blank = [Strip.blank(width, self.base)] * height
         if self.job is None:
-            return blank
+            return [self._line(self.notice, "dim", width), *blank][:height]
         lines = self._head(self.job, width)
         lines += self._body(width, height - len(lines))
         return [*lines, *blank][:height]
 
     def _line(self, shown: str, role: str, width: int, attributes: str = "") -> Strip:
-        base = self.base
-        style = base + paint_of(self).style(role, attributes)
-        return Strip([Segment(text.shorten(shown, width), style)]).adjust_cell_length(width, base)
+        return self.text_strip([(shown, role, attributes)], width)
 
     def _head(self, job: JobRow, width: int) -> list[Strip]:
         look = status.look(job.state)
         seconds = run_seconds(job, self._now_us)
-        facts = [str(look), short_id(job.id), formats.printable(job.target.backend)]
-        if seconds is not None:
-            facts.append(formats.duration(seconds))
+        facts = [str(look)]
         if job.exit_code is not None and job.state in TERMINAL:
             facts.append(f"exit {job.exit_code}")
+        facts += [short_id(job.id), formats.printable(job.target.backend)]
+        if seconds is not None:
+            facts.append(formats.duration(seconds))
+        between = f" {glyphs().dot} "
+        while len(facts) > 1 and text.cells(between.join(facts)) > width:
+            facts.pop()
         lines = [
             self._line(formats.printable(job.name), "text", width, "bold"),
-            self._line(f" {glyphs().dot} ".join(facts), job.state.lower(), width),
+            self._line(between.join(facts), job.state.lower(), width),
         ]
         if why := status.why(job, self._now_us):
             role = "error" if status.is_problem(job) else "dim"
@@ -208,41 +204,80 @@ class Preview(CachedStyle, can_focus=True):
             return self._log(width, height)
         base, paint = self.base, paint_of(self)
         if height >= CHART_LEAST_HEIGHT - 3:
-            drawn = tile(self._chart, ChartView(), (width, CHART_HEIGHT), paint, base)
+            drawn = tile(self._chart, ChartView(), (width, CHART_HEIGHT), paint, base, shared=self._shared)
             return [*drawn, *self._log(width, height - CHART_HEIGHT)]
         side = min(40, width // 2)
         if side < 24:
             return self._log(width, height)
-        drawn = tile(self._chart, ChartView(), (side, height), paint, base)
+        drawn = tile(self._chart, ChartView(), (side, height), paint, base, shared=self._shared)
         left = self._log(width - side - 1, height)
         gap = Strip.blank(1, base)
         return [Strip.join([one, gap, other]) for one, other in zip(left, drawn, strict=False)]
 
     def _log(self, width: int, height: int) -> list[Strip]:
         """Return the last lines that fit, or a short notice while there are none."""
-        from screens.widgets.ansi import decoded, strip_of
-
         base = self.base
         rule = self._line(glyphs().ruler * width, "dim", width)
         if self._tail is None or not self._tail.lines:
-            notice = "" if self._tail is None else _no_output(self.job, self._now_us)
+            is_known = self._tail is not None and self.job is not None
+            notice = no_output(self.job, self._now_us).what if is_known and self.job is not None else ""
             return [rule, self._line(notice, "dim", width), *[Strip.blank(width, base)] * max(0, height - 2)]
         lines = self._tail.lines[: len(self._tail.lines) - self._up][-max(1, height - 1) :]
-        strips = [strip_of(decoded(line[: width * 4]), width, base) for line in lines]
+        strips = [line.strip(width, paint_of(self), base) for line in lines]
         blank = [Strip.blank(width, base)] * max(0, height - 1 - len(strips))
         return [rule, *strips, *blank]
 
 
 def _chosen(page: ChartsPage) -> ChartData | None:
-    """Return the chart that says most: a loss if there is one, else the first."""
-    names = [name for name in page.charts if "loss" in name.lower()] or list(page.charts)
+    """Return the chart that a person looks at first."""
+    from workbench.metrics.direction import main_metrics
+
+    names = main_metrics(page.charts, 1)
     return page.charts[names[0]] if names else None
 
 
-def _no_output(job: JobRow | None, now_us: int) -> str:
-    if job is None:
-        return ""
-    if job.state in TERMINAL:
-        return "no output"
-    waited = formats.duration((now_us - job.changed_us) / 1e6)
-    return f"waiting for the first output, {job.state.lower()} for {waited}"
+def _shared_folder(page: ChartsPage) -> str:
+    from workbench.metrics.short_names import shared_folder
+
+    return shared_folder(page.names)
+
+
+class LastLines(Static):
+    """What a job printed last, below what a terminal has too little room for."""
+
+    def __init__(self) -> None:
+        super().__init__(id="too-small", markup=False)
+        self._why = ""
+        self._read_for: tuple[str, int, int] | None = None
+        self._tail: Tail | None = None
+
+    def update(self, content: VisualType = "", *, layout: bool = True) -> None:
+        """Take why there is too little room, which stands above the lines."""
+        del layout
+        self._why = str(content)
+        self._draw()
+
+    def follow(self, job: JobRow | None) -> None:
+        """Show the last lines of a job, as long as this is in sight; to be called each second."""
+        key = (job.id, job.attempt, self.size.height) if job is not None and self.display else None
+        if key == self._read_for:
+            return
+        self._read_for, self._tail = key, None
+        app = fabric_app(self)
+        app.reader.forget(self)
+        if job is not None and key is not None:
+            from screens.jobs.log_tail import tail
+
+            query = tail(app.home, job, max(1, self.size.height - 1))
+            app.reader.watch(self, "tail", query, counters=None, every_seconds=0.5)
+        self._draw()
+
+    def on_query_answer(self, answer: QueryAnswer) -> None:
+        """Show the lines that were read."""
+        self._tail = answer.value
+        self._draw()
+
+    def _draw(self) -> None:
+        lines = [line.text for line in self._tail.lines] if self._tail is not None else []
+        self.set_class(bool(lines), "-lines")
+        super().update(Content("\n".join([self._why, *lines])))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
 from workbench.errors import FabricError
 from workbench.job import JobId, State
-from workbench.metrics.queries import UsageRow, usage
 from workbench.paths import Home
 from workbench.services.inspect.job_overview import JobOverview, overview
-from workbench.store import jobs
+from workbench.services.inspect.job_times import first_of_attempt
 from workbench.store.db.database import Store
 from workbench.store.db.rows import (
     JobDetail,
@@ -21,10 +20,26 @@ from workbench.store.db.rows import (
     RequestRow,
     TransitionRow,
 )
-from workbench.store.queries import requests
-from workbench.store.queries.job_list import JobList, Key, Window, jobs_between, window
+from workbench.store.queries import jobs
+from workbench.store.queries.job_list import (
+    JobList,
+    Key,
+    Window,
+    is_metric,
+    jobs_between,
+    known_numbers,
+    metric_values,
+    window,
+)
 from workbench.store.queries.jobs import jobs_by_id
+from workbench.store.queries.metric_values import read_metric
+from workbench.store.queries.resolve import resolve
 from workbench.store.queries.ui_state import get_state
+from workbench.values import dataclass
+
+# What a list of ended jobs does not need is imported when it is read: the table is to be there at once.
+if TYPE_CHECKING:
+    from workbench.metrics.queries import ProgressRow
 
 TABLE_COUNTERS: Final = ("jobs", "series")
 JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")
@@ -40,15 +55,31 @@ class JobsPage:
 
 
 def jobs_page(
-    listing: JobList, anchor: Key | None, offset: int | None, clock: Callable[[], int]
+    listing: JobList, anchor: Key | None, offset: int | None, clock: Callable[[], int], around: str = ""
 ) -> Callable[[Store], JobsPage]:
     """Return the query for a window of a listing."""
 
     def read(store: Store) -> JobsPage:
-        rows = window(store, listing, now_us=clock(), anchor=anchor, offset=offset)
-        return JobsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
+        rows = window(store, listing, now_us=clock(), anchor=anchor, offset=offset, around=around)
+        job_ids = [row.id for row in rows.rows]
+        found = _with_first_progress(store, rows.rows, figures(store, job_ids))
+        if is_metric(listing.sort):
+            values = metric_values(store, job_ids, read_metric(listing.sort))
+            found |= {
+                job_id: replace(found.get(job_id, Figures()), sorted_by=value)
+                for job_id, (_, value) in values.items()
+            }
+        return JobsPage(listing, rows, found)
 
     return read
+
+
+def can_sort_by(home: Home, metric: str) -> bool:
+    """Say whether any job has a metric of that name, or of which it is the last part."""
+    from workbench.services.filters import has_metric
+
+    with Store.open(home) as store:
+        return has_metric(known_numbers(store), read_metric(metric).name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +125,39 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
             job_ids,
         )
     )
-    done = {
-        job_id: (fraction, text)
-        for job_id, fraction, text in store.rows(
-            f"SELECT job_id, max(fraction), text FROM progress WHERE job_id IN ({marks}) GROUP BY job_id",
+    done = _progress(
+        store.rows(
+            "SELECT job_id, learner, attempt, time_us, max(fraction), text FROM progress "
+            f"WHERE job_id IN ({marks}) GROUP BY job_id",
             job_ids,
         )
-    }
+    )
     known = losses.keys() | steps.keys() | done.keys()
+    return {job_id: Figures(steps.get(job_id), losses.get(job_id), done.get(job_id)) for job_id in known}
+
+
+def _progress(rows: Iterable[Sequence[Any]]) -> dict[str, ProgressRow]:
+    """Return the progress of each job that has reported some; what reads metrics is imported for one alone."""
+    rows = list(rows)
+    if not rows:
+        return {}
+    from workbench.metrics.queries import ProgressRow
+
+    return {job_id: ProgressRow(*progress) for job_id, *progress in rows}
+
+
+def _with_first_progress(
+    store: Store, rows: Sequence[JobRow], found: Mapping[str, Figures]
+) -> dict[str, Figures]:
+    """Add what resumed jobs that run reported first: the end is expected at the rate since then."""
+    resumed = {row.id: row for row in rows if row.attempt > 1 and row.state is State.PROCESSING}
     return {
-        job_id: Figures(steps.get(job_id), losses.get(job_id), *done.get(job_id, (None, "")))
-        for job_id in known
+        job_id: replace(
+            each, first_progress=first_of_attempt(store.home, resumed[JobId(job_id)], each.progress)
+        )
+        if job_id in resumed
+        else each
+        for job_id, each in found.items()
     }
 
 
@@ -131,6 +184,8 @@ def job_page(job_id: str, clock: Callable[[], int]) -> Callable[[Store], JobPage
     """Return the query for one job; it answers None when the job was deleted."""
 
     def read(store: Store) -> JobPage | None:
+        from workbench.store.queries import requests
+
         row = jobs.job(store, job_id)
         if row is None or row.deleted_us is not None:
             return None
@@ -164,11 +219,6 @@ def params_of(job_id: str) -> Callable[[Store], Params]:
     return read
 
 
-def latest_usage(job_id: str) -> Callable[[Store], tuple[UsageRow, ...]]:
-    """Return the query for a job's last usage samples."""
-    return lambda store: tuple(usage(store, job_id))
-
-
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """What the app needs to open where it was left."""
@@ -188,7 +238,7 @@ def beginning(asked: str | None) -> Callable[[Store], Beginning]:
             memory = {}
         if asked:
             try:
-                return Beginning(memory, jobs.resolve(store, asked))
+                return Beginning(memory, resolve(store, asked))
             except FabricError as error:
                 return Beginning(memory, None, f"{error}" + (f" ({error.hint})" if error.hint else ""))
         if memory:

@@ -9,20 +9,39 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget
-from screens.jobs.columns import GAP, Cell, Figures, JobColumn, Line, layout
+from screens.jobs.columns import GAP, Cell, Figures, JobColumn, Line, fold_parts, layout, state_counts
+from screens.jobs.in_view import InView, RowDetails
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cached_style import CachedStyle
+from workbench.job import State
+from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.job_list import JobList, Key, Window
+from workbench.store.queries.job_list import JobList, Key, Window, is_metric
+from workbench.store.queries.sweeps import Fold
+from workbench.values import dataclass
+
+_ROWS_KEPT_MAX: Final = 128
+"""Of so many rows what was drawn last is kept: more than a terminal shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnRow:
+    """A row as it was drawn last."""
+
+    shows: object
+    """What it was drawn from, but for the time."""
+    now_us: int
+    parts: Sequence[text.Part]
+    strip: Strip
 
 
 class JobLines(CachedStyle, ScrollView):
@@ -36,10 +55,15 @@ class JobLines(CachedStyle, ScrollView):
         self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
         """What is shown while there are no rows: lines with their roles."""
         self._figures: Mapping[str, Figures] = {}
+        self._details = RowDetails()
         self._now_us = 0
         self._rank = 0
         self._columns: list[tuple[JobColumn, int]] = []
-        self._columns_for: tuple[int, tuple[str, ...]] = (0, ())
+        self._columns_for: tuple[int, tuple[str, ...], str] = (0, (), "")
+        self._drawn_with: object = None
+        """What all rows are drawn with; None before the first drawing."""
+        self._drawn: dict[str, _DrawnRow] = {}
+        """Rows as they were drawn last, by the ids of their jobs."""
         self.wanted_columns: tuple[str, ...] = ()
         """Titles, in order; where it is empty, the columns are chosen by the width."""
 
@@ -47,12 +71,22 @@ class JobLines(CachedStyle, ScrollView):
         index = rank - self.window.start if self.window else -1
         return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
 
+    def begin_drawing(self) -> None:
+        """Choose the columns for the width; what was drawn with other colours or columns is forgotten."""
+        super().begin_drawing()
+        metric = self.listing.sort if is_metric(self.listing.sort) else ""
+        columns_for = self.room, self.wanted_columns, metric
+        if columns_for != self._columns_for:
+            self._columns_for = columns_for
+            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, metric)
+        look = columns_for, self.base, paint_of(self), glyphs()
+        if look != self._drawn_with:
+            self._drawn_with = look
+            self._drawn.clear()
+
     def render_line(self, y: int) -> Strip:
         """Draw the heading, a row, or what is shown while there are no rows."""
-        width = self.room
-        if (width, self.wanted_columns) != self._columns_for:
-            self._columns_for = width, self.wanted_columns
-            self._columns = layout(max(1, width - 2), self.wanted_columns)
+        width = self._columns_for[0]
         if y == 0:
             return self._heading(width)
         rank = self.scroll_offset.y + y - 1
@@ -66,33 +100,72 @@ class JobLines(CachedStyle, ScrollView):
             return Strip([Segment(f"  {glyphs().more}", self._style("dim"))]).adjust_cell_length(
                 width, self.base
             )
-        line = Line(job, self._figures.get(job.id, Figures()), self._now_us)
-        cells = [(column, column.cell(line), size) for column, size in self._columns]
-        mark = Segment(
-            glyphs().mark if job.id in self.marks else " ", self.base + self._style("accent", "bold")
-        )
-        strip = Strip([mark, *self._cells(cells)]).adjust_cell_length(width, self.base)
+        strip = self._row_strip(job)
         return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
+
+    def _row_strip(self, job: JobRow) -> Strip:
+        """Return a row without the cursor; the one that was drawn last where nothing that it shows has changed."""
+        fold = self.fold_of(job)
+        marked = job.id in self.marks and (fold is None or self.marks.keys() >= set(fold.job_ids))
+        outcome = self._details.outcomes.get(fold.sweep) if fold is not None else None
+        figures, trend = self._figures.get(job.id), self._details.trends.get(job.id)
+        opened = job.labels.get(SWEEP_LABEL) in self.listing.opened
+        shows = job, fold, marked, outcome, figures, trend, opened
+        known = self._drawn.get(job.id)
+        if known is not None and known.shows == shows and known.now_us == self._now_us:
+            return known.strip
+        parts = self._job_parts(job) if fold is None else self._fold_parts(fold)
+        parts.insert(0, (glyphs().mark if marked else " ", "accent", "bold"))
+        if known is not None and known.parts == parts:
+            strip = known.strip
+        else:
+            segments = [Segment(shown, self.base + self._style(*look)) for shown, *look in parts]
+            strip = Strip(segments).adjust_cell_length(self._columns_for[0], self.base)
+        if known is None and len(self._drawn) >= _ROWS_KEPT_MAX:
+            del self._drawn[next(iter(self._drawn))]
+        self._drawn[job.id] = _DrawnRow(shows, self._now_us, parts, strip)
+        return strip
+
+    def fold_of(self, job: JobRow | None) -> Fold | None:
+        """Return what the row of a job stands for, where that is several jobs."""
+        return self.window.folds.get(job.id) if self.window is not None and job is not None else None
+
+    def _job_parts(self, job: JobRow) -> list[text.Part]:
+        """Return the cells of a job's row."""
+        line = Line(
+            job,
+            self._figures.get(job.id, Figures()),
+            self._now_us,
+            self._details.trends.get(job.id, ()),
+            job.labels.get(SWEEP_LABEL) in self.listing.opened,
+        )
+        return _cells([(column, column.cell(line), size) for column, size in self._columns])
+
+    def _fold_parts(self, fold: Fold) -> list[text.Part]:
+        """Return a fold's row: its states where those of jobs stand, then its name and what it has come to."""
+        width = self._columns_for[0] - 1
+        titles = [column.title for column, _ in self._columns]
+        sizes = {column.title: size for column, size in self._columns}
+        lead = sizes["state"] if titles[:1] == ["state"] else 0
+        name_width = sizes.get("name", 0) if titles[1:2] == ["name"] else 0
+        states = state_counts(fold, lead or width // 3)
+        parts = fold_parts(fold, self._details.outcomes.get(fold.sweep), name_width)
+        used = sum(text.cells(shown) for shown, _, _ in states)
+        blank = " " * max(0, lead + GAP - used) or " "
+        return text.fit([*states, (blank, "text", ""), *parts], width)
 
     def _style(self, role: str, attributes: str = "") -> Style:
         return paint_of(self).style(role, attributes)
 
-    def _cells(self, cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[Segment]:
-        segments: list[Segment] = []
-        for column, cell, width in cells:
-            shown = text.shorten(cell.text, width)
-            blank = " " * (width - text.cells(shown))
-            padded = blank + shown if column.align == "right" else shown + blank
-            segments.append(Segment(padded + " " * GAP, self.base + self._style(cell.role)))
-        return segments
-
     def _heading(self, width: int) -> Strip:
         cells = []
+        arrow = glyphs().down if self.listing.descending else glyphs().up
+        first = next((column for column, _ in self._columns if column.sort == self.listing.sort), None)
         for column, size in self._columns:
-            sorted_by = column.sort == self.listing.sort and bool(column.sort)
-            arrow = (glyphs().down if self.listing.descending else glyphs().up) if sorted_by else ""
-            cells.append((column, Cell(column.heading + arrow, "accent" if sorted_by else "dim"), size))
-        strip = Strip([Segment(" ", self.base), *self._cells(cells)]).adjust_cell_length(width, self.base)
+            shown = column.heading[: size - 1] + arrow if column is first else column.heading
+            cells.append((column, Cell(shown, "accent" if column is first else "dim"), size))
+        segments = [Segment(shown, self.base + self._style(role)) for shown, role, _ in _cells(cells)]
+        strip = Strip([Segment(" ", self.base), *segments]).adjust_cell_length(width, self.base)
         return overlay(strip, Style(bold=True))
 
     def _notice_line(self, y: int, width: int) -> Strip:
@@ -105,6 +178,17 @@ class JobLines(CachedStyle, ScrollView):
         return Strip(
             [Segment(" " * left, self.base), Segment(shown, self.base + self._style(role))]
         ).adjust_cell_length(width, self.base)
+
+
+def _cells(cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[text.Part]:
+    """Return texts as wide as their columns, with what keeps them apart."""
+    parts = []
+    for column, cell, width in cells:
+        shown = text.shorten(cell.text, width)
+        blank = " " * (width - text.cells(shown))
+        padded = blank + shown if column.align == "right" else shown + blank
+        parts.append((padded + " " * GAP, cell.role, ""))
+    return parts
 
 
 NEAR: Final = 40
@@ -155,6 +239,13 @@ class JobTable(JobLines, can_focus=True):
     class MarksChanged(Message):
         """Other jobs are marked than before."""
 
+    class ViewChanged(Message):
+        """Other rows are in view of which more is shown than a list of jobs holds."""
+
+        def __init__(self, rows: InView) -> None:
+            super().__init__()
+            self.rows = rows
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._announced: JobRow | None = None
@@ -162,6 +253,7 @@ class JobTable(JobLines, can_focus=True):
         self._anew = False
         self._anchor: JobRow | None = None
         """The job that was marked last: a range begins there, wherever it stands by then."""
+        self._in_view = InView()
         self._marking = 0
         self.ranges_pending = 0
         """How many ranges are still to be marked: until then, the marks are not what was asked for."""
@@ -177,10 +269,10 @@ class JobTable(JobLines, can_focus=True):
         """Take new rows; the cursor stays on its job wherever that stands now."""
         held = self._announced.id if self._announced and not self._anew else None
         if self._anew:
-            self._anew, self._rank, self._announced = False, 0, None
+            self._anew, self._rank = False, 0
             self.scroll_to(y=0, animate=False, force=True)
         self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
-        index = next((i for i, row in enumerate(window.rows) if row.id == held), None)
+        index = None if held is None else _index_of(window, held)
         before = self._rank
         self._rank = window.start + index if index is not None else min(before, max(0, window.total - 1))
         for row in window.rows:
@@ -190,16 +282,61 @@ class JobTable(JobLines, can_focus=True):
         if self._rank != before:
             self.scroll_to(y=max(0, self.scroll_offset.y + self._rank - before), animate=False, force=True)
         self._tell()
+        self._look()
         self.refresh()
+
+    def show_details(self, details: RowDetails) -> None:
+        """Take what is shown of the rows in view alone."""
+        self._details = details
+        self.refresh()
+
+    def look_again(self) -> None:
+        """Have what is shown of the rows in view alone read again."""
+        self._in_view = InView()
+        self._look()
+
+    def _look(self) -> None:
+        """Say which rows are in view, where those have changed of which more is read."""
+        top = self.scroll_offset.y
+        rows = [
+            row for rank in range(top, top + self.size.height - 1) if (row := self._row(rank)) is not None
+        ]
+        folds = [fold for row in rows if (fold := self.fold_of(row)) is not None]
+        running = [row.id for row in rows if row.state is State.PROCESSING and self.fold_of(row) is None]
+        in_view = InView(tuple(running), tuple((fold.sweep, fold.job_ids) for fold in folds))
+        if in_view != self._in_view:
+            self._in_view = in_view
+            self.post_message(self.ViewChanged(in_view))
 
     def tick(self, now_us: int) -> None:
-        """Draw again what depends on the time."""
+        """Draw the rows again in which the time has changed a text: an age in days rarely does."""
         self._now_us = now_us
-        self.refresh()
+        top = self.scroll_offset.y
+        for rank in range(top, top + self.size.height - 1):
+            if (job := self._row(rank)) is None:
+                continue
+            before = self._drawn.get(job.id)
+            if before is None or self._row_strip(job) is not before.strip:
+                self._refresh_row(rank)
 
-    def begin_listing(self, listing: JobList) -> None:
-        """Begin another listing at its top; the rows of the last one stay until its own come."""
-        self.listing, self._anew, self._asked = listing, True, None
+    def _refresh_row(self, rank: int) -> None:
+        y = rank - self.scroll_offset.y + 1
+        if 1 <= y < self.size.height:
+            self.refresh(Region(0, y, self.outer_size.width, 1))
+
+    def begin_listing(self, listing: JobList, *, keep: bool = False) -> None:
+        """Begin another listing at its top, or with the cursor kept on its job.
+
+        The rows of the last one stay until its own come.
+        """
+        self.listing, self._anew, self._asked = listing, not keep, None
+
+    @property
+    def sort_sign(self) -> str:
+        """What the list is sorted by and in which direction."""
+        if not self._columns:
+            return ""
+        return f"by {self.listing.sort} {glyphs().down if self.listing.descending else glyphs().up}"
 
     # Moving
 
@@ -207,15 +344,17 @@ class JobTable(JobLines, can_focus=True):
         """Put the cursor on the row of that rank, or the nearest there is."""
         if self.window is None or not self.window.total:
             return
-        self._rank = max(0, min(rank, self.window.total - 1))
+        before, self._rank = self._rank, max(0, min(rank, self.window.total - 1))
         page = max(1, self.size.height - 1)
         top = self.scroll_offset.y
         if self._rank < top or self._rank >= top + page:
             top = self._rank if self._rank < top else self._rank - page + 1
             self.scroll_to(y=top, animate=False, force=True)
+            self.refresh()
         self._want(self._rank)
         self._tell()
-        self.refresh()
+        self._refresh_row(before)
+        self._refresh_row(self._rank)
 
     def _want(self, rank: int) -> None:
         """Ask for the rows around a rank when those at hand end near it."""
@@ -237,6 +376,7 @@ class JobTable(JobLines, can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """See to it that what is scrolled to is at hand."""
         super().watch_scroll_y(old_value, new_value)
+        self._look()
         self._want(round(new_value))
         self._want(round(new_value) + self.size.height)
 
@@ -288,23 +428,34 @@ class JobTable(JobLines, can_focus=True):
         """Mark the job under the cursor, or remove its mark, and move to the next."""
         if (job := self.job) is None:
             return
-        if self.marks.pop(job.id, None) is None:
+        if (fold := self.fold_of(job)) is not None:
+            self._mark_fold(job, fold)
+        elif self.marks.pop(job.id, None) is None:
             self.marks[job.id] = self._anchor = job
         elif self._anchor is not None and self._anchor.id == job.id:
             self._anchor = None
         self.move(self._rank + 1)
         self.post_message(self.MarksChanged())
 
+    def _mark_fold(self, job: JobRow, fold: Fold) -> None:
+        """Mark all jobs of a fold, or remove their marks."""
+        if self.marks.keys() >= set(fold.job_ids):
+            self.keep_marks([marked for marked in self.marks.values() if marked.id not in fold.job_ids])
+        else:
+            self._anchor = job
+            self.ranges_pending += 1
+            self.post_message(self.RangeRequested(job, job, self._marking))
+
     def action_runs_mark_range(self) -> None:
         """Mark all jobs from the one that was marked last to the cursor; without such a job, the one under it."""
         if (job := self.job) is None:
             return
         anchor, self._anchor = self._anchor, job
-        if anchor is None or anchor.id == job.id:
+        if (anchor is None or anchor.id == job.id) and self.fold_of(job) is None:
             self._mark([job])
         else:
             self.ranges_pending += 1
-            self.post_message(self.RangeRequested(anchor, job, self._marking))
+            self.post_message(self.RangeRequested(anchor or job, job, self._marking))
 
     def mark_range(self, request: RangeRequested, jobs: Iterable[JobRow]) -> None:
         """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
@@ -345,6 +496,7 @@ class JobTable(JobLines, can_focus=True):
         del event
         if self.window:
             self.virtual_size = Size(self.room, self.window.total + 1)
+        self._look()
 
     def on_click(self, event: events.Click) -> None:
         """Sort by a heading, or put the cursor on a row; twice opens it."""
@@ -353,8 +505,13 @@ class JobTable(JobLines, can_focus=True):
                 self.post_message(self.SortBy(sort))
             return
         self.move(self.scroll_offset.y + event.y - 1)
-        if event.chain == 2:
+        if event.chain == 2 or (self.fold_of(self.job) is not None and self._on_fold_sign(event.x)):
             self.post_message(self.Open())
+
+    def _on_fold_sign(self, x: int) -> bool:
+        """Say whether a column is that of the sign that opens a fold."""
+        lead = next((size for column, size in self._columns[:1] if column.title == "state"), 0)
+        return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
 
     def _sort_at(self, x: int) -> str:
         at = 1
@@ -363,3 +520,12 @@ class JobTable(JobLines, can_focus=True):
                 return column.sort
             at += width + GAP
         return ""
+
+
+def _index_of(window: Window, job_id: str) -> int | None:
+    """Return where a job stands among some rows: in its own one, or in that of its fold."""
+    for index, row in enumerate(window.rows):
+        if row.id == job_id:
+            return index
+    folded = (i for i, row in enumerate(window.rows) if row.id in window.folds)
+    return next((i for i in folded if job_id in window.folds[window.rows[i].id].job_ids), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import on
 from textual.containers import Container
@@ -15,26 +16,46 @@ from textual.widget import Widget
 from screens.core import actions
 from screens.core.app_protocol import Part
 from screens.jobs.actions import JobActions
-from screens.jobs.columns import COLUMNS, layout
-from screens.jobs.preview import Preview
-from screens.jobs.queries import TABLE_COUNTERS, JobRange, JobsPage, jobs_page, read_jobs, read_range
+from screens.jobs.columns import COLUMNS, layout, sort_named
+from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
+from screens.jobs.list_header import BackendLines, Chips
+from screens.jobs.preview import SETTLE_SECONDS, LastLines, Preview
+from screens.jobs.queries import (
+    TABLE_COUNTERS,
+    JobRange,
+    JobsPage,
+    can_sort_by,
+    jobs_page,
+    read_jobs,
+    read_range,
+)
 from screens.jobs.table import JobTable
 from screens.style.status import look
-from screens.widgets.chips import Chips
 from screens.widgets.prompt import Prompt
 from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.errors import FabricError
-from workbench.job import State
+from workbench.job import TERMINAL, State
+from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.job_list import SORTS, JobList, Key
-from workbench.store.queries.where import WhereError, parse
+from workbench.store.queries.filter_syntax import WhereError
+from workbench.store.queries.job_list import COLUMN_SORTS, SORTS, JobList, Key, is_metric
+from workbench.store.queries.where import joined, parse
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
+    from screens.backends.watch import BackendAnswer
     from workbench.services.control.requests import RequestKind
 
 PROBLEMS: Final = "is:problem"
 MOST_COMPARED: Final = 50
+_BACKENDS_AFTER_SECONDS: Final = 0.3
+"""The list must rest so long before the backends are asked for the first time."""
+_BACKENDS_SLOWER: Final = 3
+"""The list asks them so many times slower than their own page."""
+_RISING: Final = frozenset({"name", "state", "place", "owner", "runner", "tags", "why", "left"})
+"""Sorted by these, the least comes first unless asked otherwise."""
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 
 
@@ -49,13 +70,24 @@ class JobsScreen(JobActions):
         self.filter_text = ""
         self.problems_only = False
         self._counts: tuple[Part, ...] = ()
+        self._amount = ""
+        """How many jobs are listed."""
         self._begun = False
         self._after_ranges: Callable[[Sequence[JobRow]], None] | None = None
         """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
+        self._details = RowDetailsReader()
+        self._backends_asked = False
+        self._used_at = 0.0
+        """When the list came into view or its cursor moved (``time.monotonic``)."""
+        self._in_view = True
+        self._something_open = False
+        self._settling: Timer | None = None
+        """Until it ends, rows come into view and go."""
 
     def body(self) -> Iterator[Widget]:
         """Make table and preview."""
+        yield BackendLines()
         yield Chips()
         with Container(id="runs-body"):
             yield JobTable(id="runs")
@@ -72,49 +104,66 @@ class JobsScreen(JobActions):
         memory = self.fabric.memory
         sort = memory.text("sort", "submitted")
         self.listing = JobList(
-            sort=sort if sort in SORTS else "submitted", descending=memory.flag("descending", True)
+            sort=sort or "submitted",
+            descending=memory.flag("descending", True),
+            folds=memory.flag("folds", True),
         )
         self.problems_only = memory.flag("problems")
         self.table.wanted_columns = tuple(memory.texts("columns"))
         self.query_one(Preview).display = memory.flag("preview", True)
+        self.query_one(BackendLines).set_names(memory.texts("backends"))
         self.set_filter(memory.text("filter"))
         self._begun = True
 
     def on_mount(self) -> None:
         """Start with the focus on the table."""
-        self.refresh_head()
+        self.call_later(self.refresh_head)  # not all parts are there yet
         self.table.focus()
 
     def on_screen_resume(self) -> None:
         """Remember that this is where one is, and read on."""
+        self._used_at, self._in_view = time.monotonic(), True
         if self._begun:
             self.fabric.memory.put("screen", "runs")
             self._read(*self._last_read)
+            self.table.look_again()
             self.query_one(Preview).read_again()
 
     def on_screen_suspend(self) -> None:
         """Read nothing while another screen is on top; a preview stays in sight under a window, and is read on."""
+        self._in_view = False
         self.fabric.reader.forget(self)
         if not isinstance(self.app.screen, ModalScreen):
             self.fabric.reader.forget(self.query_one(Preview))
 
     # Reading
 
-    def _read(self, anchor: Key | None = None, offset: int | None = None) -> None:
+    def _read(self, anchor: Key | None = None, offset: int | None = None, around: str = "") -> None:
         self._last_read = anchor, offset
-        query = jobs_page(self.listing, anchor, offset, self.fabric.clock)
+        query = jobs_page(self.listing, anchor, offset, self.fabric.clock, around)
         self.fabric.reader.watch(self, "runs", query, counters=TABLE_COUNTERS, every_seconds=0.2)
 
-    def _read_anew(self) -> None:
-        """Read another listing from its top; what is shown stays until it is there."""
-        self.table.begin_listing(self.listing)
-        self._read()
+    def _read_anew(self, *, keep: bool = False) -> None:
+        """Read another listing from its top, or around the job under the cursor; what is shown stays until then."""
+        job = self.table.job if keep else None
+        self.table.begin_listing(self.listing, keep=job is not None)
+        self._read(around=job.id if job is not None else "")
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
         page = answer.value
+        if isinstance(page, RowDetails):
+            if self.whole:
+                self.table.show_details(page)
+            return
         if not isinstance(page, JobsPage) or page.listing != self.listing or not self.whole:
             return
+        if not self._backends_asked:
+            self._backends_asked = True
+            self.set_timer(_BACKENDS_AFTER_SECONDS, self._ask_backends)
+        self._something_open = any(page.window.states.get(state) for state in State if state not in TERMINAL)
+        used = frozenset(row.target.backend for row in page.window.rows if row.state not in TERMINAL)
+        self.query_one(BackendLines).use(used)
         self._set_notice(page.window.jobs)
         self.table.show(page.window, page.figures, self.fabric.clock())
         self._counts = tuple(
@@ -122,25 +171,87 @@ class JobsScreen(JobActions):
             for state in _COUNTED
             if (amount := page.window.states.get(state, 0))
         )
-        shown, all_ = page.window.total, page.window.jobs
-        self._counts += ((f"{shown:,} of {all_:,}" if shown != all_ else formats.count(all_, "job"), "dim"),)
+        shown, all_ = page.window.matching, page.window.jobs
+        self._amount = (
+            f"{shown:,} of {formats.count(all_, 'job')}" if shown != all_ else formats.count(all_, "job")
+        )
         self.refresh_head()
+
+    # The backends
+
+    def _ask_backends(self) -> None:
+        """Have every backend asked how it is, now that the list is there and rests: keys come first."""
+        from workbench.config import load_config
+
+        if time.monotonic() - self._used_at < _BACKENDS_AFTER_SECONDS:
+            self.set_timer(_BACKENDS_AFTER_SECONDS, self._ask_backends)
+            return
+
+        def read() -> Mapping[str, Mapping[str, Any]]:
+            try:
+                return load_config().backends
+            except FabricError:
+                return {}  # the app has said so
+
+        self.fabric.background.run(read, self._watch_backends, owner=self)
+
+    def _watch_backends(self, backends: Mapping[str, Mapping[str, Any]]) -> None:
+        from screens.backends.watch import watch_backends
+
+        if self.whole:
+            self.query_one(BackendLines).set_names(list(backends))
+            self.fabric.memory.put("backends", list(backends))
+            watch_backends(self, backends, wanted=self._wants_backends, slower=_BACKENDS_SLOWER)
+
+    def _wants_backends(self, asked_at: float) -> bool:
+        """Say whether the backends are to be asked again: called by other threads."""
+        return (
+            self._in_view
+            and not self.fabric.reader.paused
+            and (self._something_open or self._used_at > asked_at)
+        )
+
+    def on_backend_answer(self, answer: BackendAnswer) -> None:
+        """Take an answer."""
+        if self.whole:
+            self.query_one(BackendLines).take(answer.status, self.fabric.clock())
+
+    @on(BackendLines.Clicked)
+    async def _backends_clicked(self) -> None:
+        await self.fabric.action_perform("app.places")
 
     def _set_notice(self, jobs: int) -> None:
         if jobs and (self.filter_text or self.problems_only):
             what = self.filter_text or "problems"
+            self.query_one(Preview).notice = "no job matches: there is none to show"
             self.table.notice = (
                 (f"no job matches  {formats.printable(what)}", "text"),
                 ("esc shows all", "dim"),
             )
         elif not jobs:
+            self.query_one(Preview).notice = ""
             self.table.notice = (
                 ("No jobs yet", "text"),
+                ("n opens a form for the first one; a command line does as well:", "text"),
                 ("", "dim"),
                 ("fabric run examples/digits/manifest.yml", "key"),
                 ("fabric run -- python train.py", "key"),
                 ("starts a job; it appears here", "dim"),
             )
+
+    @on(JobTable.ViewChanged)
+    def _view_changed(self, view: JobTable.ViewChanged) -> None:
+        """Read what is shown of these rows alone as soon as the list rests."""
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(SETTLE_SECONDS, partial(self._read_details, view.rows))
+
+    def _read_details(self, rows: InView) -> None:
+        if rows == InView() or not self.is_current:
+            self.fabric.reader.forget(self, "details")
+        else:
+            query = self._details.query(rows)
+            self.fabric.reader.watch(self, "details", query, counters=("series",), every_seconds=1.0)
 
     @on(JobTable.PageRequested)
     def _read_page(self, request: JobTable.PageRequested) -> None:
@@ -148,7 +259,9 @@ class JobsScreen(JobActions):
 
     @on(JobTable.Moved)
     def _moved(self, moved: JobTable.Moved) -> None:
+        self._used_at = time.monotonic()
         self.query_one(Preview).show(moved.job)
+        self.refresh_keys()
 
     # Marks
 
@@ -182,8 +295,12 @@ class JobsScreen(JobActions):
     def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
         """Act on the marked jobs as the store has them now, once all ranges are marked."""
         table = self.table
+        fold = table.fold_of(table.job)
         if table.ranges_pending:
             self._after_ranges = then
+        elif fold is not None and not table.marks:
+            read = partial(read_jobs, self.fabric.home, fold.job_ids)
+            self.fabric.background.run(read, then, owner=self, newest="marked")
         elif table.marks_are_current:
             then(self.targets())
         else:
@@ -207,13 +324,23 @@ class JobsScreen(JobActions):
 
     def refresh_head(self) -> None:
         """Say how many jobs there are, in which states."""
+        self.head(("jobs",), self._counts)
+        if not self.whole:
+            return
         marked = len(self.table.marks)
         marks: tuple[Part, ...] = ((f"{marked:,} marked", "accent"),) if marked else ()
-        self.head(("jobs",), (*marks, *self._counts))
+        status = self.query_one(Chips)
+        status.order, status.facts = self.table.sort_sign, (*marks, (self._amount, "dim"))
+
+    def too_small(self) -> LastLines:
+        """Show the last lines of the job in view where there is no room for more."""
+        return LastLines()
 
     def tick(self, now_us: int) -> None:
         """Let ages grow."""
+        self.query_one(LastLines).follow(self.table.job)
         self.table.tick(now_us)
+        self.query_one(BackendLines).tick(now_us)
         self.query_one(Preview).tick(now_us)
         self.refresh_head()
 
@@ -222,19 +349,22 @@ class JobsScreen(JobActions):
     def set_filter(self, typed: str) -> bool:
         """Filter by a text; one that cannot be read says so, and what is shown stays."""
         try:
-            where = parse(" ".join(filter(None, (PROBLEMS if self.problems_only else "", typed))))
             own = parse(typed)
+            problems = parse(PROBLEMS if self.problems_only else "", values_from=len(own.values))
         except WhereError as error:
             hint = f" ({error.hint})" if error.hint else ""
             self.query_one("#filter", Prompt).complain(f"{error}{hint}", error.start, error.end)
             return False
+        self.query_one("#filter", Prompt).complain("")
         self.filter_text = typed.strip()
+        where = joined((problems, own))
+        widened = len(where.terms) < len(self.listing.where.terms)
         self.listing = replace(self.listing, where=where)
         terms = own.terms + (("only problems",) if self.problems_only else ())
         self.query_one(Chips).terms = terms
         self.fabric.memory.put("filter", self.filter_text)
         self.fabric.memory.put("problems", self.problems_only)
-        self._read_anew()
+        self._read_anew(keep=widened)
         return True
 
     def action_runs_filter(self) -> None:
@@ -314,20 +444,77 @@ class JobsScreen(JobActions):
 
     def action_runs_sort(self) -> None:
         """Sort by the next column."""
-        names = list(SORTS)
-        sort = names[(names.index(self.listing.sort) + 1) % len(names)]
-        self._sort(sort, descending=sort not in ("name", "state", "place", "owner"))
+        names = [*SORTS, *COLUMN_SORTS]
+        at = names.index(self.listing.sort) + 1 if self.listing.sort in names else 0
+        sort = names[at % len(names)]
+        self._sort(sort, descending=sort not in _RISING)
+
+    def sort_by(self, line: str) -> None:
+        """Sort by a column or a metric: its name, and ``asc`` or ``desc``."""
+        name, _, direction = line.partition(" ")
+        sort = sort_named(name)
+        asked = direction.strip()
+        descending = asked == "desc" if asked in ("asc", "desc") else sort not in _RISING
+        if not is_metric(sort):
+            self._sort(sort, descending)
+            return
+
+        def go(there: bool) -> None:
+            if there:
+                self._sort(sort, descending)
+            else:
+                self.fabric.show_message(f"no column and no metric is named {name!r}", "warning")
+
+        self.fabric.background.run(partial(can_sort_by, self.fabric.home, sort), go, owner=self)
 
     def action_runs_reverse(self) -> None:
         """Turn the order round."""
         self._sort(self.listing.sort, not self.listing.descending)
 
+    # Sweeps
+
+    def action_runs_fold(self) -> None:
+        """Open the sweep under the cursor, or close it."""
+        job = self.table.job
+        sweep = job.labels.get(SWEEP_LABEL, "") if job is not None else ""
+        if not self.listing.folds:
+            self.fabric.show_message("sweeps are not folded: F folds them")
+        elif sweep in self.listing.opened or self.table.fold_of(job) is not None:
+            self.listing = replace(self.listing, opened=self.listing.opened ^ {sweep})
+            self._read_anew(keep=True)
+        else:
+            self.fabric.show_message("under the cursor is no sweep of several jobs")
+
+    def action_runs_fold_all(self) -> None:
+        """Fold all sweeps, or none."""
+        folds = not self.listing.folds
+        self.listing = replace(self.listing, folds=folds, opened=frozenset())
+        self.fabric.memory.put("folds", folds)
+        self._read_anew(keep=True)
+
+    @on(Chips.OrderClicked)
+    def _order_clicked(self) -> None:
+        self.action_runs_reverse()
+
     @on(JobTable.SortBy)
     def _sort_by(self, clicked: JobTable.SortBy) -> None:
         same = clicked.sort == self.listing.sort
-        self._sort(clicked.sort, not self.listing.descending if same else clicked.sort != "name")
+        self._sort(clicked.sort, not self.listing.descending if same else clicked.sort not in _RISING)
 
     # Jobs
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer to compare two marked jobs or more, to narrow a list that has jobs, to go back from a filter."""
+        is_narrowed = bool(self.filter_text or self.problems_only)
+        match action_id:
+            case "runs.compare":
+                return len(self.table.marks) >= 2
+            case "runs.filter" | "runs.problems" | "runs.sort":
+                return is_narrowed or self.table.job is not None
+            case "app.back":
+                return is_narrowed or bool(self.table.marks)
+            case _:
+                return super().can_do(action_id)
 
     def targets(self) -> list[JobRow]:
         """Return the marked jobs, or the one under the cursor."""
@@ -338,7 +525,10 @@ class JobsScreen(JobActions):
 
     @on(JobTable.Open)
     def action_runs_open(self) -> None:
-        """Open the job under the cursor where the last one was left."""
+        """Open the sweep under the cursor, or the job where the last one was left."""
+        if self.table.fold_of(self.table.job) is not None:
+            self.action_runs_fold()
+            return
         self.show(self.fabric.memory.text("tab", "overview"))
 
     def show(self, tab: str) -> None:
@@ -354,8 +544,13 @@ class JobsScreen(JobActions):
         preview.show(self.table.job)
 
     def action_runs_compare(self) -> None:
-        """Compare the marked jobs side by side."""
-        marked = list(self.table.marks.values())
+        """Compare the marked jobs side by side, or those of the sweep under the cursor."""
+        if not self.table.marks and self.table.fold_of(self.table.job) is not None:
+            self.with_targets(self._compare)
+        else:
+            self._compare(list(self.table.marks.values()))
+
+    def _compare(self, marked: Sequence[JobRow]) -> None:
         if len(marked) < 2:
             self.fabric.show_message("mark at least two jobs with space, then compare them", "warning")
             return
@@ -366,4 +561,4 @@ class JobsScreen(JobActions):
             return
         from screens.jobs.compare_screen import CompareScreen
 
-        self.app.push_screen(CompareScreen(marked))
+        self.app.push_screen(CompareScreen(list(marked)))

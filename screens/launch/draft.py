@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,24 +14,13 @@ from workbench.manifest.keys.containers import Key
 from workbench.manifest.keys.framework_keys import FRAMEWORK
 from workbench.manifest.keys.kinds import NameChoice, OneOf
 from workbench.manifest.keys.root import MANIFEST
+from workbench.values import dataclass
 
 COMMAND: Final = "framework.command"
 FLAGS: Final = {"name": "--name", "gpus": "--gpus", "backend": "--backend", "runner": "--runner"}
 """Keys that the command has an option of its own for."""
 MORE: Final = "more options"
 """The field for all other options of the command, as they are typed."""
-FIRST: Final = (
-    "name",
-    COMMAND,
-    "params",
-    "backend",
-    "runner",
-    "learners",
-    "gpus",
-    "gpu_type",
-    "cpus",
-    "memory",
-)
 LONG: Final = 10_000
 
 
@@ -44,6 +33,11 @@ class Field:
     default: str
     example: str
     choices: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What the form calls it."""
+        return "command" if self.key == COMMAND else self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +93,23 @@ class Draft:
         return shlex.join(["fabric", *self.arguments()])
 
 
+def draft_to_json(draft: Draft) -> dict[str, Any]:
+    """Return a draft as the screens remember it."""
+    return {**{name: getattr(draft, name) for name in _REMEMBERED}, "changes": dict(draft.changes)}
+
+
+def draft_from_json(remembered: Mapping[str, Any]) -> Draft | None:
+    """Return a draft that was remembered; None where it is none."""
+    texts = {name: text for name in _REMEMBERED if isinstance(text := remembered.get(name), str)}
+    changes = remembered.get("changes")
+    if not isinstance(changes, dict) or len(texts) < len(_REMEMBERED):
+        return None
+    return Draft(**texts, changes={str(key): str(value) for key, value in changes.items()})
+
+
+_REMEMBERED: Final = ("manifest", "text", "code", "again", "origin")
+
+
 def split_arguments(line: str) -> list[str]:
     """Split what was typed into arguments, as a shell does.
 
@@ -128,6 +139,8 @@ def check(draft: Draft) -> CheckedDraft:
 
     text = draft.text
     faults: dict[str, str] = {}
+    if draft.is_exactly_again:  # it is taken as it was, not read again
+        return CheckedDraft(written(text), {})
     if not draft.manifest:
         command = draft.changes.get(COMMAND, "").strip()
         if not command:
@@ -189,7 +202,7 @@ def _line(value: Any) -> str:  # any YAML value
 
 
 def fields() -> tuple[Field, ...]:
-    """Return every line of the form, the most used first: the manifest's keys, those of its framework, and the rest."""
+    """Return every key of the form: the manifest's, those of its framework, and what stands for further options."""
     return _FIELDS
 
 
@@ -199,7 +212,11 @@ def fields_of(draft: Draft, values: Mapping[str, str]) -> list[Field]:
     lines: list[Field] = []
     for one in fields():
         named_by_command = one.key == "name" and not draft.manifest
-        lines.append(replace(one, default="from the command") if named_by_command else one)
+        if named_by_command:
+            one = replace(one, default="from the command")
+        elif one.key == "params" and named:
+            one = replace(one, default=f"the {len(named)} below")
+        lines.append(one)
         if one.key == "params":
             lines += [
                 Field(name, "A hyper-parameter: ${" + name + "} inserts it.", "none", "") for name in named
@@ -208,9 +225,7 @@ def fields_of(draft: Draft, values: Mapping[str, str]) -> list[Field]:
 
 
 def _every() -> Iterator[Field]:
-    known = dict(_keys())
-    order = [*FIRST, *(name for name in known if name not in FIRST)]
-    yield from (_field(name, known[name]) for name in order)
+    yield from (_field(name, key) for name, key in _keys())
     yield Field(
         MORE, "Any other options of fabric run, as typed on the command line.", "none", "-e WANDB_API_KEY"
     )
@@ -227,8 +242,8 @@ def _keys() -> Iterator[tuple[str, Key]]:
 def _field(name: str, key: Key) -> Field:
     return Field(
         name,
-        key.meaning,
-        key.default or ("none" if not key.required else "needed"),
+        key.meaning.replace("`", ""),
+        key.default.replace("`", "") or ("none" if not key.required else "needed"),
         key.example,
         _choices(key.kind),
     )

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final, Protocol, cast
 
 from textual import on
 from textual.containers import Container
-from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
@@ -17,10 +16,10 @@ from textual.widgets import Static
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.core.app_protocol import AppProtocol
-from screens.launch.draft import COMMAND, CheckedDraft, Draft, Field, check, fields_of
+from screens.launch.draft import COMMAND, CheckedDraft, Draft, Field, check, draft_to_json, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
 from screens.launch.field_list import FieldList
-from screens.launch.preview_page import RunOptionsReader, preview_page
+from screens.launch.preview_page import DraftPlan, RunOptionsReader, faults_page, preview_page
 from screens.widgets.markup import plain
 from screens.widgets.prompt import Prompt
 from screens.widgets.text_page import PlanPage
@@ -29,6 +28,10 @@ from workbench import formats
 from workbench.config import load_config
 from workbench.errors import FabricError
 
+DRAFT_MEMORY: Final = "draft"
+"""The name by which a form that was left with changes is remembered."""
+FIND: Final = "find a key"
+"""What is typed to search the form."""
 PAUSE_SECONDS: Final = 0.4
 """The plan is asked for when nothing was changed for so long."""
 
@@ -36,8 +39,6 @@ PAUSE_SECONDS: Final = 0.4
 class FormApp(AppProtocol, Protocol):
     """The app, as the form sees it."""
 
-    draft: Draft | None
-    """A form that was left with changes."""
     read_run_options: RunOptionsReader
 
 
@@ -66,7 +67,8 @@ class LaunchScreen(BaseScreen):
         self._cancel = threading.Event()
         """Ends the preview that is being made."""
         self._backends: Mapping[str, Mapping[str, Any]] = {}
-        self._planned = plain("the plan appears here", "dim")
+        self._plan: DraftPlan | None = None
+        """What the draft as it stands comes to; None while that is being found out."""
 
     def body(self) -> Iterator[Widget]:
         """Make form and plan."""
@@ -104,7 +106,7 @@ class LaunchScreen(BaseScreen):
     def set_draft(self, draft: Draft) -> None:
         """Show another draft."""
         self.draft, self._typed = draft, None
-        self._form_app.draft = draft if draft.changes else None
+        self.fabric.memory.put(DRAFT_MEMORY, draft_to_json(draft) if draft.changes else {})
         self._check()
 
     def _tried(self) -> Draft:
@@ -113,17 +115,20 @@ class LaunchScreen(BaseScreen):
     def _check(self) -> None:
         """Have the draft checked at once and planned soon; an answer to what is no longer there is dropped."""
         draft, background = self._tried(), self.fabric.background
+        self._plan = None
         self._cancel_preview()
         background.run(lambda: check(draft), self._take_checked, owner=self, newest="check")
         if self._waiting is not None:
             self._waiting.stop()
-        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, draft))
+        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._make_plan, draft))
 
     def _take_checked(self, checked: CheckedDraft) -> None:
         self.checked = checked
+        if checked.faults:
+            self._plan = faults_page(checked.faults)
         self._show()
 
-    def _plan(self, draft: Draft) -> None:
+    def _make_plan(self, draft: Draft) -> None:
         self._cancel_preview()
         make = partial(preview_page, self.fabric.home, self._form_app.read_run_options, draft, self._cancel)
         self.fabric.background.run(make, self._take_plan, owner=self, newest="plan")
@@ -138,8 +143,8 @@ class LaunchScreen(BaseScreen):
         """End the preview with the form."""
         self._cancel.set()
 
-    def _take_plan(self, planned: Content) -> None:
-        self._planned = planned
+    def _take_plan(self, plan: DraftPlan) -> None:
+        self._plan = plan
         self._show()
 
     # Showing
@@ -149,7 +154,7 @@ class LaunchScreen(BaseScreen):
             return
         draft, checked = self._tried(), self.checked
         self.form.show(fields_of(draft, checked.values), checked.values, draft.changes, checked.faults)
-        self.query_one(PlanPage).show(self._planned)
+        self.query_one(PlanPage).show(self._plan.shown if self._plan else plain("checking", "dim"))
         self._say_hint()
         try:
             line = plain(f"$ {draft.line()}", "key")
@@ -161,8 +166,16 @@ class LaunchScreen(BaseScreen):
     @on(FieldList.Moved)
     def _say_hint(self) -> None:
         """Say what the line under the cursor means, or what is wrong with it."""
-        one = self.form.field
-        if one is None or not self.whole:
+        if not self.whole:
+            return
+        self.refresh_keys()
+        one, group = self.form.field, self.form.group
+        if group is not None:
+            keys = ", ".join(field.key for field in self.form.fields if field.key in group.keys)
+            self.query_one("#launch-hint", Static).update(plain(f"{group.meaning} {keys}", "dim"))
+            return
+        if one is None:
+            self.query_one("#launch-hint", Static).update("")
             return
         whole = self.checked.faults.get("")
         if fault := self.checked.faults.get(one.key) or whole:
@@ -172,6 +185,19 @@ class LaunchScreen(BaseScreen):
             among = f" One of {', '.join(self._known(one))}." if self._known(one) else ""
             hint = plain(f"{one.meaning}{among}{self._of_backend(one)}{example}", "dim")
         self.query_one("#launch-hint", Static).update(hint)
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer to start what is ready, to undo what was changed, to fold what is in a group."""
+        form = self.form
+        match action_id:
+            case "form.start":
+                return self._plan is not None and self._plan.ready
+            case "form.reset":
+                return form.field is not None and form.field.key in self.draft.changes
+            case "form.fold":
+                return not form.view.search and form.is_in_group
+            case _:
+                return True
 
     def _of_backend(self, one: Field) -> str:
         """Say what the configuration has of the backend that is chosen: its type, address and options."""
@@ -193,18 +219,28 @@ class LaunchScreen(BaseScreen):
         return one.choices
 
     def refresh_head(self) -> None:
-        """Say what it is from, and whether it can be started."""
-        faults = len(self.checked.faults)
-        wrong = (formats.count(faults, "fault"), "error") if faults else ("ready to start", "completed")
-        self.head(("new job", f"from {formats.printable(self.draft.origin)}"), (wrong,))
+        """Say what it is from, and whether it can be started, by the verdict that the plan has."""
+        plan, faults = self._plan, len(self.checked.faults)
+        if plan is None:
+            verdict = ("checking", "dim")
+        elif plan.ready:
+            verdict = ("ready to start" + (f" {plan.jobs:,} jobs" if plan.jobs > 1 else ""), "completed")
+        else:
+            verdict = (formats.count(faults, "fault") if faults else "not ready", "error")
+        view = self.form.view
+        found = f"{self.form.found} of {len(self.form.fields)} keys: {formats.printable(view.search)}"
+        search = ((found, "accent"),) if view.search else ()
+        self.head(("new job", f"from {formats.printable(self.draft.origin)}"), (*search, verdict))
 
     # Filling in
 
     @on(FieldList.Chosen)
     def action_form_edit(self) -> None:
-        """Type another value."""
+        """Type another value; on the title of a group, open or fold it."""
         one = self.form.field
-        if one is not None:
+        if self.form.group is not None:
+            self.form.toggle_group()
+        elif one is not None:
             value = self.draft.changes.get(one.key, self.checked.values.get(one.key, ""))
             history = self.fabric.memory.texts(f"form {one.key}")
             self.query_one(Prompt).ask(one.key, value, [*self._known(one), *history])
@@ -215,14 +251,38 @@ class LaunchScreen(BaseScreen):
         if one is not None and one.key in self.draft.changes:
             self.set_draft(self.draft.changed(one.key, None))
 
+    def action_form_fold(self) -> None:
+        """Open or fold the group that the cursor is in."""
+        self.form.toggle_group()
+
+    def action_form_fold_all(self) -> None:
+        """Open all groups, or fold all."""
+        self.form.toggle_all()
+
+    def action_form_find(self) -> None:
+        """Type what a key is called or about."""
+        self.query_one(Prompt).ask(FIND, self.form.view.search)
+
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:
+        if typed.purpose == FIND:
+            self._search(typed.value)
+            return
         self._typed = typed.purpose, typed.value
         self._check()
+
+    def _search(self, words: str) -> None:
+        self.form.search(words)
+        self.refresh_head()
 
     @on(Prompt.Entered)
     def _entered(self, entered: Prompt.Entered) -> None:
         key, value = entered.purpose, entered.value.strip()
+        if key == FIND:
+            self.query_one(Prompt).close()
+            self._search(value)
+            self.form.focus()
+            return
         same = value == self.checked.values.get(key, "")
         if value:
             self.fabric.memory.add_to_history(f"form {key}", value)
@@ -231,8 +291,11 @@ class LaunchScreen(BaseScreen):
         self.form.focus()
 
     @on(Prompt.Left)
-    def _left(self) -> None:
-        self.set_draft(self.draft)
+    def _left(self, left: Prompt.Left) -> None:
+        if left.purpose == FIND:
+            self._search(left.before)
+        else:
+            self.set_draft(self.draft)
         self.form.focus()
 
     # Where it is from
@@ -302,12 +365,16 @@ class LaunchScreen(BaseScreen):
             "start a job", lambda report: start(home, draft.arguments(), report), self._started
         )
 
-    def _started(self, job_id: str) -> None:
-        self._form_app.draft = None
-        self.fabric.show_message(f"started {job_id}")
+    def _started(self, printed: str) -> None:
+        self.fabric.memory.put(DRAFT_MEMORY, {})
+        jobs = printed.split()
+        self.fabric.show_message(f"started {printed if len(jobs) == 1 else formats.count(len(jobs), 'job')}")
         if self.app.screen is self:
             self.app.pop_screen()
 
     def back(self) -> bool:
-        """Leave; what was changed is there when the form is opened again."""
-        return False
+        """End a search; else leave: what was changed is there when the form is opened again."""
+        if not self.form.view.search:
+            return False
+        self._search("")
+        return True

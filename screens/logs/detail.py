@@ -11,7 +11,7 @@ from textual.content import Content
 
 from screens.logs.document import LogDocument
 from workbench.errors import FabricError
-from workbench.logs.levels import Level
+from workbench.logs.levels import Level, behind_prefix, traceback_prefix
 from workbench.logs.sanitise import plain
 from workbench.store.db.errors import write_failure
 
@@ -25,7 +25,7 @@ def detail(document: LogDocument, row: int) -> tuple[str, Content]:
     raw = document.raw(row, MOST_BYTES + 1)
     cut = f" (the first {MOST_BYTES:,} bytes)" if len(raw) > MOST_BYTES else ""
     title = f"line {line.number + 1:,} of learner {line.learner}{cut}"
-    if line.level in (Level.TRACEBACK, Level.DETAIL):
+    if line.level >= Level.TRACEBACK:
         return title, Content("\n".join(_traceback(document, row)))
     return title, Content(_set_out(plain(raw[:MOST_BYTES].decode("utf-8", "replace"))))
 
@@ -55,16 +55,34 @@ def _set_out(shown: str) -> str:
 
 
 def _traceback(document: LogDocument, row: int) -> list[str]:
-    first = row
-    while first > 0 and row - first < MOST_LINES and document.line(first).level is Level.DETAIL:
-        first -= 1
+    """Return the lines of the traceback that a row is of, without those of others that stand between them."""
+    first, prefix = _head(document, row)
     lines = [plain(document.line(first).text)]
     for at in range(first + 1, min(document.count, first + MOST_LINES)):
         line = document.line(at)
-        if line.level is not Level.DETAIL:
+        if prefix and behind_prefix(document.raw(at, MOST_BYTES), prefix) is None:
+            continue
+        if line.level not in (Level.DETAIL, Level.RAISED):
             break
         lines.append(plain(line.text))
+        if line.level is Level.RAISED:
+            break
     return lines
+
+
+def _head(document: LogDocument, row: int) -> tuple[int, bytes]:
+    """Return the row that begins the traceback a row is of, and what stands before each of its lines."""
+    own = document.raw(row, MOST_BYTES)
+    for at in range(row, max(-1, row - MOST_LINES), -1):
+        if document.line(at).level is not Level.TRACEBACK:
+            continue
+        prefix = traceback_prefix(document.raw(at, MOST_BYTES))
+        following = document.raw(at + 1, MOST_BYTES) if at + 1 < document.count else b""
+        if prefix and following[:1] in (b" ", b"\t") and behind_prefix(following, prefix) is None:
+            prefix = b""  # it stood before the first line alone
+        if at == row or not prefix or behind_prefix(own, prefix) is not None:
+            return at, prefix
+    return row, b""
 
 
 def save(document: LogDocument, path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -16,13 +16,16 @@ from screens.logs.order import Order
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
 from workbench.logs.levels import Level, Levels
-from workbench.logs.line_filter import LineFilter, find
+from workbench.logs.line_filter import EXPRESSION_BYTES, LineFilter, find
 from workbench.logs.line_index import LineIndex
 from workbench.paths import LearnerFolder
+from workbench.values import dataclass
 
 Cancelled = Callable[[], bool]
 CHUNK_BYTES: Final = 16 << 20
 """So much is indexed before the screen is notified and the next request is taken."""
+MOST_HITS: Final = 1_000_000
+"""Counting ends there: each takes 8 bytes."""
 LAST_BYTES: Final = 1 << 20
 """So much of a last line without a newline is searched."""
 CELLS: Final = 2000
@@ -42,6 +45,17 @@ class Sieve:
     def open(self) -> bool:
         """Whether all lines pass."""
         return self.pattern is None and self.least_level is Level.NONE and self.since_us is None
+
+
+@dataclass(frozen=True, slots=True)
+class HitCount:
+    """How many rows have what is looked for, as far as is known."""
+
+    total: int
+    number: int
+    """Which of them a row is, from 1; 0 for none."""
+    complete: bool
+    """Whether all rows have been counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,7 @@ class LogDocument:
         """The position of a last line without a newline that passes: it may change, or pass no longer."""
         self._looked = 0
         self._since_offsets = [0] * len(folders)
+        self._hits: Hits | None = None
 
     # For the feed's thread
 
@@ -91,7 +106,8 @@ class LogDocument:
             return True  # the end of a long log comes first: levels and filters can wait
         for source in self.sources:
             changed |= source.levels.advance(cancelled=cancelled)
-        return self._sift(cancelled) or changed
+        changed |= self._sift(cancelled)
+        return self._count_on(cancelled) or changed
 
     def sift(self, sieve: Sieve) -> None:
         """Show other lines; :meth:`update` finds them bit by bit."""
@@ -101,7 +117,20 @@ class LogDocument:
             self._since_offsets[number] = source.offset_of_time(sieve.since_us) if sieve.since_us else 0
         self._looked = 0
         self._passed, self._last = None if sieve.open else array("Q"), None
+        if self._hits is not None:
+            self.count_hits(self._hits.pattern)
         self.epoch += 1
+
+    def count_hits(self, pattern: Pattern | None) -> None:
+        """Count the rows that match; :meth:`update` does so bit by bit, :meth:`hits` returns how many they are."""
+        self._hits = None if pattern is None else Hits(pattern, self.sources)
+
+    def give_up(self, text: str) -> None:
+        """Filter and count no more by an expression that takes too long; what it hid is shown."""
+        if self._hits is not None and self._hits.pattern.text == text:
+            self._hits = None
+        if self.sieve.pattern is not None and self.sieve.pattern.text == text:
+            self.sift(replace(self.sieve, pattern=None, invert=False))
 
     def _begin_anew(self) -> None:
         if self._order is not None:
@@ -139,7 +168,7 @@ class LogDocument:
         before = self._looked
         if self._last is not None and self._last < self.sources[0].index.whole:
             self._last = None  # its newline has come: it is judged with the others
-        for position, number, line, count in self._new_runs():
+        for position, number, line, count in self._runs(self._looked):
             source = self.sources[number]
             ready = min(count, source.sifted - line)
             if ready > 0:
@@ -152,11 +181,47 @@ class LogDocument:
                 break
         return self._looked > before
 
-    def _new_runs(self) -> Iterator[tuple[int, int, int, int]]:
+    def _runs(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield position, source, first line and length of every run of whole lines from a position on."""
         if self._order is not None:
-            yield from self._order.runs(self._looked)
+            yield from self._order.runs(position)
         else:
-            yield self._looked, 0, self._looked, self.sources[0].index.whole - self._looked
+            yield position, 0, position, self.sources[0].index.whole - position
+
+    def _count_on(self, cancelled: Cancelled) -> bool:
+        """Count the hits in one more block of each source; return whether more of the log has been counted."""
+        hits = self._hits
+        if hits is None or len(hits.positions) >= MOST_HITS:
+            return False
+        before = hits.looked, hits.last
+        more = hits.search_on(cancelled)
+        if hits.last is not None and hits.last < self.sources[0].index.whole:
+            hits.last = None  # its newline has come: it is counted with the others
+        for position, number, line, count in self._runs(hits.looked):
+            ready = min(count, hits.filters[number].searched - line)
+            if self._passed is not None:
+                ready = min(
+                    ready, self._looked - position
+                )  # what the sieve does not know yet is counted later
+            if ready > 0:
+                found = [position - line + hit for hit in hits.take(number, line + ready)]
+                hits.positions.extend(found if self._passed is None else self._shown_of(found, self._passed))
+                hits.looked = position + ready
+            if ready < count:
+                break
+        index = self.sources[0].index
+        is_last = self._order is None and hits.looked == index.whole < index.count
+        is_shown = self._passed is None or self._last == index.whole
+        counts = is_last and is_shown and self.sources[0].last_passes(Sieve(pattern=hits.pattern))
+        hits.last = index.whole if counts else None
+        return more or before != (hits.looked, hits.last)
+
+    @staticmethod
+    def _shown_of(positions: list[int], passed: array[int]) -> list[int]:
+        """Return those of ascending positions that the sieve lets through."""
+        return [
+            at for at in positions if (row := bisect_left(passed, at)) < len(passed) and passed[row] == at
+        ]
 
     def search(self, pattern: Pattern, row: int, *, backward: bool, cancelled: Cancelled) -> int | None:
         """Return the nearest row after a row, or before it, that matches; None for none."""
@@ -228,6 +293,19 @@ class LogDocument:
         total = self._order.count if self._order is not None else self.sources[0].index.whole
         return 1.0 if self._passed is None or not total else min(1.0, self._looked / total)
 
+    def hits(self, pattern: Pattern, row: int) -> HitCount | None:
+        """Return how many rows match, and which of them a row is; None while the count has not begun."""
+        hits = self._hits
+        if hits is None or hits.pattern is not pattern:
+            return None
+        total = self._order.count if self._order is not None else self.sources[0].index.whole
+        complete = hits.looked >= total and not any(source.behind for source in self.sources)
+        try:
+            number = hits.number(self.position(row))
+        except IndexError:  # another filter is being set
+            number = 0
+        return HitCount(len(hits.positions) + (hits.last is not None), number, complete)
+
     @property
     def lines(self) -> int:
         """How many lines the log has, filtered or not."""
@@ -285,6 +363,39 @@ class LogDocument:
         """Give the files back."""
         for source in self.sources:
             source.close()
+
+
+class Hits:
+    """Where in the log what is looked for is, in its order, as far as that has been searched."""
+
+    def __init__(self, pattern: Pattern, sources: Sequence[LearnerLog]) -> None:
+        self.pattern = pattern
+        self.filters = [LineFilter(source.index, pattern) for source in sources]
+        self.positions = array("Q")
+        self.looked = 0
+        """All positions before this one have been counted."""
+        self.last: int | None = None
+        """The position of a last line without a newline that matches."""
+
+    def search_on(self, cancelled: Cancelled) -> bool:
+        """Search the next block of each source; return whether there was one."""
+        searched = [next(one.advance(cancelled=cancelled), None) is not None for one in self.filters]
+        return any(searched)
+
+    def take(self, number: int, stop: int) -> list[int]:
+        """Return the lines of a source before a line that match and were not returned before."""
+        lines = self.filters[number].lines
+        end = bisect_left(lines, stop)
+        taken = lines[:end].tolist()
+        del lines[:end]  # they are kept by position from now on
+        return taken
+
+    def number(self, position: int) -> int:
+        """Return which of the hits stands at a position, from 1; 0 for none."""
+        if position == self.last:
+            return len(self.positions) + 1
+        at = bisect_left(self.positions, position)
+        return at + 1 if at < len(self.positions) and self.positions[at] == position else 0
 
 
 class LearnerLog:
@@ -356,7 +467,8 @@ class LearnerLog:
 
     def last_passes(self, sieve: Sieve) -> bool:
         """Say whether the last line, whose newline has not come, is let through."""
-        line = self.index.raw(self.index.whole, limit=LAST_BYTES)
+        is_expression = sieve.pattern is not None and sieve.pattern.is_expression
+        line = self.index.raw(self.index.whole, limit=EXPRESSION_BYTES if is_expression else LAST_BYTES)
         matches = sieve.pattern is None or (next(sieve.pattern.spans(line), None) is None) == sieve.invert
         return matches and self.levels.of_last(line) >= sieve.least_level
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from textual.message import Message
@@ -16,7 +15,9 @@ from textual.widget import Widget
 
 from screens.logs.document import DocumentLine, LogDocument, Sieve
 from screens.workers.background import post, start_loop
+from workbench.errors import PatternTooSlow
 from workbench.logs.grep import Pattern
+from workbench.values import dataclass
 
 LOOK_SECONDS: Final = 0.04
 """How often a log in view is read for new lines: some microseconds each time."""
@@ -44,6 +45,14 @@ class SearchDone(Message, bubble=False):
         self.backward = backward
 
 
+class GivenUp(Message, bubble=False):
+    """An expression took too long: nothing is filtered, counted or searched by it any more."""
+
+    def __init__(self, error: PatternTooSlow) -> None:
+        super().__init__()
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """What is searched for, from where."""
@@ -65,6 +74,8 @@ class Feed:
         self._document: LogDocument | None = None
         self._sieve: Sieve | None = None
         self._search: Search | None = None
+        self._count: list[Pattern | None] = []
+        """What is to be counted from now on, where that has changed."""
         self._closed = False
         self._resting = False
         self._announced_at = 0.0
@@ -78,6 +89,7 @@ class Feed:
             if self._document is not None:
                 self._retired.append(self._document)
             self._document, self._sieve, self._search = document, None, None
+            self._count.clear()
             self._wake.notify()
         if not self._started:
             self._started = True
@@ -87,6 +99,12 @@ class Feed:
         """Show other lines."""
         with self._wake:
             self._sieve = sieve
+            self._wake.notify()
+
+    def count(self, pattern: Pattern | None) -> None:
+        """Count the rows that match, or none; a search goes on meanwhile."""
+        with self._wake:
+            self._count = [pattern]
             self._wake.notify()
 
     def search(self, search: Search) -> None:
@@ -112,21 +130,24 @@ class Feed:
 
     def _run(self) -> None:
         while not self._closed:
-            document, sieve, search = self._take()
+            document, sieve, search, count = self._take()
             busy = False
             if document is not None:
+                for pattern in count:
+                    document.count_hits(pattern)
                 busy = self._work(document, sieve, search)
             self._tell(force=False)
             with self._wake:
-                if not busy and not self._interrupted():
+                if not busy and not self._count and not self._interrupted():
                     self._wake.wait(REST_SECONDS if self._resting else LOOK_SECONDS)
         for document in (*self._retired, *filter(None, (self._document,))):
             document.close()
 
-    def _take(self) -> tuple[LogDocument | None, Sieve | None, Search | None]:
+    def _take(self) -> tuple[LogDocument | None, Sieve | None, Search | None, list[Pattern | None]]:
         with self._wake:
-            taken = self._document, self._sieve, self._search
+            taken = self._document, self._sieve, self._search, self._count
             self._sieve = self._search = None
+            self._count = []
             retired, self._retired = self._retired, []
         for document in retired:
             document.close()
@@ -134,14 +155,19 @@ class Feed:
 
     def _work(self, document: LogDocument, sieve: Sieve | None, search: Search | None) -> bool:
         """Do one bounded piece; return whether there is more to do at once."""
-        if sieve is not None:
-            document.sift(sieve)
-            self._tell(force=True)
-        if search is not None:
-            row = _look(document, search, self._interrupted)
-            if not self._interrupted():
-                post(self._viewer, SearchDone(search.what, row, backward=search.backward))
-        changed = document.update(self._interrupted)
+        try:
+            if sieve is not None:
+                document.sift(sieve)
+                self._tell(force=True)
+            if search is not None:
+                row = _look(document, search, self._interrupted)
+                if not self._interrupted():
+                    post(self._viewer, SearchDone(search.what, row, backward=search.backward))
+            changed = document.update(self._interrupted)
+        except PatternTooSlow as error:
+            document.give_up(error.pattern)
+            post(self._viewer, GivenUp(error))
+            return True
         self._has_news |= changed
         return changed
 

@@ -12,15 +12,16 @@ from textual.message import Message
 from screens.core.app_protocol import fabric_app
 from screens.core.memory import Memory
 from screens.logs.detail import detail, save, texts
-from screens.logs.feed import Feed, Search, SearchDone
+from screens.logs.feed import Feed, GivenUp, Search, SearchDone
 from screens.logs.lines import LogLines
 from screens.logs.render import TIMES
 from screens.logs.state import LEVELS, WINDOW_MINUTES
+from workbench import formats
 from workbench.errors import FabricError, UsageError
 from workbench.logs.grep import Pattern
-from workbench.logs.time_expressions import since_us
 from workbench.metrics.queries import time_of_step
 from workbench.store.db.database import Store
+from workbench.time_expressions import since_us
 
 SIDEWAYS = 16
 """Cells that one step to the side goes."""
@@ -224,13 +225,10 @@ class LogSearch(LogMoves):
         index = LEVELS.index(state.sieve.least_level) if state.sieve.least_level in LEVELS else 0
         self._sift(least_level=LEVELS[(index + 1) % len(LEVELS)])
 
-    def action_log_window(self, window: int) -> None:
-        """The last minutes, the start, or all."""
-        self.state.window = window if window > 1 else 0
-        if window == 1:
-            self._sift(since_us=None)
-            self.action_move_top()
-            return
+    def action_log_window(self) -> None:
+        """The next of the windows: the last minutes, or all."""
+        window = (self.state.window + 1) % len(WINDOW_MINUTES)
+        self.state.window = window
         last = self.last_time_us(fabric_app(self).clock())
         self._sift(since_us=last - WINDOW_MINUTES[window] * 60_000_000 if window else None)
         self.state.follow = True
@@ -253,7 +251,7 @@ class LogSearch(LogMoves):
         """Show hits while they are typed; a text that cannot be understood yet changes nothing."""
         if purpose == "find":
             try:
-                self.state.find = pattern_of(typed)[0]
+                self._look_for(typed)
             except UsageError:
                 return
             self.redraw()
@@ -274,9 +272,14 @@ class LogSearch(LogMoves):
             return f"{error}"
         return ""
 
+    def _look_for(self, typed: str) -> None:
+        """Light up what is typed, and count it."""
+        self.state.find, _ = pattern_of(typed)
+        self.feed.count(self.state.find)
+
     def _find(self, typed: str) -> None:
         state = self.state
-        state.find, _ = pattern_of(typed)
+        self._look_for(typed)
         state.find_text, state.note = typed, ""
         if state.find is not None:
             self._look(backward=state.follow)
@@ -291,7 +294,10 @@ class LogSearch(LogMoves):
         if self.state.find is None:
             self.action_log_find()
             return
-        self.feed.search(Search("find", self.state.cursor, backward, self.state.find))
+        document, state = self.document, self.state
+        # The end that is followed is looked at, too.
+        row = document.count if document is not None and backward and state.follow else state.cursor
+        self.feed.search(Search("find", row, backward, self.state.find))
 
     def action_log_next(self) -> None:
         """The next hit."""
@@ -321,6 +327,20 @@ class LogSearch(LogMoves):
         names = {"find": "match", "error": "error", "step": "such step"}
         where = "above" if found.backward else "below"
         self.state.note = f"no {names.get(found.what, 'line')} {where}"
+        self.redraw()
+
+    def on_given_up(self, given_up: GivenUp) -> None:
+        """Show what the expression hid, and say that it took too long; among what was typed before it is kept."""
+        state, error = self.state, given_up.error
+        filtered, found = state.sieve.pattern, state.find
+        if filtered is not None and filtered.text == error.pattern:
+            state.filter_text = ""
+            self._sift(pattern=None, invert=False)
+        if found is not None and found.text == error.pattern:
+            state.find, state.find_text = None, ""
+            self.feed.count(None)
+        state.note = f"/{formats.printable(error.pattern)}/ took too long"
+        fabric_app(self).show_message(f"{error}: {error.hint}", "warning")
         self.redraw()
 
     def _go_to(self, typed: str) -> None:
@@ -368,7 +388,8 @@ class LogSearch(LogMoves):
             state.selected_from = None
             self.redraw()
         elif state.find is not None:
-            state.find, state.find_text, state.note = None, "", ""
+            self._look_for("")
+            state.find_text, state.note = "", ""
             self.redraw()
         else:
             return False

@@ -111,9 +111,10 @@ class LogLines(CachedStyle, ScrollView):
         lines = self._lines(rows)
         for row in rows:
             laid += [(row, piece) for piece in range(len(self._strips(row, lines.get(row))))]
-            if len(laid) >= self.page:
+            if len(laid) >= self.page and not self.state.follow:
                 break
-        return laid[: self.page]
+        # A last row that is longer than the screen ends at its foot when the end is followed.
+        return laid[-self.page :] if self.state.follow else laid[: self.page]
 
     def laid(self) -> list[tuple[int, int]]:
         """Return which row, and which of its lines, stands on each line of the screen; worked out once a change."""

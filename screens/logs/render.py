@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from rich.segment import Segment
@@ -10,23 +9,17 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from screens.logs.colours import coloured
 from screens.logs.document import DocumentLine
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import CURVE_COLOURS, Paint
-from screens.widgets.ansi import decoded, strip_of
+from screens.widgets.ansi import strip_of
 from workbench import formats
 from workbench.logs.grep import Pattern
-from workbench.logs.levels import Level
+from workbench.values import dataclass
 
 TIMES: Final = ("none", "since start", "of day")
-_ROLES: Final = {
-    Level.DEBUG: "dim",
-    Level.WARNING: "warning",
-    Level.ERROR: "error",
-    Level.TRACEBACK: "error",
-    Level.DETAIL: "error",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +51,10 @@ def render(
     line: DocumentLine, manner: Manner, paint: Paint, base: Style, *, marked: bool = False
 ) -> list[Strip]:
     """Return the screen's lines of a log's line: one, or with wrapping as many as it needs."""
-    shown = _coloured(line, manner, paint)
+    shown = _text(line, manner, paint)
     margin = _margin(line, manner, paint, base, marked)
     if not manner.wrap:
-        body = strip_of(shown, manner.room, base, left=manner.left)
+        body = _cut(shown, manner, paint, base)
         return [Strip.join([margin, body]).adjust_cell_length(manner.width, base)]
     pieces = _wrapped(shown, manner.room)
     blank = Strip([Segment(" " * manner.margin, base)])
@@ -73,17 +66,25 @@ def render(
     ]
 
 
-def _coloured(line: DocumentLine, manner: Manner, paint: Paint) -> Text:
-    shown = decoded(line.text)
-    role = _ROLES.get(line.level)
-    if role is None and manner.find is None:
+def _cut(shown: Text, manner: Manner, paint: Paint, base: Style) -> Strip:
+    """Return what of a line is in view; a sign stands where it goes on to the left or to the right."""
+    body = strip_of(shown, manner.room, base, left=manner.left)
+    cells = text.cells(shown.plain)
+    sign = Strip([Segment(glyphs().more, base + paint.style("dim"))])
+    if cells > manner.left + manner.room:
+        body = Strip.join([body.crop(0, manner.room - 1).adjust_cell_length(manner.room - 1, base), sign])
+    if manner.left and cells > manner.left:
+        body = Strip.join([sign, body.crop(1, manner.room)])
+    return body
+
+
+def _text(line: DocumentLine, manner: Manner, paint: Paint) -> Text:
+    shown = coloured(line.text, line.level, paint)
+    if manner.find is None:
         return shown
     shown = shown.copy()
-    if role is not None and not shown.spans:
-        shown.stylize(paint.style(role, "dim" if line.level is Level.DETAIL else ""))
-    if manner.find is not None:
-        for start, end in manner.find.highlights(shown.plain):
-            shown.stylize(paint.hit(), start, end)
+    for start, end in manner.find.highlights(shown.plain):
+        shown.stylize(paint.hit(), start, end)
     return shown
 
 

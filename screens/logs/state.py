@@ -10,6 +10,7 @@ from screens.logs.document import LogDocument, Sieve
 from screens.logs.render import Manner
 from screens.style import status
 from screens.style.glyphs import glyphs
+from screens.style.notices import NOTHING, EmptyNotice, no_output
 from workbench import formats
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
@@ -77,18 +78,16 @@ class LogState:
             find=self.find,
         )
 
-    def empty(self, document: LogDocument | None, now_us: int) -> str:
+    def empty(self, document: LogDocument | None, now_us: int) -> EmptyNotice:
         """Say why there are no rows."""
         job = self.job
         if document is not None and document.lines and not self.sieve.open:
-            return "looking" if document.looked_at < 1 else "no line matches; esc shows all"
-        if job is None:
-            return ""
-        if self.attempt != job.attempt or not status.is_open(job):
-            return "no output"
-        waited = formats.duration((now_us - job.changed_us) / 1e6)
-        why = f": {job.reason.text}" if job.reason.text else ""
-        return formats.printable(f"waiting for the first output, {job.state.lower()} for {waited}{why}")
+            return (
+                EmptyNotice("looking")
+                if document.looked_at < 1
+                else EmptyNotice("no line matches", "esc shows all")
+            )
+        return NOTHING if job is None else no_output(job, now_us, is_earlier=self.attempt != job.attempt)
 
     def indicator(self, document: LogDocument | None) -> Iterator[Part]:
         """Say in one line how rows are shown, and which."""
@@ -125,12 +124,28 @@ class LogState:
             yield _WINDOWS[self.window], "accent"
         if self.find_text:
             yield f"/{formats.printable(self.find_text)}", "text"
+        if counted := self._hits(document):
+            yield counted, "text"
         if self.note:
             yield self.note, "warning"
         for on, name in ((self.wrap, "wrap"), (self.times != "none", f"times {self.times}")):
             if on:
                 yield name, "dim"
 
+    def _hits(self, document: LogDocument | None) -> str:
+        """Say how many rows have what is looked for, and which of them the cursor is on: ``3 of 17``."""
+        count = (
+            document.hits(self.find, self.cursor) if document is not None and self.find is not None else None
+        )
+        if count is None:
+            return ""
+        if not count.total:
+            return "counting" if not count.complete else "" if self.note else "no match"
+        total = f"{count.total:,}{'' if count.complete else '+'}"
+        if count.number:
+            return f"{count.number:,} of {total}"
+        return f"{total} {'match' if total == '1' else 'matches'}"
 
-_WINDOWS = ("all", "start", "last 1 m", "last 5 m", "last 15 m", "last 30 m", "last 60 m")
-WINDOW_MINUTES = (0, 0, 1, 5, 15, 30, 60)
+
+_WINDOWS = ("all", "last 1 m", "last 5 m", "last 15 m", "last 30 m", "last 60 m")
+WINDOW_MINUTES = (0, 1, 5, 15, 30, 60)

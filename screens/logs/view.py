@@ -14,7 +14,6 @@ from screens.core.app_protocol import fabric_app
 from screens.logs.document import LogDocument
 from screens.logs.feed import Grown
 from screens.logs.keys import LogKeys
-from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from workbench.paths import Home
@@ -43,7 +42,10 @@ class LogView(LogKeys, can_focus=True):
 
     def job_changed(self, job: JobRow, *, started_again: bool) -> None:
         """Take news of the job; its new attempt's log is shown, unless an earlier one is being read."""
-        was_last = self.state.job is not None and self.state.attempt == self.state.job.attempt
+        before = self.state.job
+        if job == before and not started_again:
+            return  # its metrics have changed, nothing that is shown here
+        was_last = before is not None and self.state.attempt == before.attempt
         self.state.job = job
         if started_again and was_last:
             self.state.attempt = job.attempt
@@ -65,6 +67,8 @@ class LogView(LogKeys, can_focus=True):
         self.feed.open(self.document)
         if not state.sieve.open:
             self.feed.sift(state.sieve)
+        if state.find is not None:
+            self.feed.count(state.find)
         self.redraw()
 
     def action_log_learner(self) -> None:
@@ -95,6 +99,7 @@ class LogView(LogKeys, can_focus=True):
     def on_grown(self, grown: Grown) -> None:
         """Show new rows: at the end when following, else only their number."""
         del grown
+        self.offer_keys(has_content=self.document is not None and self.document.lines > 0)
         if not fabric_app(self).reader.paused:
             self.settle()
 
@@ -156,15 +161,10 @@ class LogView(LogKeys, can_focus=True):
 
     def _beyond(self, y: int, width: int) -> Strip:
         """Say why there are no rows, where there are none."""
-        base = self.base
-        count = self.document.count if self.document else 0
-        if count or y != max(1, self.size.height // 2):
-            return Strip.blank(width, base)
-        line = text.shorten(self.state.empty(self.document, fabric_app(self).clock()), width - 2)
-        blank = " " * max(0, (width - text.cells(line)) // 2)
-        return Strip([Segment(blank + line, base + paint_of(self).style("dim"))]).adjust_cell_length(
-            width, base
-        )
+        if self.document is not None and self.document.count:
+            return Strip.blank(width, self.base)
+        notice = self.state.empty(self.document, fabric_app(self).clock())
+        return self.notice_strip(notice, y - 1, (width, self.page))
 
     def _indicator(self, width: int) -> Strip:
         base, paint = self.base, paint_of(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from screens.style.glyphs import glyphs
@@ -10,6 +9,7 @@ from workbench import formats
 from workbench.job import FaultOwner, Intent, State
 from workbench.services.inspect.job_times import unseen_seconds
 from workbench.store.db.rows import JobRow, is_over
+from workbench.values import dataclass
 
 COLOURS: Final = {
     State.QUEUED: "$text-muted",

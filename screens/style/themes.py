@@ -117,6 +117,7 @@ THEMES: Final = (
             **BUILTIN_THEMES["ansi-dark"].variables,  # Textual's own styles name some of these
             **_curves(_CURVES_16),
             "role-dim": "ansi_bright_black",
+            "role-grid": "ansi_bright_black",
             "role-cursor": "ansi_bright_black",
         },
     ),
@@ -137,6 +138,7 @@ def role_variables(theme: Theme) -> dict[str, str]:
     return {
         **_curves(_CURVES_DARK if dark else _CURVES_LIGHT),
         "role-dim": dim,
+        "role-grid": "#323b49" if dark else "#cfcdc6",
         "role-text": theme.foreground or ("#e0e0e0" if dark else "#1b1f24"),
         "role-accent": theme.accent or theme.primary,
         "role-key": theme.primary,
@@ -162,6 +164,11 @@ class Paint:
         self._variables = variables
         self._coloured = coloured
         self._styles: dict[tuple[str, str], Style] = {}
+
+    @property
+    def coloured(self) -> bool:
+        """Whether there are colours to tell things apart by."""
+        return self._coloured
 
     def style(self, role: str, attributes: str = "") -> Style:
         """Return a role's style (``failed``, ``dim``, ``curve-3``) with attributes (``bold reverse``)."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
+from typing import Final
 
 from rich.ansi import AnsiDecoder
 from rich.segment import Segment
@@ -10,15 +12,30 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from workbench.logs.sanitise import RESET, SGR
+
+COLOURS_MAX: Final = 400
+"""So many changes of colour in a line are drawn; each costs as much as a piece of text."""
+
 
 @lru_cache(maxsize=2048)
 def decoded(line: str) -> Text:
     """Return a line with its colours as styles, and blanks for tabs. Do not change what is returned."""
+    if line.count("\x1b") > COLOURS_MAX:
+        line = _with_fewer_colours(line)
     shown = AnsiDecoder().decode_line(line) if "\x1b" in line else Text(line)
     if "\t" in shown.plain:
         shown = shown.copy()
         shown.expand_tabs(8)
     return shown
+
+
+def _with_fewer_colours(line: str) -> str:
+    """Return a line without the colours after the first few hundred changes."""
+    end = 0
+    for sequence in islice(SGR.finditer(line), COLOURS_MAX):
+        end = sequence.end()
+    return line[:end] + SGR.sub("", line[end:]) + RESET
 
 
 def strip_of(shown: Text, width: int, base: Style, *, left: int = 0) -> Strip:

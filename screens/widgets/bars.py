@@ -45,12 +45,18 @@ class KeyBar(CachedStyle):
 
     pane: reactive[str] = reactive("runs")
     readonly: reactive[bool] = reactive(False)
+    impossible: reactive[frozenset[str]] = reactive(frozenset())
+    """Actions of the pane, by id, that would do nothing now: they are not shown."""
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
         paint, base, width = paint_of(self), self.base, self.size.width
         segments = [Segment(" ", base)]
-        shown = [a for a in actions.footer(self.pane) if not (a.changes and self.readonly)]
+        shown = [
+            a
+            for a in actions.footer(self.pane)
+            if not (a.changes and self.readonly) and a.id not in self.impossible
+        ]
         for action in self._fitting(shown, width - 2):
             meta = Style.from_meta({"@click": f"app.perform('{action.id}')"})
             key = self._key(action)

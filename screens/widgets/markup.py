@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.cells import chop_cells
 from textual.content import Content
 
 from screens.style import text
@@ -36,6 +37,17 @@ def fact(name: str, value: str | Content) -> Content:
 def facts(pairs: Iterable[tuple[str, str | Content]]) -> list[Content]:
     """Return named values; those that are empty are left out."""
     return [fact(name, value) for name, value in pairs if value]
+
+
+def path_fact(name: str, path: str, width: int) -> Content:
+    """Return a named path for so many columns; a longer one goes on below, after a slash where that is possible."""
+    room, rest, lines = max(1, width - NAME_WIDTH - 3), formats.printable(path), []
+    while text.cells(rest) > room:
+        end = len(chop_cells(rest, room)[0])
+        end = rest.rfind("/", 1, end) + 1 or end
+        lines.append(rest[:end])
+        rest = rest[end:]
+    return fact(name, "\n".join([*lines, rest]))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str | Content]]) -> list[Content]:

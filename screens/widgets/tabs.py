@@ -7,9 +7,10 @@ from functools import partial
 from typing import Final
 
 from rich.segment import Segment
-from textual import events
+from textual import events, on
 from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.strip import Strip
 
 from screens.core.app_protocol import JumpTarget
@@ -67,6 +68,32 @@ class TabBar(CachedStyle):
                 self.post_message(self.Chosen(tab))
                 return
             at += width + 1
+
+
+class TabKeys(Screen[None]):
+    """A screen with a :class:`TabBar`: clicks and keys open its tabs."""
+
+    def show(self, tab: str) -> None:
+        """Open a tab."""
+        raise NotImplementedError
+
+    @on(TabBar.Chosen)
+    def _chosen(self, chosen: TabBar.Chosen) -> None:
+        self.show(chosen.tab)
+
+    def action_run_next_tab(self) -> None:
+        """The next tab."""
+        self.show(self.query_one(TabBar).neighbour(1))
+
+    def action_run_previous_tab(self) -> None:
+        """The tab before."""
+        self.show(self.query_one(TabBar).neighbour(-1))
+
+    def action_run_tab(self, number: int) -> None:
+        """The tab of that number, where there is one."""
+        tabs = self.query_one(TabBar).tabs
+        if number <= len(tabs):
+            self.show(tabs[number - 1])
 
 
 def _label(number: int, tab: str) -> str:

@@ -4,38 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from screens.core import actions
+from screens.style import text
+from screens.style.notices import WIDEST, EmptyNotice
+from screens.widgets.markup import plain
 
 
-class TextPage(VerticalScroll, can_focus=True):
-    """A text that scrolls; its keys are those of its own pane."""
-
-    PANE: ClassVar = "overview"
-    BINDINGS: ClassVar = actions.bindings("overview")
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._static = Static(Content("loading"), markup=False)
-        self._shown = Content("")
-
-    def compose(self) -> list[Static]:
-        """Hold the text."""
-        return [self._static]
-
-    def show(self, shown: Content) -> None:
-        """Show a text; where the reader is in it stays."""
-        if not shown.is_same(self._shown):
-            self._shown = shown
-            self._static.update(shown)
-
-    @property
-    def plain(self) -> str:
-        """What is shown, without colours."""
-        return self._shown.plain
+class LineKeys(Widget):
+    """The keys of a page that scrolls by lines; named behind the widget whose looks the page has."""
 
     def action_move_down(self) -> None:
         """A line down."""
@@ -62,15 +44,46 @@ class TextPage(VerticalScroll, can_focus=True):
         self.scroll_end(animate=False)
 
 
-class OverviewPage(TextPage):
-    """Where the job stands."""
+class TextPage(VerticalScroll, LineKeys, can_focus=True):
+    """A text that scrolls; its keys are those of its own pane."""
 
+    PANE: ClassVar = "overview"
+    BINDINGS: ClassVar = actions.bindings("overview")
 
-class UsagePage(TextPage):
-    """What it uses."""
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._static = Static(Content("loading"), markup=False)
+        self._shown = Content("")
 
-    PANE: ClassVar = "usage"
-    BINDINGS: ClassVar = actions.bindings("usage")
+    def compose(self) -> ComposeResult:
+        """Hold the text."""
+        yield self._static
+
+    def say(self, notice: EmptyNotice) -> None:
+        """Show a notice in the middle of the page, and nothing else."""
+        lines = notice.lines(self.size.width or WIDEST)
+        self.show(
+            Content("\n").join(plain(line, "" if role == "text" else role) for line, role in lines), "-notice"
+        )
+
+    def show(self, shown: Content, looks: str = "") -> None:
+        """Show a text; where the reader is in it stays."""
+        self.set_class(looks == "-notice", "-notice")
+        if not shown.is_same(self._shown):
+            # To lay out the screen again takes longer than to draw the text, which other values leave as high as it is.
+            lines, before = shown.plain.split("\n"), self._shown.plain.split("\n")
+            width = self._static.content_size.width
+            as_high = len(lines) == len(before) and all(
+                line == old or (text.cells(line) <= width and text.cells(old) <= width)
+                for line, old in zip(lines, before, strict=True)
+            )
+            self._shown = shown
+            self._static.update(shown, layout=not as_high)
+
+    @property
+    def plain(self) -> str:
+        """What is shown, without colours."""
+        return self._shown.plain
 
 
 class ConfigPage(TextPage):

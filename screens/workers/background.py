@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from textual.message import Message
 from textual.worker import Worker
 
 from workbench.errors import FabricError
+from workbench.values import dataclass
 
 KEPT_TASKS: Final = 50
 """So many tasks that have ended are listed."""

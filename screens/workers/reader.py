@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
 from textual.message import Message
 
 from screens.workers.background import Receiver, post
-from workbench.errors import FabricError
+from workbench.errors import FabricError, PatternTooSlow
 from workbench.paths import Home
 from workbench.services.controller_watch import attend, is_unattended, last_look_us
 from workbench.store.db.database import Store
+from workbench.values import dataclass
 
 LOOK_SECONDS: Final = 0.05
 """How often the reader looks for changes: one PRAGMA, some microseconds."""
@@ -70,6 +71,8 @@ class _Watch:
     read: Read
     counters: tuple[str, ...] | None
     every_seconds: float
+    reads_again: ReadsAgain | None
+    """The query, where it is one: to find that out at each look would take a third of what the looks take."""
     next_run: float = 0.0
     counters_read: Mapping[str, int] | None = None
     last: Any = field(default_factory=object)
@@ -114,8 +117,9 @@ class StoreReader:
         ``counters`` are the store's revision counters that it depends on; None asks again every time. It is
         run no more often than every ``every_seconds``.
         """
+        again = read if isinstance(read, ReadsAgain) else None
         with self._wake:
-            self._watches[id(receiver), key] = _Watch(receiver, key, read, counters, every_seconds)
+            self._watches[id(receiver), key] = _Watch(receiver, key, read, counters, every_seconds, again)
             self._wake.notify()
 
     def forget(self, receiver: Receiver, key: str | None = None) -> None:
@@ -143,6 +147,9 @@ class StoreReader:
                     trouble = self._round(watches)
                 except FabricError as error:
                     trouble = error
+                    self._drop_store()
+                except Exception as error:  # of ours: without the loop screens stay as they are
+                    trouble = _bug(error)
                     self._drop_store()
                 if trouble is None:
                     self._fine()
@@ -181,6 +188,9 @@ class StoreReader:
             began = time.perf_counter()
             try:
                 value = watch.read(store)
+            except PatternTooSlow as error:  # of one list's filter; the others go on
+                wrong = error
+                continue
             except FabricError:
                 raise
             except Exception as error:  # a bug of ours in one query must not take the others down
@@ -211,7 +221,7 @@ class StoreReader:
         counters_read = watch.counters_read
         if counters_read is None or watch.counters is None:
             return True
-        again_at = watch.read.again_at if isinstance(watch.read, ReadsAgain) else None
+        again_at = watch.reads_again.again_at if watch.reads_again is not None else None
         if again_at is not None and time.monotonic() >= again_at:
             return True
         return any(counters_read.get(name) != self._counters.get(name) for name in watch.counters)

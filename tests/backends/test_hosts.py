@@ -22,7 +22,7 @@ from workbench.errors import BackendError, InputMissing
 HOME = "00000000-0000-0000-0000-000000000001"
 
 
-def wait_for(path: Path, seconds: float = 10.0) -> str:
+def wait_for(path: Path, seconds: float = 60.0) -> str:
     """Return a file's text once there is any."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

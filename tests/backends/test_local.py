@@ -100,6 +100,26 @@ def test_a_foreign_compute_process_makes_a_gpu_busy_and_a_desktop_does_not(
     assert third.free
 
 
+def test_a_gpu_that_somebody_keeps_busy_is_not_free_however_little_memory_that_takes(
+    gpus: Gpus, computing: int
+) -> None:
+    gpus.only(
+        [
+            f"gpu GPU-{at} {24 * GIB} 0 {use} 41 95000 300000 NVIDIA A100"
+            for at, use in ((1, 97), (2, 97), (3, 3))
+        ]
+    )
+    gpus.say(f"process GPU-1 {computing} {100 << 20} compute").say(
+        f"process GPU-3 {computing} {100 << 20} compute"
+    )
+
+    busy, lagging, idle = slots()
+
+    assert f"(pid {computing})" in busy.foreign
+    assert lagging.free  # a driver shows the use of a job that has just ended, too
+    assert idle.free
+
+
 def test_slices_of_a_divided_gpu_are_the_slots(gpus: Gpus) -> None:
     gpus.add("GPU-1", model="NVIDIA H100").add("GPU-2")
     gpus.say(f"mig GPU-1 MIG-a {10 * GIB} 0").say(f"mig GPU-1 MIG-b {10 * GIB} {GIB}")

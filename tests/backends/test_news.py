@@ -19,16 +19,18 @@ NAMES = ("output", "index", "setup", "setup_index", "records", "state")
 
 
 class Answer:
-    """A call that is answered with these frames."""
+    """A call that is answered with these frames, by an agent of today or, with the sizes last, of long ago."""
 
-    def __init__(self, sizes: Any, pieces: list[bytes], last: int = frames.RESULT) -> None:
-        self._sizes = sizes
+    def __init__(
+        self, sizes: Any, pieces: list[bytes], last: int = frames.RESULT, *, sizes_last: bool = False
+    ) -> None:
+        about = json.dumps(sizes).encode()
+        data = [Frame(1, frames.DATA, piece) for piece in pieces]
         self._frames: Iterator[Frame] = iter(
-            [*(Frame(1, frames.DATA, piece) for piece in pieces), Frame(1, last, b"null")]
+            [*data, Frame(1, last, about)]
+            if sizes_last
+            else [Frame(1, frames.HELLO, about), *data, Frame(1, last, b"null")]
         )
-
-    def hello(self) -> Any:
-        return json.loads(json.dumps(self._sizes))
 
     def next(self) -> Frame:
         return next(self._frames)
@@ -53,10 +55,11 @@ def told(draw: random.Random) -> tuple[dict[str, dict[str, bytes]], dict[str, An
     return news, sizes, pieces
 
 
+@pytest.mark.parametrize("sizes_last", [False, True], ids=["sizes first", "sizes last"])
 @pytest.mark.parametrize("seed", range(5))
-def test_parts_are_what_was_sent_wherever_frames_end(seed: int) -> None:
+def test_parts_are_what_was_sent_wherever_frames_end(seed: int, sizes_last: bool) -> None:
     news, sizes, pieces = told(random.Random(seed))
-    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces)), None)
+    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces, sizes_last=sizes_last)), None)
 
     for folder, parts in news.items():
         for name, data in parts.items():
@@ -64,8 +67,11 @@ def test_parts_are_what_was_sent_wherever_frames_end(seed: int) -> None:
             assert came[folder][name].end == 7 + len(data)
 
 
+@pytest.mark.parametrize("sizes_last", [False, True], ids=["sizes first", "sizes last"])
 @pytest.mark.parametrize("seed", range(5))
-def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(seed: int) -> None:
+def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(
+    seed: int, sizes_last: bool
+) -> None:
     news, sizes, pieces = told(random.Random(seed))
     early: dict[tuple[str, str], bytes] = {}
 
@@ -74,7 +80,7 @@ def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(seed:
         assert offset == 7 + len(before)
         early[folder, name] = before + data
 
-    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces)), take)
+    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces, sizes_last=sizes_last)), take)
 
     for folder, parts in news.items():
         for name, data in parts.items():
@@ -90,3 +96,9 @@ def test_an_answer_that_ends_too_soon_is_an_error() -> None:
         read_journal_feed(cast(PendingCall, Answer({"/a": {"output": [9, 0, 9]}}, [b"four"])), None)
     with pytest.raises(BackendError, match="invalid answer"):
         read_journal_feed(cast(PendingCall, Answer({}, [], last=frames.CREDIT)), None)
+    with pytest.raises(BackendError, match="incomplete answer"):
+        read_journal_feed(
+            cast(PendingCall, Answer({"/a": {"output": [9, 0, 9]}}, [b"four"], sizes_last=True)), None
+        )
+    with pytest.raises(BackendError, match="invalid answer"):
+        read_journal_feed(cast(PendingCall, Answer({}, [], last=frames.CREDIT, sizes_last=True)), None)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, cast
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pytest
 
 from backends.ssh.sh_client import Piece, ShellClient
 from backends.ssh.sh_operations import ShellOperations
@@ -39,3 +44,59 @@ def test_a_learner_that_ends_while_it_is_looked_at_is_not_taken_for_dead() -> No
     facts = place.learner(FOLDER)
 
     assert (facts["state"]["phase"], facts["state"]["exit_code"]) == ("exited", 0)
+
+
+class ShellHere:
+    """A shell of this machine, as the pipe to one."""
+
+    def __init__(self, path: str) -> None:
+        env = {**os.environ, "PATH": path}
+        self._process = subprocess.Popen(
+            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+        )
+        self.reader = cast(BinaryIO, self._process.stdout)
+        self.writer = cast(BinaryIO, self._process.stdin)
+
+    def explain(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture
+def df(tmp_path: Path) -> Path:
+    """A df that is found before all others."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder / "df"
+
+
+@pytest.fixture
+def shell(df: Path) -> Iterator[ShellClient]:
+    pipe = ShellHere(f"{df.parent}:{os.environ['PATH']}")
+    yield ShellClient(pipe)
+    pipe.close()
+
+
+DF = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/a 9437184 1048576 8388608 {} /home\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "free_bytes"),
+    [
+        (f"cat <<'E'\n{DF.format('12%')}E", 8 << 30),
+        (f"cat <<'E'\n{DF.format('-')}E", 8 << 30),
+        ("echo df: no file systems >&2; exit 1", None),
+        ("echo Filesystem 1024-blocks Used Available Capacity Mounted on", None),
+    ],
+)
+def test_a_df_that_fails_says_nothing_of_the_space_that_is_left(
+    shell: ShellClient, df: Path, script: str, free_bytes: int | None
+) -> None:
+    df.write_text(f"#!/bin/sh\n{script}\n")
+    df.chmod(0o755)
+
+    found = ShellOperations(shell).prospects()
+
+    assert (found["home_free_bytes"], found["machine"]["disk_free_bytes"]) == (free_bytes, free_bytes)

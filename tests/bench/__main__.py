@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from tests.bench.harness import Row, as_json, table
+from tests.bench.harness import Row, TimeIsUp, as_json, table, time_limit
 
 BENCHMARKS: Mapping[str, str] = {
     "help": "command_line:help_rows",
@@ -20,6 +19,8 @@ BENCHMARKS: Mapping[str, str] = {
     "grep": "finding:grep_rows",
     "trivial": "command_line:trivial_rows",
     "lines": "output:million_line_rows",
+    "metrics-auto": "recognising:rows",
+    "buffering": "output:buffering_rows",
     "latency": "output:latency_rows",
     "points": "points:rows",
     "tensorboard": "tensorboard:rows",
@@ -27,12 +28,14 @@ BENCHMARKS: Mapping[str, str] = {
     "containers": "containers:rows",
     "container_queue": "containers:queue_rows",
     "screens": "bench_screens:rows",
+    "screens-hour": "screen_hour:rows",
     "ssh-first-line": "ssh:first_line_rows",
     "ssh-probe": "ssh:probe_rows",
     "ssh-lines": "ssh:million_line_rows",
     "ssh-latency": "ssh:latency_rows",
     "ssh-upload": "ssh_links:upload_rows",
     "ssh-upload-throttled": "ssh_links:throttled_upload_rows",
+    "ssh-code": "code_upload:rows",
     "ssh-slow": "ssh_links:slow_rows",
     "ssh-masters": "ssh_masters:direct_rows",
     "ssh-masters-jump": "ssh_masters:jump_rows",
@@ -53,24 +56,53 @@ BENCHMARKS: Mapping[str, str] = {
 }
 
 
-def load(name: str) -> Callable[[], list[Row]]:
+LIMIT_SECONDS = 1800.0
+"""How long one benchmark may take on a machine that others use, too."""
+
+
+def load(name: str) -> Callable[[], Iterable[Row]]:
     """Import one benchmark when its turn comes."""
     module, function = BENCHMARKS[name].split(":")
-    found: Callable[[], list[Row]] = getattr(import_module(f"tests.bench.{module}"), function)
+    found: Callable[[], Iterable[Row]] = getattr(import_module(f"tests.bench.{module}"), function)
     return found
 
 
-def page(rows: list[Row]) -> str:
-    """Return docs/speed.md."""
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
-    return (
-        "# Speed\n\n"
-        "Every figure is a median of whole runs taken in turn with its peer on the same machine; only the ratios mean\n"
-        f"anything elsewhere. Made by `python -m tests.bench --write docs/speed.md` on {machine}.\n"
-        "SSH hosts are on loopback, pods on a cluster of one node on the same machine, stores on an S3 server beside"
-        " it.\n\n"
-        f"{table(rows)}\n"
-    )
+def measure(name: str, limit_seconds: float, rows: list[Row]) -> str:
+    """Run one benchmark and add its rows as they come; return why it came to no end, or empty."""
+    print(f"measuring {name}", file=sys.stderr, flush=True)
+    try:
+        with time_limit(limit_seconds):
+            rows.extend(load(name)())
+    except TimeIsUp:
+        return f"{name}: not over after {limit_seconds:g} s"
+    except SystemExit as end:
+        if not isinstance(end.code, str):
+            raise
+        return f"{name}: {end.code}"
+    except Exception as error:  # a fault of one benchmark
+        traceback.print_exc()
+        return f"{name}: {type(error).__name__}"
+    return ""
+
+
+def updated(page: str, rows: Iterable[Row]) -> str:
+    """Return a page whose table has these rows in the stead of earlier ones of the same figure and peer."""
+    lines = page.splitlines()
+    for row in rows:
+        line = table([row]).splitlines()[-1]
+        present = [at for at, each in enumerate(lines) if each.startswith("| ")]
+        found = [at for at in present if _figure(lines[at]) == _figure(line)]
+        if found:
+            lines[found[0]] = line
+        else:
+            lines.insert(present[-1] + 1 if present else len(lines), line)
+    return "\n".join(lines) + "\n"
+
+
+def _figure(line: str) -> tuple[str, str]:
+    """Return what a line of the table is about: what was measured, and beside whom."""
+    what, _, peer, *_ = line.strip("| ").split(" | ")
+    return what, peer.rpartition(": ")[0]
 
 
 def main() -> None:
@@ -78,17 +110,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which; all when none is named")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--write", type=Path, help="write the page here")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_SECONDS, metavar="SECONDS", help="how long each one may take"
+    )
+    parser.add_argument("--write", type=Path, help="put the figures into the table of this page")
     options = parser.parse_args()
     # What a benchmark has made, users of this machine among it, goes with it however it ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows: list[Row] = []
-    for name in options.names or BENCHMARKS:
-        print(f"measuring {name}", file=sys.stderr, flush=True)
-        rows += load(name)()
+    # One that comes to no end, or cannot be run here, takes the rows of no other with it.
+    failures = [why for name in options.names or BENCHMARKS if (why := measure(name, options.limit, rows))]
     if options.write:
-        options.write.write_text(page(rows))
+        options.write.write_text(updated(options.write.read_text(), rows))
     print(as_json(rows) if options.json else table(rows))
+    for why in failures:
+        print(why, file=sys.stderr)
+    if failures:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
@@ -35,11 +36,24 @@ def rows() -> list[Row]:
     return [*trivial_rows(), *million_line_rows(), *latency_rows()]
 
 
+def repository(folder: Path, environment: Mapping[str, str]) -> Path:
+    """Make a git repository with one file that is changed."""
+    folder.mkdir()
+    (folder / "train.py").write_text("print('hello')\n")
+    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run(["git", *identity, *words], cwd=folder, env=dict(environment), check=True)
+    (folder / "train.py").write_text("print('hello again')\n")
+    return folder
+
+
 def trivial_rows() -> list[Row]:
-    """``true`` in a container, from the command to its end, with the controller up and without."""
+    """``true`` in a container, from the command to its end, with the controller up and without.
+
+    In a folder as users have it: a repository with a change that is not committed, which is recorded with each job.
+    """
     with fresh_home() as environment:
-        folder = Path(environment["HOME"]) / "work"
-        folder.mkdir()
+        folder = repository(Path(environment["HOME"]) / "work", environment)
         docker = ["docker", "run", "--rm", DEBIAN, "true"]
         ours = ["sh", "-c", f"cd {folder} && exec {FABRIC} run --image {DEBIAN} --runner container -- true"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 from tests.bench.seeding import seed_jobs
@@ -17,21 +19,30 @@ LINE = b"2026-01-02 03:04:05 epoch %d step %d loss 0.%05d accuracy 0.9%d and mor
 SOUGHT = "CUDA out of memory"
 
 
+WHERE: Final = (
+    ("state:done loss<0.3", "--sort", "loss"),
+    ("params.lr=0.1",),
+)
+"""Filters with what else is given: a state and a metric are in the store, params in the jobs' folders."""
+
+
 def where_rows() -> list[Row]:
-    """``fabric list --where`` with a state and a metric, 10,000 jobs with a metric each in the store."""
+    """``fabric list --where`` of 10,000 jobs with a metric and a param each: by a metric, and by the param alone."""
     with fresh_home() as environment:
         home = Home(Path(environment["FABRIC_HOME"]))
         seed_jobs(home, 10_000)
         _seed_metric(home)
-        ours, empty = in_turn(
-            lambda: seconds_of(
-                [FABRIC, "list", "--where", "state:done loss<0.3", "--sort", "loss"], environment
-            ),
-            lambda: seconds_of([sys.executable, "-c", "pass"], environment),
-            runs=15,
-        )
-    name = "`fabric list --where 'state:done loss<0.3' --sort loss`, 10,000 jobs"
-    return [Row(name, ours, "s", "empty Python", empty, "<= 0.3 s", ours <= 0.3)]
+        return [_where_row(words, environment) for words in WHERE]
+
+
+def _where_row(words: Sequence[str], environment: dict[str, str]) -> Row:
+    ours, empty = in_turn(
+        lambda: seconds_of([FABRIC, "list", "--where", *words], environment),
+        lambda: seconds_of([sys.executable, "-c", "pass"], environment),
+        runs=15,
+    )
+    name = f"`fabric list --where '{words[0]}'{''.join(f' {word}' for word in words[1:])}`, 10,000 jobs"
+    return Row(name, ours, "s", "empty Python", empty, "<= 0.3 s", ours <= 0.3)
 
 
 def grep_rows() -> list[Row]:

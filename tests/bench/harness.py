@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,9 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fabric-bench"
+
+END_SECONDS: Final = 120.0
+"""How long the end of a benchmark may take whose time is up: what it has made is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +43,91 @@ class Row:
         return self.ours / self.theirs if self.theirs else None
 
 
+class TimeIsUp(Exception):
+    """A benchmark has taken longer than it may."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeIsUp where the block still runs after so many seconds, and once more where its end takes too long."""
+
+    def end(*_: object) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds, END_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def running(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that ends with the block, together with all that it started in its session."""
+    with subprocess.Popen(
+        argv,
+        env=dict(environment),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def seconds_of(
     argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None, *, expect: int | None = 0
 ) -> float:
     """Run a whole process, its output thrown away, and return how long it took."""
     started = time.perf_counter()
-    ran = subprocess.run(
-        argv, env=dict(environment), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    with subprocess.Popen(
+        argv,
+        env=dict(environment),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            _, said = process.communicate()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     took = time.perf_counter() - started
-    if expect is not None and ran.returncode != expect:
-        raise SystemExit(f"{argv} ended with {ran.returncode}: {ran.stderr.decode(errors='replace')[-2000:]}")
+    if expect is not None and process.returncode != expect:
+        raise SystemExit(f"{argv} ended with {process.returncode}: {said.decode(errors='replace')[-2000:]}")
+    return took
+
+
+def first_line_seconds(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path, *, expect: bytes
+) -> float:
+    """Run a process to its end, and return how long its first line of output took."""
+    started = time.perf_counter()
+    with running(argv, environment, folder) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        took = time.perf_counter() - started
+        _, said = process.communicate()
+    if line != expect:
+        raise SystemExit(f"{argv} printed {line!r}: {said.decode(errors='replace')[-2000:]}")
     return took
 
 
 def in_turn(*measures: Callable[[], float], runs: int = 9) -> list[float]:
-    """Call the measures in turn, one warm-up first, and return each one's median: drift hits all alike."""
+    """Call the measures in turn, one warm-up first, and return each one's median: drift hits all alike.
+
+    ``FABRIC_BENCH_RUNS`` replaces the number of runs, for a look at a busy machine.
+    """
+    runs = int(os.environ.get("FABRIC_BENCH_RUNS") or runs)
     for measure in measures:
         measure()
     rounds = [[measure() for measure in measures] for _ in range(runs)]

@@ -1,10 +1,14 @@
-"""What the controller costs while ten jobs run and say nothing."""
+"""What jobs cost that say nothing: the controller with ten of them, and all of fabric with two hundred."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -12,34 +16,115 @@ import psutil
 from tests.bench.harness import FABRIC, Row, fresh_home
 
 JOBS = 10
+MANY_JOBS = 200
 WATCHED_SECONDS = 30.0
+SETTLE_SECONDS = 5.0
+_START = """
+import sys, fabric_workbench as fabric
+for _ in range(int(sys.argv[1])):
+    fabric.run(["sleep", "900"], runner="process", set={"cpus": 0.001}, show=False)
+"""
+
+
+@dataclass(frozen=True)
+class IdleCost:
+    """What processes used while they were watched."""
+
+    percent: float
+    """Of one core."""
+    megabytes: float
+    """Memory that they share counts in part."""
+    descriptors: int
 
 
 def rows() -> list[Row]:
+    """Measure ten jobs, then two hundred."""
+    return [*controller_rows(), *agent_rows()]
+
+
+def controller_rows() -> list[Row]:
     """Start the jobs, let them settle, and read the controller's CPU time over half a minute."""
     with fresh_home() as environment:
-        folder = Path(environment["HOME"]) / "work"
-        folder.mkdir()
-
-        def fabric(*arguments: str) -> str:
-            ran = subprocess.run(
-                [FABRIC, *arguments], env=environment, cwd=folder, check=True, capture_output=True, text=True
-            )
-            return ran.stdout
-
-        for _ in range(JOBS):
-            fabric("run", "-d", "--runner", "process", "--", "sleep", "600")
-        while sum(job["state"] == "PROCESSING" for job in json.loads(fabric("list", "--json"))) < JOBS:
-            time.sleep(0.1)
-        controller = psutil.Process(json.loads(fabric("controller", "status", "--json"))["pid"])
-        time.sleep(5)
-        before = sum(controller.cpu_times()[:2])
-        time.sleep(WATCHED_SECONDS)
-        percent = 100 * (sum(controller.cpu_times()[:2]) - before) / WATCHED_SECONDS
+        controller, _ = _start(environment, JOBS)
+        cost = _watch([controller])
         megabytes = controller.memory_info().rss / 1e6
-        for job in json.loads(fabric("list", "--json")):
-            fabric("kill", job["id"])
+        _kill(environment)
+    percent = cost.percent
     return [
         Row("controller, 10 silent jobs, CPU", percent, "% of a core", "", None, "<= 0.3 %", percent <= 0.3),
         Row("controller, 10 silent jobs, memory", megabytes, "MB", "", None, "<= 70 MB", megabytes <= 70),
     ]
+
+
+def agent_rows() -> list[Row]:
+    """The same for two hundred jobs with their agents, and what one of them takes on the disk."""
+    with fresh_home() as environment:
+        controller, agents = _start(environment, MANY_JOBS)
+        cost, own = _watch([controller, *agents]), _watch(agents)
+        files, kibibytes = _on_disk(Path(environment["FABRIC_HOME"]))
+        _kill(environment)
+    what = f"{MANY_JOBS} silent jobs"
+    megabytes, descriptors = own.megabytes / MANY_JOBS, own.descriptors / MANY_JOBS
+    return [
+        Row(
+            f"{what}, controller and agents, CPU",
+            cost.percent,
+            "% of a core",
+            "",
+            None,
+            "<= 5 %",
+            cost.percent <= 5,
+        ),
+        Row(f"{what}, agents, memory a job", megabytes, "MB", "", None, "<= 12 MB", megabytes <= 12),
+        Row(f"{what}, agents, descriptors a job", descriptors, "", "", None, "<= 30", descriptors <= 30),
+        Row("a trivial job's files and folders", files, "", "", None, "<= 22", files <= 22),
+        Row("a trivial job on disk", kibibytes, "KiB", "", None, "<= 76 KiB", kibibytes <= 76),
+    ]
+
+
+def _start(environment: Mapping[str, str], count: int) -> tuple[psutil.Process, Sequence[psutil.Process]]:
+    """Start jobs that say nothing; return the controller and the agents once all run and have settled."""
+    folder = Path(environment["HOME"]) / "work"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", _START, str(count)], env=dict(environment), cwd=folder, check=True)
+    while sum(job["state"] == "PROCESSING" for job in _jobs(environment)) < count:
+        time.sleep(0.2)
+    status = json.loads(_fabric(environment, "controller", "status", "--json"))
+    time.sleep(SETTLE_SECONDS)
+    controller = psutil.Process(status["pid"])
+    agents = [process for process in controller.children(recursive=True) if "guard" in process.cmdline()]
+    return controller, agents
+
+
+def _watch(processes: Sequence[psutil.Process]) -> IdleCost:
+    before = sum(sum(process.cpu_times()[:2]) for process in processes)
+    time.sleep(WATCHED_SECONDS)
+    used = sum(sum(process.cpu_times()[:2]) for process in processes) - before
+    return IdleCost(
+        percent=100 * used / WATCHED_SECONDS,
+        megabytes=sum(process.memory_full_info().pss for process in processes) / 1e6,
+        descriptors=sum(process.num_fds() for process in processes),
+    )
+
+
+def _on_disk(home: Path) -> tuple[int, int]:
+    """Return how many files and folders one job has, and the KiB that they take."""
+    job = next((home / "jobs").iterdir())
+    found = [job, *job.rglob("*")]
+    return len(found), sum(os.lstat(path).st_blocks for path in found) // 2
+
+
+def _kill(environment: Mapping[str, str]) -> None:
+    _fabric(environment, "kill", "--no-wait", *[job["id"] for job in _jobs(environment)])
+
+
+def _jobs(environment: Mapping[str, str]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(_fabric(environment, "list", "--all", "--json"))
+    return found
+
+
+def _fabric(environment: Mapping[str, str], *arguments: str) -> str:
+    ran = subprocess.run(
+        [FABRIC, *arguments], env=dict(environment), check=True, capture_output=True, text=True
+    )
+    return ran.stdout

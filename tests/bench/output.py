@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
@@ -14,6 +15,7 @@ from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 LINES = 1_000_000
 PRINT = f"yes {'x' * 98} | head -n {LINES}"
 """As quick as a command can print: a learner's Python is told not to buffer, so its own writes would be timed."""
+PRINTED = 300_000
 STAMPS = 300
 STAMP = (
     f"import time\nfor _ in range({STAMPS}):\n    print(time.time_ns(), flush=True)\n    time.sleep(0.02)\n"
@@ -46,6 +48,57 @@ def million_line_rows() -> list[Row]:
             "<= 2 x",
             mine <= 2 * theirs,
         )
+    ]
+
+
+def buffering_rows() -> list[Row]:
+    """Python that only prints, as jobs have it (``PYTHONUNBUFFERED=1``), compared with other ways to buffer."""
+    print_lines = f"for _ in range({PRINTED}): print('{'x' * 98}')"
+    by_line = f"import sys; sys.stdout.reconfigure(line_buffering=True)\n{print_lines}"
+    with fresh_home() as environment:
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        (folder / "print.py").write_text(print_lines)
+        (folder / "by_line.py").write_text(by_line)
+
+        def job(script: str, *options: str) -> Callable[[], float]:
+            argv = [FABRIC, "run", "--runner", "process", *options, "--", sys.executable, script]
+            return lambda: seconds_of(argv, environment, folder)
+
+        unbuffered, line_buffered, buffered, idle = in_turn(
+            job("print.py"),
+            job("by_line.py", "-e", "PYTHONUNBUFFERED="),
+            job("print.py", "-e", "PYTHONUNBUFFERED="),
+            lambda: seconds_of(
+                [FABRIC, "run", "--runner", "process", "--", sys.executable, "-c", ""], environment, folder
+            ),
+            runs=5,
+        )
+    microseconds = 1e6 / PRINTED
+    what = f"Python that only prints, {PRINTED:,} lines: "
+    peer = "`PYTHONUNBUFFERED=` (in blocks)"
+    return [
+        Row(
+            f"{what}as jobs have it, unbuffered",
+            unbuffered,
+            "s",
+            peer,
+            buffered,
+            "<= 4 x",
+            unbuffered <= 4 * buffered,
+        ),
+        Row(
+            f"{what}line by line", line_buffered, "s", peer, buffered, "<= 4 x", line_buffered <= 4 * buffered
+        ),
+        Row(
+            "what `PYTHONUNBUFFERED=1` costs a line",
+            (unbuffered - idle) * microseconds,
+            "us",
+            peer,
+            (buffered - idle) * microseconds,
+            "<= 20 us",
+            (unbuffered - idle) * microseconds <= 20,
+        ),
     ]
 
 

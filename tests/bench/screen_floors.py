@@ -16,6 +16,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from fcntl import ioctl
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 EMPTY_APP = """
 from textual.app import App, ComposeResult
@@ -141,12 +145,35 @@ async def empty_app_costs(presses: int, size: tuple[int, int]) -> float:
         def on_key(self, event: events.Key) -> None:
             self.query_one(Static).update(f"{event.key} {time.monotonic()}")
 
+    return await _costs_of_key(Empty(), "j", presses, size)
+
+
+async def data_table_costs(rows: int, presses: int, size: tuple[int, int]) -> float:
+    """Return the processor time from a key to its paint in a plain DataTable with so many rows, p95 in ms."""
+    from textual.app import App, ComposeResult
+    from textual.widgets import DataTable
+
+    class Table(App[None]):
+        def compose(self) -> ComposeResult:
+            yield DataTable(cursor_type="row")
+
+        def on_mount(self) -> None:
+            table = self.query_one(DataTable)
+            table.add_columns("state", "name", "id", "backend", "age", "why")
+            for number in range(rows):
+                name = f"sweep-{rows - 1 - number:05}"
+                table.add_row("completed", name, f"abc{number:06}", "local", f"{number} d", "ended with 0")
+
+    return await _costs_of_key(Table(), "down", presses, size)
+
+
+async def _costs_of_key(app: App[None], key: str, presses: int, size: tuple[int, int]) -> float:
     costs = []
-    app = Empty()
     async with app.run_test(size=size) as pilot:
+        await pilot.pause(0.5)
         for _ in range(presses):
             before = time.process_time()
-            await pilot.press("j")
+            await pilot.press(key)
             costs.append(time.process_time() - before)
     return statistics.quantiles(costs, n=20)[-1] * 1000
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
+from tests.bench.harness import FABRIC, Row, first_line_seconds, fresh_home, in_turn, seconds_of
 from tests.ssh.daemon import Daemon, User, make_user, remove_user, why_not
 
 LINES = 1_000_000
@@ -75,16 +75,7 @@ def first_line_rows() -> list[Row]:
         argv = [FABRIC, "run", "-q", "--backend", "ssh://box", "--", "echo", "ready"]
 
         def first_line() -> float:
-            started = time.perf_counter()
-            with subprocess.Popen(
-                argv, cwd=it.folder, env=it.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            ) as process:
-                assert process.stdout is not None
-                line = process.stdout.readline()
-                took = time.perf_counter() - started
-            if line != b"ready\n":
-                raise SystemExit(f"the job printed {line!r}")
-            return took
+            return first_line_seconds(argv, it.environment, it.folder, expect=b"ready\n")
 
         def cold() -> float:
             subprocess.run([FABRIC, "controller", "stop"], env=it.environment, capture_output=True)

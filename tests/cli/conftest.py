@@ -23,7 +23,7 @@ Serve = Callable[..., dict[str, Any]]
 """Starts ``fabric store serve`` with some words, and returns what it says of itself, with its ``process``."""
 
 EXECUTABLE = Path(sys.executable).with_name("fabric")
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,10 @@ class Fabric:
             said = f"{words}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
             assert ran.returncode == expect, said
         assert "Traceback" not in ran.stderr
+        if "--json" in words and ran.stdout:
+            from tests.schemas import check_printed
+
+            check_printed(ran.stdout)
         return ran
 
     def json(self, *words: str, expect: int | None = 0, **env: str) -> Any:
@@ -63,11 +67,9 @@ class Fabric:
 
 
 @pytest.fixture
-def fabric(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
+def fabric(clean_environment: Path, home: Home) -> Iterator[Fabric]:
     folder = clean_environment / "work"
     folder.mkdir()
-    # As a user has it: compiled once, not by each of hundreds of processes.
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     yield Fabric(folder)
     end_everything(home)
 
@@ -125,7 +127,7 @@ def belonging_to(home: Home) -> list[psutil.Process]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 60.0) -> None:
     """Wait for a condition, and fail when it does not come true in time, saying what was waited for."""
     deadline = time.monotonic() + seconds
     while not condition():

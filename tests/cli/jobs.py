@@ -32,9 +32,16 @@ def add_job(
     learners: int = 1,
     labels: Mapping[str, str] | None = None,
     recorded: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> JobRow:
     """Put a job into the store as if it had come to that state."""
-    spec = JobSpec(name=name, framework=Framework(command="true"), learners=learners, labels=labels or {})
+    spec = JobSpec(
+        name=name,
+        framework=Framework(command="true"),
+        learners=learners,
+        labels=labels or {},
+        params=params or {},
+    )
     place = TargetRef(backend="local", type="local", runner="process")
     submission = Submission(
         spec=spec,

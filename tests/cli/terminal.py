@@ -59,7 +59,7 @@ class OnTerminal:
         os.close(self._main)
         self._main = -1
 
-    def read_until(self, text: bytes, seconds: float = 30.0) -> bytes:
+    def read_until(self, text: bytes, seconds: float = 60.0) -> bytes:
         """Read what is drawn until a text has been; return all that was drawn so far."""
         deadline = time.monotonic() + seconds
         while text not in self.shown:
@@ -68,7 +68,7 @@ class OnTerminal:
             assert self._read(left), f"it ended before {text!r}, seen {self.shown[-2000:]!r}"
         return self.shown
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = 60.0) -> int:
         """Read to the end and return the exit code."""
         while self._main >= 0 and self._read(seconds):
             pass

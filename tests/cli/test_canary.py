@@ -95,6 +95,10 @@ def write_code(fabric: Fabric, s3: Server, runner: str, end: str) -> Path:
 
 
 def files_with_canaries(*roots: Path) -> list[Path]:
+    return files_with(CANARIES, *roots)
+
+
+def files_with(canaries: Mask, *roots: Path) -> list[Path]:
     found = []
     for root in roots:
         for path in root.rglob("*"):
@@ -103,7 +107,7 @@ def files_with_canaries(*roots: Path) -> list[Path]:
             data = path.read_bytes()
             if path.suffix == ".gz":
                 data = gzip.decompress(data)
-            if CANARIES.spans(data) or CANARIES.spans(os.fsencode(path)):
+            if canaries.spans(data) or canaries.spans(os.fsencode(path)):
                 found.append(path)
     return found
 
@@ -218,7 +222,7 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
     manifest = write_code(fabric, s3, runner, end)
     monkeypatch.setenv("TOKEN", TOKEN)
     with looking() as shown:
-        said = [fabric("plan", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
+        said = [fabric("plan", "--native", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
 
         said.append(
             fabric("run", "-d", "manifest.yml", "--set", f"data_stores.0.connection.password={SECRET}")
@@ -264,3 +268,62 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
 
     wait_until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped", 60)
     assert files_with_canaries(*places) == [manifest]
+
+
+EXPERIMENT = """\
+name: canary
+entrypoint: python3 train.py
+hyperparameters: {{x: {x}}}
+searcher: {{metric: loss, {searcher}}}
+resources: {{slots_per_trial: 0}}
+checkpoint_storage: {{type: s3, bucket: tf_trained_model, prefix: of/trials, endpoint_url: "{address}",
+  access_key: {key}, secret_key: {secret}, save_trial_latest: 1, save_trial_best: 0}}
+"""
+
+TRAIN = """\
+import os
+import determined as det
+
+print({**os.environ})
+with det.core.init() as core:
+    for step in 1, 2:
+        with core.checkpoint.store_path({"steps_completed": step}) as (path, name):
+            path.joinpath("state").write_text(str(step))
+    core.train.report_validation_metrics(steps_completed=step, metrics={"loss": 1})
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "searcher"),
+    [("3", "name: single"), ("{type: int, minval: 1, maxval: 9}", "name: random, max_trials: 2")],
+)
+def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secrets(
+    fabric: Fabric, home: Home, clean_environment: Path, s3: Server, x: str, searcher: str
+) -> None:
+    manifest = fabric.folder / "experiment.yaml"
+    (fabric.folder / "train.py").write_text(TRAIN)
+    manifest.write_text(EXPERIMENT.format(x=x, searcher=searcher, address=s3.address, key=KEY, secret=SECRET))
+    ran = [
+        fabric(*words, "experiment.yaml")
+        for words in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
+    ]
+    ran.append(fabric("run", "-q", "experiment.yaml"))
+
+    def jobs() -> list[str]:
+        return [each["id"] for each in fabric.json("list", "--json") if each["state"] == "COMPLETED"]
+
+    wait_until(lambda: len(jobs()) == (1 if "single" in searcher else 2), "the trials to end", 60)
+    ran += [fabric("show", each, "--json") for each in jobs()]
+    ran += [fabric("show", each, "--manifest") for each in jobs()]
+
+    both = Mask([SECRET, KEY])
+    for one in ran:
+        assert both.spans(f"{one.stdout}{one.stderr}".encode()) == [], one.args
+    assert "${CHECKPOINT_STORAGE_PASSWORD}" in ran[4].stdout
+    assert "set the secret CHECKPOINT_STORAGE_USER_NAME" in ran[4].stdout + ran[4].stderr
+    kept = {path for path in home.secrets.iterdir() if path.suffix == ".json"}
+    assert set(files_with_canaries(clean_environment, s3.folder)) == {manifest, *kept}
+    assert set(files_with(both, clean_environment)) == {manifest, *kept}
+    for each in jobs():
+        stored = s3.folder / "tf_trained_model/of/trials" / each / "_checkpoints"
+        assert [path.read_text() for path in stored.glob("*/state")] == ["2"]

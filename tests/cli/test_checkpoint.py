@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,22 @@ def test_checkpoints_are_listed_with_size_metrics_and_where_they_are(
     assert "step-200.pt" in fabric("checkpoint", "list", job).stdout
 
 
+def test_a_checkpoint_that_is_a_folder_is_as_large_as_its_files(fabric: Fabric) -> None:
+    (fabric.folder / "train.py").write_text(
+        "import os\nfrom fabric_learner import checkpoint\n"
+        "path = os.path.join(os.environ['CHECKPOINT_DIR'], 'epoch-1')\n"
+        "os.makedirs(os.path.join(path, 'shards'))\n"
+        "for name, size in (('state', 7), ('shards/0', 100)):\n"
+        "    open(os.path.join(path, name), 'w').write('x' * size)\n"
+        "checkpoint(path, step=1)\n"
+    )
+    fabric("run", "--quiet", "--", "python3", "train.py")
+
+    (listed,) = fabric.json("checkpoint", "list", "@last", "--json")
+
+    assert (listed["name"], listed["size_bytes"]) == ("epoch-1", 107)
+
+
 def test_one_step_is_fetched_from_the_store_when_nothing_is_here(
     fabric: Fabric, home: Home, job: str
 ) -> None:
@@ -97,3 +115,58 @@ def test_a_job_that_runs_keeps_its_checkpoints(fabric: Fabric) -> None:
     fabric("kill", job)
     assert "no checkpoint" in fabric("checkpoint", "list", job).stderr
     assert not (Path(job) / "checkpoints").exists()
+
+
+EIGHT = """\
+import os, sys
+from fabric_learner import checkpoint
+for step in range(8):
+    path = os.path.join(os.environ["CHECKPOINT_DIR"], "step-%d" % step)
+    os.mkdir(path)
+    open(path + "/weights", "w").write("x")
+    checkpoint(path, step=step, val_loss=abs(step - 3))
+while "stay" in sys.argv and len(os.listdir(os.environ["CHECKPOINT_DIR"])) > 3:
+    pass
+"""
+POLICY = {"keep_last": 2, "keep_best": 1, "metric": "val_loss"}
+
+
+def run_eight(fabric: Fabric, policy: dict[str, Any], command: str, **keys: Any) -> str:
+    """Run a job that saves eight checkpoints and has no data store; return its id."""
+    (fabric.folder / "code").mkdir()
+    (fabric.folder / "code" / "train.py").write_text(EIGHT)
+    framework = {"name": "custom", "command": command}
+    manifest = {"name": "eight", "code": ".", "framework": framework, "checkpoints": policy, **keys}
+    (fabric.folder / "code" / "manifest.yml").write_text(json.dumps(manifest))
+    fabric("run", "--runner", "process", "code/manifest.yml")
+    job_id: str = fabric.json("list", "--json")[0]["id"]
+    return job_id
+
+
+def test_a_policy_holds_without_a_data_store_while_the_job_runs_too(fabric: Fabric, home: Home) -> None:
+    # The command ends once only three are left.
+    job_id = run_eight(fabric, POLICY, "python3 train.py stay", upload_seconds=0.2, max_runtime="60s")
+
+    here = home.job(job_id).checkpoints
+    assert sorted(path.name for path in here.iterdir()) == ["step-3", "step-6", "step-7"]
+    assert json.loads((here / "step-3" / "metadata.json").read_text())["metrics"] == {"val_loss": 0}
+    listed = fabric.json("checkpoint", "list", job_id, "--json")
+    assert [each["step"] for each in listed if each["where"] == ["here"]] == [3, 6, 7]
+    assert fabric.json("show", job_id, "--json")["state"] == "COMPLETED"
+
+
+def test_the_last_checkpoints_are_judged_at_the_end(fabric: Fabric, home: Home) -> None:
+    job_id = run_eight(fabric, POLICY, "python3 train.py")
+
+    assert sorted(path.name for path in home.job(job_id).checkpoints.iterdir()) == [
+        "step-3",
+        "step-6",
+        "step-7",
+    ]
+
+
+def test_a_metric_that_no_checkpoint_has_is_said_and_removes_none(fabric: Fabric, home: Home) -> None:
+    job_id = run_eight(fabric, {**POLICY, "metric": "acc"}, "python3 train.py")
+
+    assert len(list(home.job(job_id).checkpoints.iterdir())) == 8
+    assert "no checkpoint has the metric acc" in fabric("show", job_id).stdout

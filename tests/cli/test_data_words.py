@@ -94,6 +94,12 @@ def test_an_id_that_is_new_and_a_second_word_are_further_stores(tmp_path: Path) 
     assert [store["id"] for store in stores] == ["data", "extra", "data-2"]
 
 
+def test_the_permission_to_write_to_data_stays_with_a_store_that_is_kept(tmp_path: Path) -> None:
+    store = DataStore(id="x", type="host_path", training_data="/x", read_only=False)
+
+    assert said(results=str(tmp_path), stores=(store,))[0]["read_only"] is False
+
+
 def test_addresses_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.lab:9000")
     (amazon,) = said("s3://bucket/a/b", stores=())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
@@ -46,6 +49,25 @@ def test_jobs_that_wait_with_a_fault_are_named_with_what_helps(fabric: Fabric, h
 
     assert "stuck waits: gpubox does not answer" in found["found"]
     assert found["remedy"] == "is it on?"
+
+
+def test_instances_of_inotify_that_are_used_up_are_noticed(fabric: Fabric) -> None:
+    if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespace can be made here, and the limit of this user is everybody's")
+    assert "inotify" not in findings(fabric)
+    limited = 'echo 32 >/proc/sys/user/max_inotify_instances; exec "$@"'
+
+    ran = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", limited, "sh", str(EXECUTABLE), "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
+
+    (found,) = (each for each in json.loads(ran.stdout)["findings"] if each["subject"] == "inotify")
+    assert found["found"].startswith("no more than 32 instances are left")
+    assert found["remedy"].startswith("sysctl fs.inotify.max_user_instances=")
 
 
 def test_retention_is_said_and_not_done(fabric: Fabric, home: Home) -> None:

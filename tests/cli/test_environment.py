@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric
+from workbench.learner.host.packages import installed_packages, write_environment
 from workbench.services.submit.submit_environment import (
     active_interpreter,
-    installed_packages,
     machine,
     passed_environment,
 )
@@ -100,3 +101,31 @@ def test_a_password_in_a_proxy_reaches_the_job_and_no_record(fabric: Fabric) -> 
     assert ran.returncode != 0
     assert again.stdout == "same\n"
     assert "very-hidden" not in fabric("show", "@last", "--json").stdout
+
+
+def test_a_python_is_described_by_the_names_of_its_folders(tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "python3.9" / "site-packages"
+    for name in ("torch-2.3.0.dist-info", "old-1.0-py3.9.egg-info", "torch", "no_version.dist-info"):
+        (site / name).mkdir(parents=True)
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text("")
+    python.chmod(0o755)
+    path = tmp_path / "environment.json"
+
+    write_environment(str(path), {"format": 1, "python": ""}, {"PATH": f"/nowhere:{python.parent}"})
+
+    assert json.loads(path.read_text()) == {
+        "format": 1,
+        "python": str(python),
+        "python_version": "3.9",
+        "packages": ["old==1.0", "torch==2.3.0"],
+    }
+
+
+def test_packages_that_were_resolved_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "environment.json"
+
+    write_environment(str(path), {"python": sys.executable, "packages": ["a==1"]}, {})
+
+    assert json.loads(path.read_text())["packages"] == ["a==1"]

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
+from tests.cli.jobs import add_job
+from workbench.errors import UsageError
+from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -152,3 +155,32 @@ def test_a_database_from_a_newer_version_is_refused(fabric: Fabric, home: Home) 
         ran = fabric(*words, expect=78)
         assert ran.stderr.startswith("error: ")
         assert "newer" in ran.stderr
+
+
+def test_a_command_in_a_job_that_does_not_run_says_what_the_job_does(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        add_job(store, "ended", State.COMPLETED)
+        add_job(store, "waiting", State.QUEUED)
+
+    over = fabric("exec", "ended", "--", "true", expect=69)
+    waiting = fabric("exec", "waiting", "--", "true", expect=69, FABRIC_NO_CONTROLLER="1")
+
+    assert "ended is not running: it has ended (completed)" in over.stderr
+    assert "resume" in over.stderr.splitlines()[1]
+    assert "waiting is not running: it waits" in waiting.stderr
+
+
+@pytest.mark.parametrize("between", [" ", "|"])
+def test_a_filter_of_thousands_of_words_is_read(fabric: Fabric, home: Home, between: str) -> None:
+    with Store.open(home) as store:
+        add_job(store, "digits")
+    words = [f"word{number}" for number in range(3000)]
+
+    found = fabric("list", "--where", between.join([*words, "digits"]), FABRIC_NO_CONTROLLER="1").stdout
+
+    assert ("digits" in found) is (between == "|")
+
+
+def test_a_filter_that_is_too_long_is_refused_as_such(home: Home) -> None:
+    with Store.open(home) as store, pytest.raises(UsageError, match="too many terms"):
+        store.rows("SELECT " + " AND ".join(["1"] * 2000))

@@ -32,7 +32,14 @@ def add_series(store: Store, job_id: str, name: str, last: float) -> None:
 def rows(home: Home) -> list[JobRow]:
     with Store.open(home) as store:
         good = add_job(store, "good", State.COMPLETED, exit_code=0, labels={"sweep": "lr"})
-        worse = add_job(store, "worse", State.COMPLETED, exit_code=0, labels={"sweep": "lr"})
+        worse = add_job(
+            store,
+            "worse",
+            State.COMPLETED,
+            exit_code=0,
+            labels={"sweep": "lr"},
+            params={"lr": 0.1, "net": {"depth": 3}},
+        )
         failed = add_job(store, "broken", State.FAILED, reason=Reason("no memory", "C203"), exit_code=1)
         for row, loss in ((good, 0.1), (worse, 0.5), (failed, 3.0)):
             add_series(store, row.id, "train/loss", loss)
@@ -47,6 +54,10 @@ def rows(home: Home) -> list[JobRow]:
         (["--where", "state:done loss>0.3"], ["worse"]),
         (["--where", "state:failed", "--where", "exit=1"], ["broken"]),
         (["--where", "!has:loss"], ["bare"]),
+        (["--where", "loss < 0.3 or state = failed", "--sort", "name"], ["broken", "good"]),
+        (["--where", "loss<0.3 or state:failed", "--where", "exit=1 or bare"], ["broken"]),
+        (["--where", "(not loss<1) and submitted >= 2020-01-01 and not (bare)"], ["broken"]),
+        (["--where", "params.lr = 0.1"], ["worse"]),
         (["--sort", "loss"], ["good", "worse", "broken", "bare"]),
         (["--sort", "-train/loss"], ["broken", "worse", "good", "bare"]),
         (["--sort", "name"], ["bare", "broken", "good", "worse"]),
@@ -76,6 +87,10 @@ def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, 
         (["--where", "state:faild"], "did you mean failed?", "  ^^^^^^^^^^^"),
         (["--where", 'name:"a'], "is not closed", "  ^^^^^^^"),
         (["--where", "name:/(/"], "regular expression", "  ^^^^^^^^"),
+        (["--where", "state:done or"], "'or' must be followed by a term", "             ^^"),
+        (["--where", "state:done", "--where", "(x or y"], "( is not closed", "  ^^^^^^^"),
+        (["--where", "params.rl=1"], "no job has a param 'rl'", "  ^^^^^^^^^^^"),
+        (["--where", "params.net.depht=1"], "did you mean params.net.depth?", "  ^^^^^^^^^^^^^^^^^^"),
         (["--sort", "lossy"], "did you mean loss?", ""),
         (["--columns", "naem"], "did you mean name?", ""),
     ],
@@ -167,6 +182,28 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
     assert "no regular expression" in fabric("grep", "(", expect=64).stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("grep", "(a|aa)+$"),
+        ("logs", "slow", "--grep", "(a|aa)+$"),
+        ("list", "--where", "name:/(a|aa)+$/"),
+        ("sql", "select name from jobs where name regexp '(a|aa)+$'"),
+    ],
+)
+def test_a_pattern_that_runs_on_is_given_up_by_its_name(
+    fabric: Fabric, home: Home, words: tuple[str, ...]
+) -> None:
+    with Store.open(home) as store:
+        row = add_job(store, "slow", State.COMPLETED, exit_code=0)
+        add_job(store, "a" * 50 + "!", State.COMPLETED, exit_code=0)
+    write_output(folder_of(home, row), [b"a" * 60 + b"!\n"])
+
+    refused = fabric(*words, expect=64)
+
+    assert "the regular expression /(a|aa)+$/ takes too long and was given up" in refused.stderr
+
+
 def test_sql_reads_the_documented_views(fabric: Fabric, rows: list[JobRow]) -> None:
     query = "select jobs.name, setting(id, 'framework.command') c, last from jobs join metrics using (id)"
 
@@ -181,6 +218,15 @@ def test_sql_reads_the_documented_views(fabric: Fabric, rows: list[JobRow]) -> N
     views = {each["name"]: each["columns"] for each in fabric.json("sql", "--json")}
     for name, columns in views.items():
         fabric("sql", f"select {', '.join(columns)} from {name}")
+
+
+def test_bytes_are_printed_and_no_column_takes_the_place_of_the_mark(
+    fabric: Fabric, rows: list[JobRow]
+) -> None:
+    (row,) = fabric.json("sql", "select x'00ff' as bytes", "--json")
+
+    assert row == {"schema": "fabric.row/1", "bytes": "00ff"}
+    assert "another name" in fabric("sql", "select 1 as schema", "--json", expect=64).stderr
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_a_lost_database_is_rebuilt_while_the_job_goes_on(
     for file in home.path.glob("fabric.db*"):
         file.unlink()
     lost = fabric("doctor", expect=78)
-    unknown = fabric("show", "steps", expect=64)
+    unknown = fabric("show", "steps", expect=66)
 
     fabric("doctor", "--rebuild")
     (Path(shown(fabric)["results"]) / "go").write_text("")

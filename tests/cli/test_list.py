@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cli.conftest import Fabric, lines_of
@@ -139,14 +141,18 @@ def test_show_prints_the_manifest_as_it_was(fabric: Fabric, rows: list[JobRow]) 
     assert fabric("show", "broken", "--manifest").stdout == "name: broken\n"
 
 
-def test_an_ambiguous_prefix_names_the_candidates(fabric: Fabric, home: Home) -> None:
+def test_a_name_that_jobs_share_is_the_newest_and_deletes_none(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store:
         first, second = add_job(store, "twin"), add_job(store, "twin")
 
-    said = fabric("show", "twin", expect=64).stderr
+    shown = fabric("show", "twin", "--json", FABRIC_NO_CONTROLLER="1")
+    refused = fabric("delete", "twin", "--yes", expect=64).stderr
 
-    assert short_id(first.id) in said
-    assert short_id(second.id) in said
+    assert json.loads(shown.stdout)["id"] == second.id
+    assert f"note: 2 jobs have the name 'twin'; this is the newest, {short_id(second.id)}" in shown.stderr
+    assert short_id(first.id) in refused
+    assert short_id(second.id) in refused
+    assert fabric.json("show", "@last~1", "--json", FABRIC_NO_CONTROLLER="1")["id"] == first.id
 
 
 def test_last_is_the_newest(fabric: Fabric, rows: list[JobRow]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, points, write_records
+from tests.learner.event_files import scalars
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -37,6 +40,26 @@ def test_the_table_has_a_row_a_step(fabric: Fabric, row: JobRow) -> None:
     assert sorted(first.split()) == ["0.1", "0.5", "1"]
     assert "nan" in second
     assert third.split()[0] == "3"
+
+
+def test_names_are_shown_without_the_folders_that_all_share(fabric: Fabric, home: Home) -> None:
+    named: dict[str, list[float | None]] = {"logs/run1/train/loss": [0.5], "logs/run1/val/loss": [0.75]}
+    with Store.open(home) as store:
+        row = add_job(store, "boarded", State.COMPLETED)
+        folder = folder_of(home, row)
+        write_records(folder, row, [points([1], **named)], home=home_uuid(home))
+        while ingest(store, row.id, 1, 1, folder.records):
+            pass
+
+    shown = fabric("metrics", "boarded")
+    assert sorted(lines_of(shown.stdout)[0].split()) == ["step", "train/loss", "val/loss"]
+    assert "all names begin with logs/run1/" in shown.stderr
+    latest = fabric("metrics", "boarded", "--latest").stdout
+    assert [line.split()[0] for line in lines_of(latest)[1:]] == ["train/loss", "val/loss"]
+    assert "train/loss=0.5 val/loss=0.75" in fabric("show", "boarded").stdout
+    heading = fabric("metrics", "boarded", "--csv").stdout.splitlines()[0]
+    assert heading.endswith("logs/run1/train/loss,logs/run1/val/loss")
+    assert "train/loss" in fabric("metrics", "boarded", "--plot", "--metric", "train/loss").stdout
 
 
 def test_what_is_cut_off_is_said(fabric: Fabric, row: JobRow) -> None:
@@ -187,3 +210,116 @@ def test_names_that_control_a_terminal_are_written_out(fabric: Fabric, home: Hom
     csv_text = fabric("sql", "select name from metrics", "--csv").stdout
     assert "a\\x1b[31m\\x0d\nb\\x00" in csv_text
     assert shown in fabric("sql", "select name from metrics").stdout
+
+
+def test_a_wide_table_folds_to_the_terminal_with_the_loss_first(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        wide = add_job(store, "wide", State.COMPLETED)
+        folder = folder_of(home, wide)
+        values = {
+            "total_flos": [9.0],
+            **{f"layer{n}/weight_norm": [float(n)] for n in range(12)},
+            "train/loss": [0.5],
+        }
+        write_records(folder, wide, [points([1], **values)], home=home_uuid(home))
+        while ingest(store, wide.id, 1, 1, folder.records):
+            pass
+
+    lines = fabric("metrics", "wide", COLUMNS="80").stdout.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:2] == ["step", "train/loss"]
+    assert [line.split()[0] for line in lines if line].count("step") > 1
+    assert lines[-2].split()[-1] == "total_flos"
+
+
+def test_columns_picks_metrics_in_their_order(fabric: Fabric, row: JobRow) -> None:
+    assert lines_of(fabric("metrics", "measured", "--columns", "accuracy").stdout)[0].split() == [
+        "step",
+        "accuracy",
+    ]
+    csv_text = fabric("metrics", "measured", "--csv", "--columns", "loss,accuracy").stdout
+    assert csv_text.splitlines()[0].endswith(",loss,accuracy")
+
+    refused = fabric("metrics", "measured", "--columns", "acuracy", expect=64)
+
+    assert "the job has no metric 'acuracy'" in refused.stderr
+    assert "accuracy?" in refused.stderr
+
+
+def test_what_is_recognised_is_printed_as_a_manifest_that_finds_the_same(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"epoch {n} loss: 0.{n} acc: {n}0%\nsaved model {n}\n" for n in range(1, 7)))
+
+    manifest = tmp_path / "manifest.yml"
+    manifest.write_text(
+        "name: x\nframework: {command: cat train.log}\n"
+        + fabric("metrics", "--try", "auto", str(log), "--as-manifest").stdout
+    )
+
+    assert "auto calls loss" in manifest.read_text()
+    tried = fabric.json("metrics", "--try", str(manifest), str(log), "--json")
+    assert [each["values"] for each in tried if each["values"]][1] == {"loss": 0.2, "acc": 20.0, "(epoch)": 2}
+    nothing = fabric("metrics", "--try", "auto", str(manifest), "--as-manifest", expect=66)
+    assert "no metrics are recognised" in nothing.stderr
+
+
+def test_the_manifest_of_series_in_files_names_the_files_and_finds_the_same(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import json, os\n"
+        "os.chdir(os.environ['LOG_DIR'])\n"
+        "table, lines = open('metrics.csv', 'w'), open('history.jsonl', 'w')\n"
+        "table.write('epoch,step,train_loss\\n')\n"
+        "for n in range(1, 7):\n"
+        "    table.write(f'{n},{n * 10},{1 / n}\\n')\n"
+        "    lines.write(json.dumps({'step': n, 'reward': n * 2.5}) + '\\n')\n"
+        "    print(f'step {n} ppl={3 / n:.3f}')\n"
+    )
+    command = f"{sys.executable} {program}"
+    fabric("run", "--runner", "process", "--name", "first", "--", sys.executable, str(program))
+
+    section = fabric("metrics", "first", "--as-manifest").stdout
+
+    assert (
+        "# metrics.csv of Lightning: train_loss\n# tables (CSV, JSON lines): reward\n# printed: ppl"
+        in section
+    )
+    manifest = tmp_path / "manifest.yml"
+    manifest.write_text(f"name: second\nframework: {{name: custom, command: {command}}}\n{section}")
+    fabric("validate", str(manifest))
+    fabric("run", "--runner", "process", str(manifest))
+    first, second = (fabric.json("metrics", name, "--json")["series"] for name in ("first", "second"))
+    kept = ("name", "points", "last")
+    assert [[each[key] for key in kept] for each in first] == [[each[key] for key in kept] for each in second]
+    assert {"train_loss", "reward", "ppl"} <= {each["name"] for each in first}
+    alone = fabric("metrics", "--try", "auto", "first", "--as-manifest").stdout
+    assert "regex_extractor" in alone
+    assert "reward" not in alone
+
+
+def test_the_manifest_of_event_files_alone_names_the_extractor_that_reads_nothing_else(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    (tmp_path / "events").write_bytes(scalars({step: {"loss": 1 / step} for step in range(1, 5)}))
+    script = f'cp {tmp_path / "events"} "$LOG_DIR/events.out.tfevents.1.host"'
+    fabric("run", "--runner", "process", "--name", "first", "--", "sh", "-c", script)
+
+    section = fabric("metrics", "first", "--as-manifest").stdout
+
+    assert section.startswith(
+        "# TensorBoard's event files: loss\n# `type: tensorboard` reads event files alone"
+    )
+
+
+def test_a_run_says_once_which_metrics_are_recognised_and_ends_with_the_loss(fabric: Fabric) -> None:
+    program = "for n in range(1, 9): print(f'step {n} loss: 0.{n} flos: {n * 7}', flush=True)"
+    ran = fabric("run", "--runner", "process", "--", sys.executable, "-c", program)
+
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("metrics: ")]
+    assert sum("from lines like" in line for line in lines) == 1
+    assert lines[-1].startswith("metrics: step 8 loss=0.8")

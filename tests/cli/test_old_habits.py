@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.cli.conftest import Fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load
+from workbench.cli.framework.peer_verbs import PEER_VERBS
 from workbench.job import short_id
 
 MANIFEST = """\
@@ -135,3 +138,136 @@ def test_the_page_for_those_who_come_from_elsewhere_names_real_commands() -> Non
         for word in own:
             if word.startswith("--"):
                 assert word.partition("=")[0] in known or word == "--help", f"{command}: {word}"
+
+
+def rows_of_the_page() -> list[tuple[list[str], list[str]]]:
+    """Return each row of docs/coming-from.md: the commands of another tool, and ours."""
+    page = Path(__file__).parents[2] / "docs" / "coming-from.md"
+    rows = [line.strip("|").split("|") for line in page.read_text().splitlines() if line.startswith("| `")]
+    return [tuple(re.findall(r"`([^`]+)`", cell) for cell in row[:2]) for row in rows]  # type: ignore[misc] # two each
+
+
+SLURM = ("sbatch", "srun", "squeue", "sacct", "scancel", "scontrol", "sattach", "sinfo", "sstat", "scrontab")
+
+
+def test_every_verb_of_the_page_is_a_command_or_leads_to_the_one_of_its_row() -> None:
+    ours: dict[str, set[str]] = {}
+    for theirs, fabric_commands in rows_of_the_page():
+        for text in theirs:
+            words = [word for word in shlex.split(text) if not word.startswith("-")]
+            verb = words[0] if words[0] in SLURM else words[1]
+            targets = {command.split()[1] for command in fabric_commands if command.startswith("fabric ")}
+            ours.setdefault(verb, set()).update(targets)
+    ours = {verb: targets for verb, targets in ours.items() if registry.find(verb) is None}
+
+    assert set(ours) - set(PEER_VERBS) == set()
+    wrong = {verb for verb, targets in ours.items() if PEER_VERBS[verb].split()[0] not in targets}
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("verb", PEER_VERBS)
+def test_a_verb_of_another_tool_leads_to_a_command_that_exists(verb: str) -> None:
+    name, *words = PEER_VERBS[verb].split()
+    entry = registry.find(name)
+
+    assert entry is not None
+    assert registry.find(verb) is None
+    if words and not words[0].startswith("-"):
+        assert words[0] in getattr(get_command(load(entry).app()), "commands", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["rm", "digits"], "did you mean `fabric delete`? Delete a job"),
+        (["STOP", "digits"], "did you mean `fabric halt`? Ask a job"),
+        (["pause", "digits"], "did you mean `fabric halt`?"),
+        (["submit", "x.yml"], "did you mean `fabric run -d`? Run a training job"),
+        (["squeue"], "did you mean `fabric queue`?"),
+        (["top"], "did you mean `fabric gpus`?"),
+        (["sinfo"], "did you mean `fabric backend list`?\n"),
+        (["run", "python", "train.py"], "fabric run -- python train.py"),
+        (["run", "train.sh"], "fabric run -- bash train.sh"),
+        (["run", "sh", "train.sh", "--lr", "3"], "a command to run goes after --"),
+    ],
+)
+def test_words_of_other_tools_are_understood_and_ours_named(
+    fabric: Fabric, words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fabric.folder / "train.sh").write_text("echo trained")
+    programs = fabric.folder.parent / "programs"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    assert hint in fabric(*words, expect=64).stderr
+
+
+def test_a_script_is_run_by_the_interpreter_that_is_there(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (fabric.folder / "x.py").write_text("print(1)")
+    programs = fabric.folder.parent / "programs"
+    programs.mkdir()
+    (programs / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(programs))
+
+    assert "fabric run -- python3 x.py" in fabric("run", "x.py", expect=64).stderr
+
+
+def test_run_alone_runs_the_manifest_of_the_folder(fabric: Fabric) -> None:
+    (fabric.folder / "manifest.yml").write_text("name: here\nframework: {command: echo found}\n")
+
+    ran = fabric("run")
+
+    assert ran.stdout == "found\n"
+    assert "running manifest.yml of this folder" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        (["train.py", "other.py"], "python train.py"),
+        (["only.py"], "python only.py"),
+        (["a.py", "b.py"], "echo 'write the command that trains here'"),
+        ([], "echo 'write the command that trains here'"),
+    ],
+)
+def test_a_new_manifest_has_a_command_that_exists(
+    fabric: Fabric, files: list[str], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in files:
+        (fabric.folder / name).write_text("print('trained')")
+    programs = fabric.folder.parent / "programs"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    fabric("init")
+
+    assert f"\n  command: {command}\n" in (fabric.folder / "manifest.yml").read_text()
+    assert fabric("run", "manifest.yml").stdout == (
+        "trained\n" if command.startswith("python") else "write the command that trains here\n"
+    )
+
+
+def test_the_case_of_a_framework_does_not_matter(fabric: Fabric) -> None:
+    (fabric.folder / "m.yml").write_text(
+        "name: tf\nframework: {name: TensorFlow, version: 1.5.0-py3, command: 'true'}\n"
+    )
+
+    assert (
+        "tensorflow/tensorflow:1.5.0-py3" in fabric("plan", "m.yml", "--runner", "process", "--json").stdout
+    )
+    assert "name: pytorch" in fabric("init", "-", "--framework", "PyTorch").stdout
+
+
+def test_a_file_of_another_tool_is_converted_and_runs(fabric: Fabric) -> None:
+    (fabric.folder / "task.yaml").write_text("name: sky\nresources: {disk_size: 9}\nrun: echo converted\n")
+
+    assert "fabric convert FILE" in fabric("validate", "task.yaml", expect=65).stdout
+    made = fabric("convert", "task.yaml")
+    (fabric.folder / "made.yml").write_text(made.stdout)
+
+    assert "note: resources.disk_size is not carried over" in made.stderr
+    assert fabric("run", "made.yml").stdout == "converted\n"

@@ -11,8 +11,9 @@ import pytest
 from tests.cli.conftest import Fabric, wait_until
 from workbench.paths import Home
 
-SHARED = ("agents/*.pyz", "jobs/*/attempt-*/learner-*/model-code/*")
-"""Containers read these as their own users, through mounts; the folders around them are closed."""
+SHARED = ("agents/*.pyz", "jobs/*/attempt-*/learner-*/model-code/*", "jobs/*/results/*")
+"""Containers read these as their own users, through mounts, and jobs write results with their submitter's umask; the
+folders around them are closed."""
 
 
 @pytest.fixture

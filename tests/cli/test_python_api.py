@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fabric_workbench
 from backends.contract.prompts import LoginPrompt
 from tests.cli.conftest import Fabric, wait_until
+from tests.cli.jobs import add_job
 from workbench.api.progress import NotebookView, wait_for
+from workbench.job import State
 from workbench.paths import Home
 from workbench.services.backends import prompts
 from workbench.store.db.database import Store
@@ -76,6 +81,7 @@ def test_jobs_are_listed_by_filter_and_order(here: Fabric) -> None:
 
     assert fabric_workbench.jobs(sort="loss") == [low, high]
     assert fabric_workbench.jobs("loss>0.5") == [high]
+    assert fabric_workbench.jobs("(params.loss < 0.5 or state = failed) and submitted:today") == [low]
     assert fabric_workbench.jobs(limit=1) == [high]
     with pytest.raises(fabric_workbench.FabricError, match="no job has a metric 'lsos'"):
         fabric_workbench.jobs("lsos<1")
@@ -241,3 +247,158 @@ def test_a_function_answers_what_backends_ask(here: Fabric, monkeypatch: pytest.
 
     assert questions == ["Password of me@gpubox"]
     assert prompts.answer(LoginPrompt("Password of me@gpubox")) is None  # no terminal
+
+
+def test_a_metric_is_found_by_the_last_part_of_its_name(here: Fabric) -> None:
+    metrics = fabric_workbench.run(MANIFEST, wait=True, show=False).metrics()
+
+    assert list(metrics) == ["train/loss"]
+    assert metrics["loss"] is metrics["LOSS"] is metrics["train/loss"] is metrics.get("loss")
+    assert (metrics["loss"].min, metrics["loss"].max) == (0.25, 0.5)
+    assert "loss" in metrics and "oss" not in metrics and metrics.get("oss") is None
+    with pytest.raises(KeyError, match="did you mean loss"):
+        metrics["los"]
+
+
+def test_a_sweep_starts_a_job_for_each_combination(here: Fabric) -> None:
+    manifest = {
+        "name": "sweep",
+        "params": {"lr": 1, "text": "", "seed": 0},
+        "framework": {"command": "true"},
+    }
+
+    jobs = fabric_workbench.sweep(
+        manifest,
+        params={"lr": [0.1, 1e-5], "text": ['a\\"b,c', "1..3"], "seed": 7},
+        at_most=2,
+        wait=True,
+        show=False,
+    )
+
+    assert [job.params for job in jobs] == [
+        {"lr": lr, "text": text, "seed": 7} for lr in (0.1, 1e-5) for text in ('a\\"b,c', "1..3")
+    ]
+    assert [job.name for job in jobs] == [f"sweep-{number}" for number in (1, 2, 3, 4)]
+    assert {job.state for job in jobs} == {"COMPLETED"}
+    (label,) = {job.describe()["labels"]["sweep"] for job in jobs}
+    assert fabric_workbench.jobs(f"label=sweep={label}", sort="name") == jobs
+
+
+def test_a_sweep_takes_ranges_and_a_label_of_ones_own(here: Fabric) -> None:
+    manifest = {"name": "mine", "params": {"seed": 0}, "framework": {"command": "true"}}
+
+    jobs = fabric_workbench.sweep(manifest, params={"seed": range(2)}, labels={"sweep": "mine"}, show=False)
+
+    assert [job.params for job in jobs] == [{"seed": 0}, {"seed": 1}]
+    assert jobs[0].describe()["labels"] == {"sweep": "mine"}
+    with pytest.raises(fabric_workbench.FabricError, match=r"params\.lr has no values"):
+        fabric_workbench.sweep(manifest, params={"lr": []}, show=False)
+    for job in jobs:
+        job.wait(show=False)
+
+
+class FakePandas(types.ModuleType):
+    """Stands for pandas, which is no dependency: keeps what a data frame would be made of."""
+
+    @staticmethod
+    def DataFrame(rows: list[dict[str, Any]], columns: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        return rows, columns
+
+
+def test_jobs_and_points_are_tables(here: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = fabric_workbench.run(MANIFEST, labels={"team": "a"}, wait=True, show=False)
+    monkeypatch.setitem(sys.modules, "pandas", FakePandas("pandas"))
+
+    ((row,), columns) = fabric_workbench.frame("loss<1")
+    points, point_columns = job.metrics().frame()
+
+    assert (row["id"], row["state"], row["params.loss"], row["label.team"], row["train/loss"]) == (
+        job.id, "COMPLETED", 0.25, "a", 0.25,
+    )  # fmt: skip
+    assert columns == list(row)
+    assert row["ended"] >= row["started"] >= row["submitted"] > 1.6e9
+    assert point_columns == ["metric", "step", "value", "time", "attempt", "learner"]
+    assert [(each["metric"], each["step"], each["value"]) for each in points] == [
+        ("train/loss", 1, 0.5),
+        ("train/loss", 2, 0.25),
+    ]
+    assert fabric_workbench.records([job]) == fabric_workbench.records() == [row]
+
+
+def test_a_metric_that_is_named_as_a_column_has_one_of_its_own(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home) as store:
+        first, second = (add_job(store, name, State.COMPLETED) for name in ("a", "b"))
+        for number, (row, metric) in enumerate(((first, "seconds"), (first, "id"), (second, "val/loss"))):
+            sql = (
+                "INSERT INTO series (id, job_id, learner, name, kind, last) VALUES (?, ?, 1, ?, 'value', 0.5)"
+            )
+            store.execute(sql, (number, row.id, metric))
+    if importlib.util.find_spec("pandas") is None:
+        monkeypatch.setitem(sys.modules, "pandas", FakePandas("pandas"))
+
+    found = fabric_workbench.frame()
+
+    columns = found[1] if isinstance(found, tuple) else list(found.columns)
+    assert {"id", "seconds", "metrics.id", "metrics.seconds", "val/loss"} <= set(columns)
+    assert [each["id"] for each in fabric_workbench.records()] == [second.id, first.id]
+
+
+def test_without_pandas_a_frame_says_what_to_install(here: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    with pytest.raises(fabric_workbench.FabricError, match="needs pandas") as caught:
+        fabric_workbench.frame()
+    assert "pip install pandas" in caught.value.hint
+
+
+def test_a_failed_job_has_the_exit_code_that_run_would_end_with(here: Fabric) -> None:
+    with pytest.raises(fabric_workbench.JobFailed) as caught:
+        fabric_workbench.run(["sh", "-c", "exit 3"], show=False).wait(show=False, check=True)
+
+    assert caught.value.exit_code == 3
+    with pytest.raises(fabric_workbench.JobFailed) as caught:
+        fabric_workbench.run(["sleep", "600"], show=False).halt().wait(show=False, check=True)
+    assert caught.value.exit_code == 143
+
+
+def test_checkpoints_results_and_logs_are_downloaded_and_the_job_deleted(here: Fabric) -> None:
+    job = fabric_workbench.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, pathlib, fabric_learner as f\n"
+            "for step in (1, 2):\n"
+            "    path = pathlib.Path(os.environ['CHECKPOINT_DIR'], f'{step}.pt')\n"
+            "    path.write_text(str(step))\n"
+            "    f.checkpoint(str(path), step, loss=0.5)\n"
+            "pathlib.Path(os.environ['RESULT_DIR'], 'model').write_text('m')\n"
+            "print('printed')",
+        ],
+        wait=True,
+        show=False,
+    )
+
+    assert [(each.name, each.step, each.where) for each in job.checkpoints()] == [
+        ("1.pt", 1, ("here",)),
+        ("2.pt", 2, ("here",)),
+    ]
+    results = job.download(into=here.folder / "out")
+    picked = job.download("checkpoints", here.folder / "out", steps=[2])
+    assert results == here.folder / "out" / "results"
+    assert (results / "model").read_text() == "m"
+    assert sorted(each.name for each in picked.glob("*.pt")) == ["2.pt"]
+    assert (job.download("logs") / "learner-1.log").read_text() == "printed\n"
+    assert (here.folder / job.id / "logs").is_dir()
+    with pytest.raises(fabric_workbench.FabricError, match="unknown kind 'weights'"):
+        job.download("weights")
+    with pytest.raises(fabric_workbench.FabricError, match="no checkpoint of step 3"):
+        job.download("checkpoints", steps=[3])
+
+    folder = Path(job.describe()["folder"])
+    job.delete()
+    assert not folder.exists()
+    assert fabric_workbench.jobs() == []
+    with pytest.raises(fabric_workbench.FabricError, match="there is no job"):
+        job.state  # noqa: B018 - that it raises is what is tested

@@ -212,12 +212,12 @@ def test_a_job_that_names_an_image_says_that_it_is_not_used(fabric: Fabric) -> N
 def test_memory_that_the_machine_does_not_have_is_refused(fabric: Fabric) -> None:
     (fabric.folder / "huge.yml").write_text("name: huge\nmemory: 900TiB\nframework: {command: 'true'}\n")
 
-    ran = fabric("run", "huge.yml", expect=65)
-    planned = fabric("plan", "huge.yml", expect=65)
+    ran = fabric("run", "huge.yml", expect=69)
+    planned = fabric("plan", "huge.yml")
 
     assert "921600.0 GiB of memory" in ran.stderr
     assert "nothing was started" in ran.stderr
-    assert "921600.0 GiB of memory" in planned.stderr
+    assert "warning   The job asks for 921600.0 GiB of memory" in planned.stdout
 
 
 def test_the_active_environment_runs_the_job(fabric: Fabric) -> None:
@@ -288,3 +288,19 @@ def test_a_place_that_nothing_installed_reaches_is_refused(fabric: Fabric, addre
 
     assert "local" in ran.stderr
     assert fabric.json("list", "--json") == []
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o027])
+def test_what_a_job_writes_has_the_rights_that_the_caller_gives(fabric: Fabric, mask: int) -> None:
+    script = f"umask; touch {fabric.folder}/file; mkdir {fabric.folder}/folder"
+    started = subprocess.run(
+        [EXECUTABLE, "run", "-q", "--", "sh", "-c", script],
+        cwd=fabric.folder,
+        capture_output=True,
+        text=True,
+        umask=mask,
+    )
+
+    assert (started.stdout, started.stderr) == (f"{mask:04o}\n", "")
+    assert (fabric.folder / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (fabric.folder / "folder").stat().st_mode & 0o777 == 0o777 & ~mask

@@ -260,6 +260,39 @@ def test_data_is_put_into_containers_that_are_there_or_are_made(fabric: Fabric, 
     assert "no folder" in fabric("data", "put", "sets", "served:my_set", expect=66).stderr
 
 
+def test_all_files_of_a_folder_are_put_whatever_their_names_have_in_common(
+    fabric: Fabric, serve: Serve
+) -> None:
+    serve(str(fabric.folder / "store"))
+    names = {"\u00e9", "e\u0301", "Case", "case"}
+    (fabric.folder / "set").mkdir()
+    for name in names:
+        (fabric.folder / "set" / name).write_text(name)
+
+    put = fabric.json("data", "put", "set", "served:set", "--create", "--json")
+
+    assert put["files"] == 4
+    there = {path.name: path.read_text() for path in (fabric.folder / "store" / "set").iterdir()}
+    assert there == {name: name for name in names}
+
+
+def test_a_store_that_does_not_take_all_files_of_a_folder_is_said(fabric: Fabric, serve: Serve) -> None:
+    serve(str(fabric.folder / "store"))
+    (fabric.folder / "set").mkdir()
+    for name in ("a", "lost"):
+        (fabric.folder / "set" / name).write_text("x")
+    rclone = fabric.folder / "rclone"
+    rclone.write_text(
+        f'#!/bin/sh\n[ "$1" != copy ] || set -- "$@" --exclude lost\nexec {find_rclone().path} "$@"\n'
+    )
+    rclone.chmod(0o755)
+
+    put = fabric("data", "put", "set", "served:set", "--create", expect=73, FABRIC_RCLONE=str(rclone))
+
+    assert "1 of 2 files are in the data store" in put.stderr
+    assert "it lacks 'lost'" in put.stderr
+
+
 def test_copies_of_data_are_listed_and_pruned(fabric: Fabric, home: Home, serve: Serve) -> None:
     store, _, _ = run_with_store(fabric, serve)
 
@@ -378,6 +411,17 @@ def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:
     fabric("run", "--quiet", "--", "true")
 
     assert "has no result store" in fabric("store", "retry", "@last", expect=64).stderr
+
+
+def test_a_job_that_was_never_launched_has_nothing_to_store(fabric: Fabric, serve: Serve) -> None:
+    serve(str(fabric.folder / "store"))
+    fabric("data", "mkbucket", "served:results")
+    fabric("run", "--results", "served:results", "--set", "memory=900TB", "--", "true", expect=None)
+
+    retried = fabric("store", "retry", "@last", expect=66)
+
+    assert "ended before it was launched, so it has no results: The job asks for" in retried.stderr
+    assert "fabric resume" in retried.stderr
 
 
 def test_what_only_this_machine_has_is_refused_for_another_place(

@@ -94,3 +94,13 @@ def test_a_stall_is_the_reason_of_a_job_that_runs_and_of_no_other(home: Home, ro
     assert with_stall(home, row) == row
     is_in_state(home, row, phase="running", stall="")
     assert with_stall(home, row) == row
+
+
+def test_a_first_state_that_finds_no_room_is_the_reason_of_a_job_that_starts(home: Home, row: JobRow) -> None:
+    folder: Path = home.job(row.id).attempt(1).learner(1).path
+    folder.mkdir(parents=True)
+    (folder / "state.json.stall").symlink_to("the disk is full: \x1b[31mit waits")
+
+    assert with_stall(home, row).reason.text == "the disk is full: \\x1b[31mit waits"
+    is_in_state(home, row, phase="running", stall="")
+    assert with_stall(home, row) == row

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import ssl
+import subprocess
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -30,9 +32,29 @@ def make_wheel(folder: Path, version: str = "1.0") -> Path:
     return path
 
 
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for the loopback address that no machine knows, and its key."""
+    certificate, key = folder / "ca.pem", folder / "ca.key"
+    argv = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
+    argv += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(argv, check=True, capture_output=True)
+    return certificate, key
+
+
 @contextmanager
-def served_index(folder: Path) -> Iterator[str]:
-    """Serve an index of the package; yields its address and ends with it."""
+def served_index(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """Serve an index of the package, by HTTPS with a certificate and key; yields its address and ends with it."""
     package = folder / "simple" / NAME.replace("_", "-")
     package.mkdir(parents=True)
     wheel = make_wheel(package)
@@ -46,9 +68,13 @@ def served_index(folder: Path) -> Iterator[str]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/simple"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}/simple"
         server.shutdown()
         thread.join()
 

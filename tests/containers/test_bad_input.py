@@ -191,7 +191,7 @@ def test_an_image_that_is_not_ours_to_pull(fabric: Fabric, home: Home) -> None:
 def test_an_image_of_another_architecture(fabric: Fabric, home: Home, tmp_path: Path) -> None:
     subprocess.run(["docker", "load"], input=arm_image(), check=True, capture_output=True)
     try:
-        said = refused(fabric, home, "--image", ARM, code=65)
+        said = refused(fabric, home, "--image", ARM, code=69)
     finally:
         subprocess.run(["docker", "rmi", ARM], check=True, capture_output=True)
 
@@ -245,7 +245,7 @@ def test_no_image(fabric: Fabric, home: Home) -> None:
 
 
 def test_more_gpus_than_there_are(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", DEBIAN, "--gpus", "99", code=65)
+    said = refused(fabric, home, "--image", DEBIAN, "--gpus", "99", code=69)
 
     assert "The job asks for 99 GPUs; this machine has " in said
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runners.container import pull
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN
 from tests.containers.test_images import containers_of
@@ -103,7 +104,11 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
     assert containers_of(job.ref().job_id) == []
 
 
-def test_a_base_that_nobody_has_is_named(make_job: MakeJob, code: Code) -> None:
+def test_a_base_that_nobody_has_is_named(
+    make_job: MakeJob, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.1)
     job = make_job("true", image="", code=code("FROM 127.0.0.1:1/nobody/has:1\n"), build=ImageBuild())
 
     with pytest.raises(Exception, match="of Dockerfile cannot be pulled"):

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX, DEBIAN, USER
+from tests.containers.test_images import containers_of
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -58,12 +60,76 @@ def test_digits_gives_the_same_weights_by_process_and_by_container(engine: None,
     assert inside.stdout == outside.stdout
 
 
+@pytest.mark.parametrize(("asked", "expected"), [({}, "refused"), ({"read_only": False}, "written")])
+def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
+    engine: None, tmp_path: Path, asked: dict[str, bool], expected: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("data\n")
+    store = {
+        "type": "host_path",
+        "training_data": {"container": "data"},
+        "training_results": {"container": "results"},
+        "connection": {"path": str(tmp_path)},
+        **asked,
+    }
+    command = (
+        "cat $DATA_DIR/x; touch $DATA_DIR/w 2>/dev/null && echo written || echo refused; touch $RESULT_DIR/r"
+    )
+    framework = {"name": "custom", "version": BUSYBOX, "command": command}
+    manifest = tmp_path / "manifest.yml"
+    manifest.write_text(json.dumps({"name": "w", "framework": framework, "data_stores": [store]}))
+
+    ran = fabric("run", str(manifest))
+
+    assert ran.stdout == f"data\n{expected}\n"
+    assert (tmp_path / "data" / "w").exists() is (expected == "written")
+    assert list((tmp_path / "results").glob("*/r"))
+
+
+def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
+    engine: None, home: Home, tmp_path: Path
+) -> None:
+    save = "import os\nfrom fabric_learner import checkpoint\nfor i in range(5):\n"
+    save += " path = os.environ['CHECKPOINT_DIR'] + '/%d' % i; open(path, 'w').close(); checkpoint(path, i, loss=i)\n"
+    (tmp_path / "save.py").write_text(save)
+    framework = {"name": "custom", "version": USER, "command": "python3 save.py"}
+    policy = {"keep_last": 1, "keep_best": 1, "metric": "loss"}
+    manifest = tmp_path / "manifest.yml"
+    manifest.write_text(json.dumps({"name": "w", "framework": framework, "checkpoints": policy}))
+
+    ran = fabric("run", str(manifest))
+
+    assert ran.returncode == 0, ran.stderr
+    (job,) = home.jobs.iterdir()
+    kept = [path.name for path in home.job(job.name).checkpoints.iterdir() if path.suffix != ".json"]
+    assert sorted(kept) == ["0", "4"]
+
+
 def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(engine: None) -> None:
     ran = fabric("run", "--image", DEBIAN, "--", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; exit 4")
 
     assert ran.returncode == 4
     assert "inside.sh" in ran.stdout
     assert "on local, as container" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [("kill",), ("rm", "-f")])
+def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
+    engine: None, home: Home, words: tuple[str, ...]
+) -> None:
+    command = "[ -e $RESULT_DIR/first ] && exit 0; touch $RESULT_DIR/first; while :; do sleep 0.1; done"
+    asked = ("run", "-d", "--image", BUSYBOX, "--set", "max_platform_restarts=1", "--", "sh", "-c", command)
+    job = fabric(*asked).stdout.strip()
+    wait_until((home.job(job).results / "first").exists, "the first attempt to run")
+    (name,) = containers_of(job)
+
+    subprocess.run(["docker", *words, name], check=True, capture_output=True)
+    fabric("wait", job)
+
+    shown = json.loads(fabric("show", job, "--json").stdout)
+    assert (shown["state"], shown["attempt"]) == ("COMPLETED", 2)
+    assert "since the container was killed or removed from outside" in fabric("events", job, "--json").stdout
 
 
 def test_without_an_engine_it_runs_as_a_process_and_says_so() -> None:
@@ -117,6 +183,44 @@ def test_delete_leaves_no_container_and_no_folder(engine: None, home: Home) -> N
     assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == ""
 
 
+@pytest.fixture
+def equipped(engine: None) -> Iterator[str]:
+    """An image whose Python has one package more than any other."""
+    name = f"fabric-test/equipped-{os.getpid()}"
+    folder = "/usr/local/lib/python3.11/dist-packages/imagined-4.2.dist-info"
+    made = docker("create", DEBIAN, "mkdir", "-p", folder)
+    docker("start", "-a", made)
+    docker("commit", "--change", 'CMD ["/bin/bash"]', made, name)
+    docker("rm", made)
+    yield name
+    docker("rmi", "-f", name)
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_show_says_which_python_and_packages_of_the_image_ran_a_job(equipped: str) -> None:
+    ran = fabric("run", "--image", equipped, "--", "true")
+    assert ran.returncode == 0, ran.stderr
+    shown = json.loads(fabric("show", "@last", "--json").stdout)["ran_with"]
+    text = fabric("show", "@last").stdout
+
+    assert "imagined==4.2" in shown["packages"]
+    assert not any(each.startswith("pytest==") for each in shown["packages"])
+    assert (shown["python"], shown["python_version"]) == ("/usr/bin/python3", "3.11")
+    assert f"/usr/bin/python3 (3.11) of the image {equipped} with " in text
+    assert sys.executable not in text
+
+
+def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(engine: None) -> None:
+    assert fabric("run", "--image", BUSYBOX, "--", "true").returncode == 0
+    shown = json.loads(fabric("show", "@last", "--json").stdout)["ran_with"]
+
+    assert (shown["python"], shown["packages"]) == ("", [])
+    assert "python  " not in fabric("show", "@last").stdout
+
+
 def test_the_plan_shows_what_the_engine_is_told(engine: None) -> None:
     shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true")
     document = json.loads(shown.stdout)
@@ -151,7 +255,7 @@ def test_a_command_runs_beside_a_learner_and_its_code_is_ours(engine: None, runn
     after = fabric("exec", job, "--", "true")
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "typed\nhere\n42\n", "err\n")
-    assert after.returncode == 70
+    assert after.returncode == 69
     assert "is not running" in after.stderr
 
 

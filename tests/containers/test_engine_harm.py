@@ -14,11 +14,13 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import wait_until
+from tests.cli.conftest import Fabric, fabric, wait_until
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
+
+__all__ = ["fabric"]
 
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
 COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
@@ -115,6 +117,26 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
         assert engine.docker("ps", "-aq") == ""
 
 
+@pytest.mark.parametrize("setup", ["", "true"])
+def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
+    start: Callable[[OwnEngine], Start], setup: str
+) -> None:
+    with own_engine(12 if setup else 11) as engine:
+        job = start(engine)(
+            "trap '' TERM; i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done", setup=setup
+        )
+        job.until_printed(b"line 5\n")
+        engine.kill()
+        job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
+        engine.start()
+        seen = job.until_over()[1]
+        job.runner.remove(job.request.attempt)
+
+        assert seen.reason is not None
+        assert seen.reason.code == "S200"
+        assert "its engine" in seen.reason.text
+
+
 def test_a_job_that_is_stopped_while_its_engine_is_gone_ends_all_the_same(
     home: Home, start: Callable[[OwnEngine], Start]
 ) -> None:
@@ -182,6 +204,24 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
         assert killed.stopped == "kill"
         assert again.output() == b"after\n"
         assert engine.docker("ps", "-aq") == ""
+
+
+@pytest.mark.parametrize("words", [(), ("--runner", "container")])
+def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
+    fabric: Fabric, words: tuple[str, ...]
+) -> None:
+    with own_engine(13 if words else 10) as engine:
+        engine.hang()
+        asked = ("run", "-d", *words, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
+        job = fabric(*asked, DOCKER_HOST=engine.address).stdout.strip()
+        tested = fabric("backend", "test", "local", expect=None, DOCKER_HOST=engine.address)
+        waiting = fabric.json("show", job, "--json")["state"]
+        engine.resume()
+        fabric("wait", job)
+
+        assert waiting in ("QUEUED", "PENDING", "DOWNLOADING")
+        assert "has not answered for" in tested.stdout + tested.stderr
+        assert "inside.sh" in fabric("logs", job).stdout
 
 
 def test_cleaning_up_beside_a_job_and_removing_its_image_touch_nothing_of_it(

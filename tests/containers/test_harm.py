@@ -12,7 +12,7 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
-from tests.containers.images import DEBIAN
+from tests.containers.images import BUSYBOX, DEBIAN
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused
 from workbench.paths import Home
 from workbench.spec import Framework
@@ -49,6 +49,19 @@ def test_a_container_that_is_stopped_from_outside_ends_by_itself_and_says_so(mak
     # The shell tells of its child, too.
     assert job.output().startswith(b"ready\n")
     assert job.output().endswith(b"saved\n")
+
+
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
+def test_the_shells_of_a_container_say_nothing_of_a_command_that_a_signal_ended(
+    make_job: MakeJob, image: str
+) -> None:
+    job = make_job("echo ready; exec sleep 1000", image=image).launch()
+    job.until_printed(b"ready")
+
+    seen = job.stop("halt", 20.0).until_over()[1]
+
+    assert seen.stopped == "halt"
+    assert job.output() == b"ready\n"
 
 
 def test_a_container_that_waited_for_its_start_is_taken_or_replaced(make_job: MakeJob) -> None:

@@ -62,7 +62,7 @@ def test_folders_that_became_links_are_neither_listed_read_nor_written(
 def test_a_pipe_of_the_agent_that_became_a_file_of_the_place_is_not_read(
     make_job: MakeJob, theirs: Path
 ) -> None:
-    for name in ("output.command", "control.command"):
+    for name in ("output.command", "control.command", "exit.command"):
         (theirs / name).write_text(SECRET * 100)
         setup = f"rm /.fabric/learner/{name}; ln -s {theirs}/{name} /.fabric/learner/{name}"
 

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from runners.container import pull
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
@@ -59,7 +60,11 @@ def test_an_image_without_a_shell_is_named(make_job: MakeJob) -> None:
     assert f"{NOSHELL} has no sh" in seen.reason.text
 
 
-def test_an_image_that_nobody_has_is_refused_and_nothing_is_left(make_job: MakeJob) -> None:
+def test_an_image_that_nobody_has_is_refused_and_nothing_is_left(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.1)
     job = make_job("true", image="127.0.0.1:1/nobody/has-this:1")
 
     with pytest.raises(Exception, match="cannot be pulled") as caught:
@@ -136,7 +141,9 @@ def containers_of(job_id: str) -> list[str]:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_an_image_is_pulled_as_the_manifest_says(make_job: MakeJob) -> None:
+def test_an_image_is_pulled_as_the_manifest_says(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.1)
     never = make_job("true", image="127.0.0.1:1/nobody/has-this:1", image_pull="never")
     always = make_job("true", image_pull="always")
 

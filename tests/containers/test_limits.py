@@ -13,7 +13,7 @@ from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from runners.shared.container_defaults import DROPPED
 from tests.containers.conftest import MakeJob
-from tests.containers.images import DEBIAN, USER
+from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
 from workbench.paths import Home
 
@@ -55,6 +55,20 @@ def test_capabilities_are_dropped_and_none_are_gained(make_job: MakeJob) -> None
     assert set(numbers) == set(DROPPED)
     assert [name for name, bit in numbers.items() if int(said["CapBnd"], 16) >> bit & 1] == []
     assert said["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
+def test_a_command_starts_in_the_process_state_that_docker_run_gives(make_job: MakeJob, image: str) -> None:
+    fields = "Umask|Uid|Gid|Groups|NSpgid|NSsid|SigBlk|SigIgn|Cap.*|NoNewPrivs|Seccomp"
+    look = f"grep -E '^({fields}):' /proc/self/status; cat /proc/self/oom_score_adj; cut -d' ' -f18,19 /proc/self/stat"
+    look += "; for number in 0 1 2 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$number ] && echo $number; done; ulimit -c; true"
+    options = [option for name in DROPPED for option in ("--cap-drop", name)]
+    argv = ["docker", "run", "--rm", *options, "--security-opt", "no-new-privileges", image, "sh", "-c", look]
+
+    job = make_job(look, image=image, setup="true").launch()
+
+    assert job.until_over()[1].exit_code == 0
+    assert job.output().decode() == subprocess.run(argv, capture_output=True, check=True, text=True).stdout
 
 
 def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: MakeJob, home: Home) -> None:

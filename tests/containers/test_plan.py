@@ -71,6 +71,15 @@ def test_a_framework_means_the_image_that_ffdl_took(home: Home, framework: str) 
     assert container(planned_text(home, text))["Image"] == FRAMEWORKS[framework]
 
 
+def test_the_plan_warns_of_checkpoints_that_cannot_be_removed(home: Home) -> None:
+    text = (
+        "name: a\nframework: {name: custom, version: image, command: 'true'}\ncheckpoints: {keep_last: 1}\n"
+        "data_stores: [{id: lab, type: volume, training_results: {container: r}, connection: {name: v}}]\n"
+    )
+
+    assert [text for text in planned_text(home, text).warnings if "volume of lab" in text]
+
+
 def test_limits_are_those_of_the_manifest(home: Home) -> None:
     text = (
         "name: a\ngpus: 2\ncpus: 0.5\nmemory: 1Gb\nshm_size: 1GiB\n"
@@ -106,6 +115,24 @@ def test_only_several_learners_have_a_network_and_only_the_first_publishes(home:
     assert endpoint["Aliases"] == ["learner-abcdefghj-a1-1", "learner-abcdefghj-a1-1.learner-abcdefghj-a1"]
     assert first["HostConfig"]["PortBindings"] == {"6006/tcp": [{"HostIp": "127.0.0.1", "HostPort": "6006"}]}
     assert "PortBindings" not in second["HostConfig"]
+
+
+def test_bind_mounts_are_in_the_containers_configuration(home: Home) -> None:
+    text = (
+        "name: a\nframework: {name: custom, version: image, command: 'true'}\nbind_mounts:\n"
+        "- {host_path: /tmp, container_path: /data}\n"
+        "- {host_path: /opt, container_path: in/code, read_only: true, propagation: rslave}\n"
+    )
+    plan = planned_text(home, text)
+    mounts = {each["Target"]: each for each in container(plan)["HostConfig"]["Mounts"]}
+
+    assert mounts["/data"] == bind("/tmp", "/data")
+    assert mounts["/job/model-code/in/code"] == {
+        **bind("/opt", "/job/model-code/in/code", read_only=True),
+        "BindOptions": {"Propagation": "rslave"},
+    }
+    assert not plan.warnings
+    assert relabelled([mounts["/job/model-code/in/code"]]) == ["/opt:/job/model-code/in/code:ro,z,rslave"]
 
 
 def test_secrets_are_in_no_plan(home: Home) -> None:

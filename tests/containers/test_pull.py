@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from runners.conformance.harness import LaunchLines
+from runners.container import pull
 from runners.container.pull import Layers
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX
 from tests.containers.registry import docker_config, registry_of
+from tests.ports import free_port
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 
@@ -42,6 +44,34 @@ def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
     assert told["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
     assert again == first
     assert always > again
+
+
+def test_a_registry_that_cannot_be_reached_is_tried_again_and_the_job_refused_in_the_end(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.5)
+    job = make_job("true", image=f"127.0.0.1:{free_port()}/team/image")
+
+    with pytest.raises(LaunchRefused, match=r"registry cannot be reached: .*It was tried for") as refused:
+        job.launch()
+
+    assert refused.value.code == "S103"
+    waits = [text.rpartition("again in ")[2] for _, text in job.progress.lines if "tried again in" in text]
+    assert list(dict.fromkeys(waits)) == ["0 s.", "1 s."]
+
+
+def test_a_registry_that_comes_back_is_pulled_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "FIRST_PAUSE_SECONDS", 0.01)
+    answers = iter([pull.not_pulled("image", "dial tcp: connection refused"), None])
+
+    def try_once() -> None:
+        if error := next(answers):
+            raise error
+
+    pull.with_patience(try_once, LaunchLines())
+
+    assert next(answers, "both were used") == "both were used"
 
 
 def test_progress_is_told_in_bytes_of_all_layers() -> None:

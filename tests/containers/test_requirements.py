@@ -13,7 +13,7 @@ import pytest
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
-from tests.containers.index import served_index
+from tests.containers.index import make_certificate, served_index
 from tests.containers.test_images import containers_of
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
@@ -24,7 +24,8 @@ SAYS = "python3 -c 'import fabric_sample, sys; print(fabric_sample.VERSION, sys.
 @pytest.fixture(autouse=True)
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An index on loopback, as a proxy of a company's would be, named as pip is told."""
-    for name in ("PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+    certificates = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    for name in ("PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", *certificates):
         monkeypatch.delenv(name, raising=False)
     with served_index(tmp_path) as address:
         monkeypatch.setenv("PIP_INDEX_URL", address)
@@ -65,6 +66,30 @@ def test_pips_own_configuration_counts_in_there(
     assert job.output().startswith(b"1.0")
 
 
+@pytest.mark.parametrize("named_by", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "pip.conf"])
+def test_an_index_whose_certificate_only_the_host_knows_is_trusted(
+    make_job: MakeJob, clean_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    if named_by == "pip.conf":
+        folder = clean_environment / ".config" / "pip"
+        folder.mkdir(parents=True)
+        (folder / "pip.conf").write_text(f"[global]\ncert = {certificate}\n")
+    (tmp_path / "tls").mkdir()
+    with served_index(tmp_path / "tls", (certificate, key)) as address:
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+        environment = {} if named_by == "pip.conf" else {named_by: str(certificate)}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        recorded = {"environment": environment}
+        job = make_job(
+            SAYS, python="requirements", requirements=(f"fabric_sample  # {named_by}",), recorded=recorded
+        ).launch()
+        job.until_over()
+
+    assert job.output().startswith(b"1.0")
+
+
 def test_an_environment_is_made_once_for_a_list_and_an_image(make_job: MakeJob, home: Home) -> None:
     wanted = {"python": "requirements", "requirements": ("fabric_sample",)}
     first = make_job(SAYS, **wanted).launch()
@@ -81,6 +106,8 @@ def test_an_environment_is_made_once_for_a_list_and_an_image(make_job: MakeJob, 
     assert not [text for _, text in second.progress.lines if "environment" in text]
     assert second.output() == first.output()
     assert caught.value.code == "C205"
+    (failed,) = home.environments.glob("*/.failed")
+    assert list(failed.parent.iterdir()) == [failed]
     assert "fabric_sample" in caught.value.hint
     assert len([path for path in home.environments.iterdir() if (path / ".complete").exists()]) == 1
     assert containers_of(other.ref().job_id) == []

@@ -28,7 +28,7 @@ def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: 
 
 
 def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, running: str) -> None:
-    terminal = OnTerminal(fabric.folder, "shell", running, "-l", "2", columns=97)
+    terminal = OnTerminal(fabric.folder, "shell", running, "-L", "2", columns=97)
     terminal.know_the_prompt()
     assert b"24 97" in terminal.ask(b"stty size")
     assert b"2\r\nxterm" in terminal.ask(b"cat number; echo $TERM")
@@ -47,7 +47,7 @@ def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, runni
 
 def test_a_command_that_is_not_there_says_so(fabric: Fabric, running: str) -> None:
     missing = fabric("exec", running, "--", "no-such-command", expect=None)
-    beyond = fabric("exec", running, "-l", "3", "--", "true", expect=64)
+    beyond = fabric("exec", running, "-L", "3", "--", "true", expect=64)
 
     assert missing.returncode in (70, 126, 127)
     assert "no-such-command" in missing.stdout + missing.stderr

@@ -25,7 +25,7 @@ from runners.interface import (
 )
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity
-from workbench.controller.targets.opener import OpenedTarget
+from workbench.controller.targets.opener import LineUp, OpenedTarget
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason, learner_name
 from workbench.store.db.rows import TargetRef
@@ -132,10 +132,12 @@ class _OpenMemory:
     def in_use(self) -> str:
         return ""
 
-    def measure(self, backend: str) -> CapacityMeasured:
+    def measure(self, backend: str, line: LineUp | None = None) -> CapacityMeasured:
         found = self._backend
         free = found.slots if found.free_slots is None else found.free_slots
-        return CapacityMeasured(backend, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
+        lined_up = frozenset(() if line is None else line.waiting)
+        capacity = Capacity(found.cpus, found.slots)
+        return CapacityMeasured(backend, capacity, free, "GPU 0 by somebody else", lined_up=lined_up)
 
     def close(self) -> None:
         return

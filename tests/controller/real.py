@@ -75,7 +75,7 @@ class Ground:
         return found
 
     def reaches(
-        self, job_id: str, *states: State, attempt: int | None = None, seconds: float = 30.0
+        self, job_id: str, *states: State, attempt: int | None = None, seconds: float = 60.0
     ) -> JobRow:
         """Wait until a job is in one of these states; where no controller answers start one, as any client does."""
         read_host_facts = 0.0

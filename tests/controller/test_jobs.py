@@ -140,7 +140,7 @@ def test_a_setup_that_takes_long_is_shown_and_one_that_fails_fails_the_job(groun
 def test_memory_that_the_machine_does_not_have_is_refused_at_once(ground: Ground) -> None:
     row = ground.ends(ground.submit("true", memory_bytes=1 << 50, max_restarts=5))
 
-    assert (row.state, row.reason.code, row.exit_code, row.attempt) == (State.FAILED, "C104", 65, 1)
+    assert (row.state, row.reason.code, row.exit_code, row.attempt) == (State.FAILED, "C104", 69, 1)
 
 
 def test_max_runtime_ends_a_job_with_124(ground: Ground) -> None:

@@ -218,7 +218,7 @@ def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
     bench.backend.on_plan = refuse
     row = bench.ends(bench.submit(max_restarts=5))
 
-    assert (row.state, row.exit_code, row.reason.code, row.attempt) == (State.FAILED, 65, "C104", 1)
+    assert (row.state, row.exit_code, row.reason.code, row.attempt) == (State.FAILED, 69, "C104", 1)
     assert row.reason.hint == "ask for less"
     assert bench.backend.stops == []
 

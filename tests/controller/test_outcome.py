@@ -77,6 +77,22 @@ def test_an_agent_that_was_killed_is_the_platforms_fault() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "end", "reason_code"),
+    [(0, (State.COMPLETED, 0, "job"), "S206"), (7, (State.FAILED, 7, "job"), "C201")],
+    ids=["success", "failure"],
+)
+def test_output_that_may_be_missing_is_said_and_does_not_repeat_the_training(
+    code: int, end: tuple[State, int, str], reason_code: str
+) -> None:
+    outcome = ended(exited(1, code, reason=Reason("output may be missing", "S206")))
+
+    assert told(outcome) == end
+    assert outcome.reason == Reason(
+        f"the command ended with exit code {code}; output may be missing", reason_code
+    )
+
+
+@pytest.mark.parametrize(
     ("intent", "stopped", "code", "by", "words"),
     [
         (Intent.HALT, "halt", 143, "halt", "halted by me@box"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.controller.values import exited, learner, lost, those, view
+from workbench.controller.decide.errors import classify_error
 from workbench.controller.decide.model import (
     BackendTrouble,
     CancelLaunch,
@@ -30,6 +31,7 @@ from workbench.controller.decide.model import (
 )
 from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.errors import ConfigError, FabricError, LaunchRefused, NotAllowed, UsageError
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0
@@ -155,7 +157,19 @@ def test_a_launch_that_was_refused_fails_at_once_and_for_good() -> None:
     found = finish_of(decide(view(State.PENDING, fault=REFUSED, max_restarts=5)))
 
     assert found.outcome.reason == REFUSED.reason
-    assert (found.outcome.state, found.outcome.exit_code, found.restart) == (State.FAILED, 65, None)
+    assert (found.outcome.state, found.outcome.exit_code, found.restart) == (State.FAILED, 69, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [(NotAllowed("no"), 77), (ConfigError("no"), 78), (UsageError("no"), 65), (LaunchRefused("no"), 69)],
+)
+def test_a_launch_that_was_refused_ends_with_the_code_of_a_command_that_meets_the_same(
+    error: FabricError, exit_code: int
+) -> None:
+    found = finish_of(decide(view(State.PENDING, fault=classify_error(error, started=False))))
+
+    assert found.outcome.exit_code == exit_code
 
 
 def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sentence() -> None:
@@ -316,6 +330,9 @@ def test_why_output_waits_is_shown() -> None:
 
 def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
     assert decide(view(statuses=those(learner(1)), learner_absent=True)).actions == (Probe(),)
+    starting: dict[str, Any] = {"state": State.PENDING, "launches": 1}
+    starting["statuses"] = those(learner(1, LearnerPhase.STARTING))
+    assert decide(view(**starting, learner_absent=True)).actions == (Probe(),)
 
 
 def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -> None:

@@ -384,6 +384,7 @@ def test_whatever_line_of_its_history_a_crash_comes_behind_a_failed_attempt_is_t
     found = again
     for count in range(1, len(lines) + 1):
         crashed = Home(tmp_path / f"after-{count}")
+        Store.open(crashed).close()
         shutil.copytree(bench.home.job(job_id).path, crashed.job(job_id).path)
         crashed.job(job_id).events.write_bytes(b"".join(lines[:count]))
         with Store.open(crashed) as store:

@@ -143,3 +143,38 @@ def test_a_git_that_hangs_is_left_behind(
 
     assert describe(repository) == {}
     assert time.monotonic() - started < 5
+
+
+def test_git_is_asked_two_things_at_a_time(
+    repository: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these fails unless the other one runs meanwhile."""
+    folder = clean_environment / "bin"
+    folder.mkdir()
+    script = f"""#!/bin/sh
+meet() {{
+    touch "{folder}/$1"
+    tries=0
+    until [ -e "{folder}/$2" ]; do
+        tries=$((tries + 1)); [ $tries -lt 500 ] || exit 1
+        sleep 0.01
+    done
+}}
+case "$*" in
+    *--get*) meet remote status ;;
+    *status*) meet status remote ;;
+    *--name-only*) meet names changes ;;
+    *--binary*) meet changes names ;;
+esac
+exec {shutil.which("git")} "$@"
+"""
+    (folder / "git").write_text(script)
+    (folder / "git").chmod(0o755)
+    git(repository, "remote", "add", "origin", "https://example.com/a.git")
+    (repository / "train.py").write_text("a\nc\n")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    found = describe(repository)
+
+    assert found["remote"] == "https://example.com/a.git"
+    assert "+c" in found["diff"]

@@ -47,6 +47,29 @@ def test_gitignore_is_respected(tree: Path, home: Home) -> None:
     assert kept(tree, home) == {"train.py", "keep.log", "data/small.txt", "src/build/out.o"}
 
 
+def test_the_file_of_determined_counts_at_the_top_alone_and_ours_goes_before_it(
+    tree: Path, home: Home
+) -> None:
+    files = {
+        ".gitignore": "*.log\n",
+        ".detignore": "!keep.log\nbuild/\ndata/*\n",
+        "src/.detignore": "x.log\n",
+    }
+    make_tree(tree, {**files, ".fabricignore": "!data/small.txt\n"})
+
+    expected = {"train.py", "keep.log", "data/small.txt", ".detignore", "src/.detignore"}
+    assert kept(tree, home) == expected
+    assert kept(tree / "src", home) == {"build/out.o", ".detignore"}
+
+
+@needs_git
+def test_the_top_may_be_a_folder_of_a_repository(tree: Path, home: Home) -> None:
+    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    make_tree(tree, {".detignore": "*\n", "src/.detignore": "x.log\n"})
+
+    assert kept(tree / "src", home) == {"build/out.o", ".detignore"}
+
+
 def test_a_nested_file_goes_before_the_one_above(tree: Path, home: Home) -> None:
     make_tree(tree, {".gitignore": "*.log\n", "src/.gitignore": "!x.log\nbuild\n"})
 

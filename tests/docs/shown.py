@@ -117,15 +117,13 @@ class Session:
         return self._shown(ran.stdout)
 
     def _learn_ids(self) -> None:
-        jobs = self.root / ".local" / "share" / "fabric" / "jobs"
-        fresh = [
-            each.name.removeprefix("training-")
-            for each in jobs.glob("training-*")
-            if (each / "job.json").exists()
+        home = self.root / ".local" / "share" / "fabric"
+        files = [
+            *home.glob("jobs/training-*/job.json"),
+            *home.glob("experiments/experiment-*/experiment.json"),
         ]
-        for name in sorted(
-            fresh, key=lambda name: (jobs / f"training-{name}" / "job.json").stat().st_mtime_ns
-        ):
+        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
+            name = file.parent.name.partition("-")[2]
             if name not in self._ids:
                 number = len(self._ids)
                 self._ids[name] = "".join(_ALPHABET[(i * 7 + number * 11) % len(_ALPHABET)] for i in range(9))
@@ -147,6 +145,7 @@ def masked(text: str) -> str:
     text = _PASSING.sub("", text)
     text = _ASIDE.sub("", text) + "".join(_ASIDE.findall(text))
     text = re.sub(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?Z?)?", "TIME", text)
+    text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID", text)
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     text = re.sub(r"\b\d+ (min|h|d|s|ms)( \d+ (s|min|h))?\b|\b\d+\.\d+ s\b", "A WHILE", text)
     text = re.sub(r"\d+(\.\d+)? (B|KiB|MiB|GiB)\b", "SIZE", text)

@@ -37,16 +37,28 @@ evaluation_metrics:
       scalars: {loss: {type: FLOAT, value: $loss}, accuracy: {type: FLOAT, value: $accuracy}}
 """
 
+SEARCH = """\
+name: digits
+framework: {name: custom, command: 'for i in 1 2 3; do echo step=$i loss=${params.lr}$i; done'}
+search: {method: random, metric: loss, max_trials: 2, params: {lr: {uniform: [0, 1]}}}
+"""
+
 STAGE = f"""
 mkdir -p src .fabric/templates ~/mnist ~/data ~/.zfunc ~/.local/share/man/man1
 cat > manifest.yml <<'END'
 {MANIFEST}END
+cat > search.yml <<'END'
+{SEARCH}END
 cp manifest.yml src/; echo 'print("trained")' > train.py; echo 'env: {{A: b}}' > .fabric/templates/gpu.yml
-printf 'epoch 1 loss 0.5 accuracy 0.9\\n' > train.log; touch ~/mnist/images
+printf 'epoch %d loss 0.5 accuracy 0.9\\n' 1 2 3 > train.log; touch ~/mnist/images
+printf 'name: train\\nrun: python train.py\\n' > task.yaml
+printf '#!/bin/sh\\n#SBATCH -t 5\\npython train.py\\n' > job.sbatch
 fabric config set defaults.max_restarts 0 --project --profile ci; fabric config set defaults.gpus 0 --project
 fabric config set defaults.backend local; fabric config set retention.older_than 30d
+fabric run -q search.yml; until fabric experiment list | grep -q COMPLETED; do sleep 0.2; done
 for name in prepare other a b; do fabric run -q --name $name --label sweep=lr manifest.yml; done
 fabric run -q manifest.yml; fabric tag digits best
+for name in nightly weekly; do fabric run -q --name $name manifest.yml --every @yearly; done
 fabric run -q --name last manifest.yml; touch stop_now
 """
 
@@ -68,18 +80,35 @@ CODES = {
     "fabric grep -F 'Segmentation fault' --where 'state:failed age<7d' --jobs": {1},
     "fabric grep 'nan|inf' --where name:digits --max 3 --json": {1},
     "fabric metrics --try keras @last": {1},
+    "fabric metrics digits --as-manifest": {66},  # it printed its numbers once
     # Examples show how ids look; no job has these.
     "fabric delete abcdefghj bcdefghjk --yes --no-wait": {64},
     # Of jobs that have completed there is nothing to resume, and nothing beside them to be run.
     "fabric resume @last": {64},
     "fabric resume digits --attach": {64},
     "fabric resume digits --set params.epochs=20": {64},
-    "fabric exec digits -l 2 -- cat /proc/1/status": {64, 66, 69, 70, 75},
+    # Each of its trials completed; with more of them it is continued, killed, and may still be ending.
+    "fabric experiment continue digits": {64},
+    "fabric experiment archive digits": {0, 64},
+    "fabric exec digits -L 2 -- cat /proc/1/status": {64, 66, 69, 70, 75},
+    # No job of these waits any more, and the search is over.
+    **{
+        f"fabric queue {words}": {64}
+        for words in (
+            "set digits priority=70",
+            "set digits other priority=20",
+            "set digits begin=22:00",
+            "set digits begin=now",
+            "move digits --ahead-of other",
+            "move digits --behind-of other",
+            "move digits --top",
+        )
+    },
     # These jobs have saved no checkpoints.
     "fabric checkpoint download digits out --step 400": {64},
     "fabric checkpoint delete @last --step 100 --yes": {64},
     "fabric run manifest.yml --from digits@300": {64},
-    "fabric cp @last:train.log - -l 2": {0, 66},
+    "fabric cp @last:train.log - -L 2": {0, 66},
     "fabric doctor --rebuild": {64},  # nobody is here to be asked
     "fabric validate --json *.yml": {0, 65},
 }

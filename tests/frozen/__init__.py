@@ -8,6 +8,7 @@ home.tar.xz    homes with ended, running and waiting jobs, their agents,    ``py
 json/          every ``--json`` document of such a home, with exit codes    ``python -m tests.frozen.renew json``
 options.json   commands with their options, types and defaults              ``python -m tests.frozen.renew options``
 names.json     what others import, and the entry points                     ``python -m tests.frozen.renew names``
+schemas.json   keys of every document, and their types              ``python -m tests.frozen.renew schemas``
 keys.json      keys of every pane of the screens                            ``python -m tests.frozen.renew keys``
 help/          the help of every command and topic                          ``python -m tests.frozen.renew``
 ============== ============================================================ =======================================

@@ -36,6 +36,34 @@ def keys() -> dict[str, Any]:
     return panes
 
 
+def keys_of_documents() -> dict[str, Any]:
+    """Return the keys of every document that is published with a schema, each with the types that it may have."""
+    from workbench.documents.catalogue import BY_MARK, JOB_FILE, schema, schema_of
+
+    marked = {
+        mark: {kind.__name__: _keys_of(schema_of([kind], mark)) for kind in kinds}
+        for mark, kinds in BY_MARK.items()
+    }
+    return {JOB_FILE: _keys_of(schema(JOB_FILE)), **marked}
+
+
+def _keys_of(rule: Any) -> Any:
+    if "anyOf" in rule:
+        return {str(number): _keys_of(option) for number, option in enumerate(rule["anyOf"])}
+    if "properties" in rule:
+        optional = set(rule["properties"]) - set(rule["required"])
+        return {
+            f"{name}{' (not always)' if name in optional else ''}": _keys_of(each)
+            for name, each in rule["properties"].items()
+        }
+    words = {word: rule[word] for word in ("const", "enum", "type", "format") if word in rule}
+    if "items" in rule:
+        words["items"] = _keys_of(rule["items"])
+    if isinstance(rule.get("additionalProperties"), dict):
+        words["values"] = _keys_of(rule["additionalProperties"])
+    return words
+
+
 def _asked(words: list[str], path: str) -> Any:
     ran = subprocess.run(
         [sys.executable, str(Path(names.__file__)), *words],

@@ -84,10 +84,12 @@ READ: Final[Mapping[str, Asked]] = {
     "du": _ask("du --json", shape=True),
     "prune": _ask("prune --keep-last 1 --dry-run --json", shape=True),
     "gpus": _ask("gpus --backend local --json", shape=True),
+    "queue": _ask("queue list --backend local --json"),
     "schema": _ask("schema --json", "description", "examples"),
     "validate": _ask("validate steps.yml pair.yml --json"),
     "validate-faulty": _ask("validate faulty.yml --json", "problem", "hint", expect=65),
     "plan": _ask("plan steps.yml --json", "notes", "warnings"),
+    "preview": _ask("preview search.yml --json --samples 2"),
     "version": _ask("version --json", shape=True),
     "sql-views": _ask("sql --json", "about"),
     **{f"sql-{view}": Asked(("sql", f"select * from {view} order by 1, 2, 3", "--json")) for view in (
@@ -123,6 +125,18 @@ CHANGED: Final[Mapping[str, Asked]] = {
 KEPT: Final = ("schema", "event", "state", "exit_code", "exit_by", "reason_code", "intent")
 """Keys whose values are kept where others are not."""
 
+SEARCH: Final = """\
+name: searched
+framework: {name: custom, command: "true"}
+seed: 42
+search:
+  method: asha
+  metric: loss
+  time_metric: epoch
+  max_time: 16
+  max_trials: 8
+  params: {lr: {loguniform: [1e-4, 1e-1]}}
+"""
 FAULTY: Final = "name: x\nlearners: -1\ncolour: red\nframework: {command: 'true', version: 1.10}\n"
 
 _TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$")
@@ -134,7 +148,11 @@ def ask(box: Sandbox, asked: Asked) -> dict[str, Any]:
     name, attempt = asked.runs
     if name:
         wait_until(lambda: _runs(box, name, attempt), f"{name} to run")
+    search = box.folder / "search.yml"
+    if search.name in asked.words:
+        search.write_text(SEARCH)
     ran = box(*asked.words, expect=None, COLUMNS="100")
+    search.unlink(missing_ok=True)  # other documents name the files of this folder
     assert ran.returncode == asked.expect, f"{asked.words}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     document = plain(_parsed(ran.stdout), box)
     kept = shape(document, asked.masked) if asked.shape else masked(document, asked.masked)
@@ -195,6 +213,11 @@ ELSEWHERE: Final = frozenset(
     (
         "adopt", "backend role", "data mkbucket", "data put", "data prune", "gc", "image load", "image send",
         "store serve", "store retry",
+        "experiment list", "experiment show", "experiment trials", "experiment best", "experiment kill",
+        "experiment pause", "experiment resume", "experiment continue", "experiment fork", "experiment archive",
+        "queue set", "queue move",
+        "schedule list", "schedule show", "schedule pause", "schedule resume", "schedule run", "schedule delete",
     )
 )  # fmt: skip
-"""Commands whose documents need a host, a cluster, an engine or a store; gc says what other homes have here."""
+"""Commands whose documents need a host, a cluster, an engine, a store, a search that ran or a job that waits.
+gc says what other homes have here."""

@@ -14,6 +14,7 @@ JSON: Final = FOLDER / "json"
 OPTIONS: Final = FOLDER / "options.json"
 NAMES: Final = FOLDER / "names.json"
 KEYS: Final = FOLDER / "keys.json"
+SCHEMAS: Final = FOLDER / "schemas.json"
 
 PARAMETERS: Final = "parameters"
 """The key under which a function's parameters stand."""

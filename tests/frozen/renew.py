@@ -1,4 +1,5 @@
-"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names] [keys] [json]``; look at the diff.
+"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names] [keys] [schemas]
+[json]``; look at the diff.
 
 Without words it is the help alone, whose sentences may change. The others hold what must not: renew one only when
 that was decided, and say why in the commit.
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.frozen import commands, documents, goldens
-from tests.frozen.asked import keys, public_names
+from tests.frozen.asked import keys, keys_of_documents, public_names
 from tests.frozen.sandbox import sandbox
 
 
@@ -40,6 +41,11 @@ def renew_keys() -> None:
     goldens.KEYS.write_text(goldens.text_of(keys()), encoding="utf-8")
 
 
+def renew_schemas() -> None:
+    """Write the keys of the documents that ``--json`` prints."""
+    goldens.SCHEMAS.write_text(goldens.text_of(keys_of_documents()), encoding="utf-8")
+
+
 def renew_json() -> None:
     """Write the documents of the frozen home."""
     shutil.rmtree(goldens.JSON, ignore_errors=True)
@@ -56,6 +62,7 @@ PARTS: Final[dict[str, Callable[[], None]]] = {
     "options": renew_options,
     "names": renew_names,
     "keys": renew_keys,
+    "schemas": renew_schemas,
     "json": renew_json,
 }
 

@@ -109,7 +109,9 @@ def _processes(root: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            said = Path(f"/proc/{process.pid}/environ").read_bytes() + "\0".join(process.cmdline()).encode()
+            said = Path(f"/proc/{process.pid}/environ").read_bytes() + "\0".join(process.cmdline()).encode(
+                errors="surrogateescape"
+            )
             if process.pid not in ours and str(root).encode() in said and process.status() != "zombie":
                 found.append(process)
     return found

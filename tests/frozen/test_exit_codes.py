@@ -40,7 +40,7 @@ FAILURES = {
     "a file of a job that is not there": (66, "cp steps:results/none ."),
     "a place that cannot be reached": (69, "run --backend ssh://127.0.0.1:1 -- true"),
     "an engine that does not answer": (69, "run --runner container --image x -- true"),
-    "a runner that cannot do it": (70, "exec broken -- true"),
+    "a command in a job that has ended": (69, "exec broken -- true"),
     "a place where something is already": (73, "download steps results --to taken"),
     "jobs that differ": (1, "diff steps broken"),
     "a controller that does not run": (0, "controller status"),

@@ -13,6 +13,6 @@ def test_keys_are_what_they_were() -> None:
 def test_every_pane_has_keys() -> None:
     frozen = goldens.read(goldens.KEYS)
 
-    assert len(frozen) == 14
+    assert len(frozen) == 16
     assert all(frozen.values())
     assert frozen["Jobs: table"]["job.halt"] == ["x"]

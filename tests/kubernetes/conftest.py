@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import fabric as fabric
+from tests.kubernetes.health import ensure_cluster
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 
 HELD_SECONDS = 600
@@ -27,6 +29,13 @@ def space_labels() -> dict[str, str]:
     return {}
 
 
+@pytest.fixture(autouse=True)
+def whole_cluster(request: pytest.FixtureRequest) -> None:
+    """See before each test that the cluster which a whole module shares can still run pods."""
+    if "shared_space" in request.fixturenames and not why_not():
+        ensure_cluster()
+
+
 @pytest.fixture
 def space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
     """A namespace of a real cluster, with the tests' images."""
@@ -43,5 +52,7 @@ def unheld_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space
     if reason := why_not():
         pytest.skip(reason)
     load_images()
-    with space_of(tmp_path, space_labels) as space:
+    with ExitStack() as held:
+        with cluster_held(alone=False):
+            space = held.enter_context(space_of(tmp_path, space_labels))
         yield space

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import time
@@ -17,9 +18,10 @@ from backends.kubernetes.auth import Login
 from tests.cli.conftest import wait_until
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
+from tests.kubernetes.health import KUBECONFIG, control, fault, last_lines, log_lines_about, start_dead_parts
 from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import KUBECONFIG, USER, Space, control
+from tests.kubernetes.space import USER, Space
 from workbench.controller.runtime.client import ensure_controller
 from workbench.errors import FabricError
 
@@ -50,7 +52,6 @@ def _component(name: str, signal: str) -> Callable[[World], None]:
     def harm(world: World) -> None:
         control("stop", name, signal)
         world.pause(0.2, 3.0)
-        control("start", name)
         _until_back(world)
 
     return harm
@@ -65,13 +66,16 @@ def _until_back(world: World) -> None:
     admin, name = world.space.admin, f"back-{world.dice.randrange(1 << 32):x}"
 
     def has_run() -> bool:
+        start_dead_parts()  # one may end as soon as it was started: for want of instances of inotify, say
         try:
             found = admin.read("Pod", name) or admin.create(pod(name, "true"))
         except FabricError:
             return False
         return bool((found.get("status") or {}).get("phase") == "Succeeded")
 
-    wait_until(has_run, "the cluster to run pods again", 60)
+    wait_until(
+        has_run, lambda: f"the cluster to run pods again; {fault() or 'it is whole'}\n{last_lines()}", 60
+    )
     with suppress(FabricError):  # it goes with its namespace
         admin.delete("Pod", name, grace_seconds=0)
 
@@ -137,6 +141,19 @@ class Harm:
 
 def pods_of(space: Space, job_id: str) -> list[Any]:
     return list(space.admin.list("Pod", f"fabric.job={job_id}").items)
+
+
+def describe_pods(space: Space, job_id: str) -> str:
+    """Return what the cluster and its node know of a job's pods, for who reads of one that does not end."""
+    lines = []
+    for each in pods_of(space, job_id):
+        metadata, status = each["metadata"], each["status"]
+        known = {
+            name: metadata.get(name)
+            for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "finalizers")
+        }
+        lines += [f"{metadata['name']}: {json.dumps({**known, **status})}", log_lines_about(metadata["name"])]
+    return "\n".join(lines) or "it has no pod"
 
 
 def delete_pod(space: Space, job_id: str) -> None:

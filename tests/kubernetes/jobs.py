@@ -49,7 +49,7 @@ class Pods:
         return self.show(job)
 
     def until(
-        self, job: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 60
+        self, job: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 120
     ) -> Any:
         """Wait until something holds of a job's document; return that."""
         found: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class Pods:
             raise AssertionError(f"{error}; the job is {found.get('state')}: {found.get('reason')}") from None
         return found
 
-    def until_state(self, job: str, state: str, seconds: float = 60) -> Any:
+    def until_state(self, job: str, state: str, seconds: float = 120) -> Any:
         """Wait until a job is in a state."""
         return self.until(job, lambda shown: shown["state"] == state, f"{job} to be {state}", seconds)
 

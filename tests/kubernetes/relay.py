@@ -18,6 +18,8 @@ class Relay:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self._ended = False
+        self._passes = threading.Event()
+        self._passes.set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -31,9 +33,19 @@ class Relay:
                     end.shutdown(socket.SHUT_RDWR)
         return len(pairs)
 
+    def hold(self) -> None:
+        """Pass nothing on any more, as a network that drops packets: who calls is accepted and not answered."""
+        self._passes.clear()
+
+    def release(self) -> None:
+        """Pass on again; what was held is cut."""
+        self.cut()
+        self._passes.set()
+
     def end(self) -> None:
         """Listen no more, and cut what there is."""
         self._ended = True
+        self._passes.set()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -60,6 +72,7 @@ class Relay:
             try:
                 while True:
                     ready, _, _ = select.select([near, far], [], [])
+                    self._passes.wait()
                     for end in ready:
                         data = end.recv(1 << 16)
                         if not data:

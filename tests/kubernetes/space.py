@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import os
 import random
-import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,15 +22,9 @@ from backends.kubernetes.kubeconfig import Access, resolve
 from backends.kubernetes.options import checked_options
 from backends.kubernetes.rbac import binding_document, role_document
 from tests.cli.conftest import wait_until
-from tests.conftest import REAL_HOME
 from tests.containers.images import CACHE
+from tests.kubernetes.health import KUBECONFIG, SCRIPT, administrator, control, ensure_cluster
 from tests.kubernetes.images import archive
-
-KUBECONFIG = os.environ.get("FABRIC_TEST_KUBECONFIG", "")
-"""An administrator's, of any cluster that tests may make namespaces in."""
-
-SCRIPT = os.environ.get("FABRIC_TEST_CLUSTER", "")
-"""The program that runs the test cluster and loads images into it; without it the images must be there."""
 
 USER = "alice"
 
@@ -91,27 +83,22 @@ def why_not() -> str:
     return ""
 
 
-def control(*words: str) -> str:
-    """Run the test cluster's program; it keeps its files beside the kubeconfig."""
-    # Not this test's folders, which are gone when it ends: what is started here lives on, and runc writes there.
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMPDIR"))
-    }
-    environment |= {"HOME": str(REAL_HOME), "KUBE_HOME": str(Path(KUBECONFIG).parent)}
-    done = subprocess.run(
-        ["bash", SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, f"cluster {' '.join(words)}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
 @contextmanager
 def cluster_held(*, alone: bool) -> Iterator[None]:
-    """Share the cluster with other tests, or have it alone to do it harm."""
+    """Share the cluster with other tests, or have it alone to do it harm; whoever gets it finds it whole.
+
+    Raises:
+        ClusterBroken: it cannot run pods.
+    """
     CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (CACHE / "cluster.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
+        ensure_cluster()
+        try:
+            yield
+        finally:
+            if alone:
+                ensure_cluster()
 
 
 def load_images() -> None:
@@ -126,12 +113,6 @@ def load_images() -> None:
         if not mark.exists() or mark.read_text() != stamp:
             control("load", str(tar))
             mark.write_text(stamp)
-
-
-def administrator(namespace: str = "default") -> KubernetesCluster:
-    """Reach the cluster as who may do anything."""
-    access = resolve("", kubeconfig=KUBECONFIG, namespace=namespace, environ={})
-    return KubernetesCluster(access, checked_options("admin", {}))
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def manifest(pods: Pods, store: Server | DataStore, command: str, **keys: Any) -
                     else {}
                 ),
                 "connection": dict(told.connection),
-                **({"read_only": True} if told.read_only else {}),
+                "read_only": told.read_only,
             }
         ],
         "framework": {"name": "custom", "version": "x", "command": command},

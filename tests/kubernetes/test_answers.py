@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import socket
+import ssl
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from backends.contract.cluster import Expired, LoginRejected
+from backends.contract.cluster import Denied, Expired, LoginRejected
 from backends.contract.host import BackendOptions
+from backends.kubernetes.api import Request
+from backends.kubernetes.auth import Credentials
 from backends.kubernetes.backend import KubernetesBackend
 from tests.cli.conftest import Fabric
 from tests.kubernetes.server import VERSION, Answer, Server, serve, status
-from workbench.errors import BackendError, BackendUnreachable
+from workbench.errors import BackendError, BackendUnreachable, NotAllowed
 
 PODS = "/api/v1/namespaces/default/pods"
 LIST = Answer({"metadata": {"resourceVersion": "7"}, "items": []})
@@ -87,6 +100,42 @@ def test_a_watch_that_is_cut_in_the_middle_says_so(server: Server) -> None:
     assert next(watch).object["metadata"]["name"] == "a"
     with pytest.raises(BackendUnreachable):
         next(watch)
+
+
+FORBIDDEN = status(
+    403, "Forbidden", 'pods is forbidden: User "u" cannot list resource "pods" in the namespace "default"'
+)
+
+
+@pytest.mark.parametrize("answer", [status(500, "InternalError", "informer-sync failed"), FORBIDDEN])
+def test_a_refusal_of_a_server_that_has_just_started_is_not_final(server: Server, answer: Answer) -> None:
+    server.says(PODS, FORBIDDEN, FORBIDDEN, FORBIDDEN, LIST)
+    server.says("/readyz", answer, answer, Answer(raw=b"ok"))
+
+    assert server.cluster().list("Pod").version == "7"
+
+
+def test_a_server_that_stays_unready_does_not_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.kubernetes.api.STARTING_SECONDS", 0.0)
+    server.says(PODS, FORBIDDEN)
+    server.says("/readyz", status(500, "InternalError", "informer-sync failed"))
+    cluster = server.cluster()
+
+    with pytest.raises(BackendUnreachable, match="is starting: u may not list pods"):
+        cluster._api.call(Request("GET", PODS, "list pods", patience_seconds=1.0))
+
+
+@pytest.mark.parametrize("ready", [Answer(raw=b"ok"), FORBIDDEN], ids=["ready", "hidden"])
+def test_a_refusal_of_a_server_that_is_ready_is_final_after_a_second_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch, ready: Answer
+) -> None:
+    monkeypatch.setattr("backends.kubernetes.api.STARTING_SECONDS", 0.2)
+    server.says(PODS, FORBIDDEN)
+    server.says("/readyz", ready)
+
+    with pytest.raises(Denied, match="u may not list pods"):
+        server.cluster().list("Pod")
+    assert sum(path == PODS for _, path, _ in server.asked) >= 2
 
 
 def test_what_is_no_kubernetes_is_said(server: Server) -> None:
@@ -202,12 +251,63 @@ def test_a_server_that_does_not_answer_is_said_soon(fabric: Fabric, server: Serv
     text = config.read_text().replace(server.address, "https://127.0.0.1:1")
     config.write_text(text)
 
-    ran = fabric(
-        "run", "-b", "k8s", "--image", "x", "--plan", "--", "true", KUBECONFIG=str(config), expect=69
-    )
+    ran = fabric("gpus", "-b", "k8s", KUBECONFIG=str(config), expect=69)
 
     assert "The cluster at https://127.0.0.1:1 does not answer: Connection refused." in ran.stderr
     assert "VPN" in ran.stderr
+
+
+ENDED = datetime(2021, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def ended_certificate(folder: Path) -> Path:
+    """Write a key and a certificate of localhost that ended some years ago into one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(ENDED - timedelta(days=365)).not_valid_after(ENDED)
+    certificate = builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    encoding = serialization.Encoding.PEM
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = folder / "ended.pem"
+    file.write_bytes(private + certificate.public_bytes(encoding))
+    return file
+
+
+def test_a_user_whose_certificate_has_ended_reads_when(tmp_path: Path) -> None:
+    configuration = SimpleNamespace(host="https://lab", cert_file=str(ended_certificate(tmp_path)))
+    refused = LoginRejected("The cluster at https://lab does not accept your credentials.")
+
+    error = Credentials(configuration).rejected(refused)
+
+    assert error.message == "Your certificate for the cluster at https://lab ended on 2021-03-04 05:06 UTC."
+    assert error.exit_code == 77
+    assert Credentials(SimpleNamespace(host="https://lab", cert_file=None)).rejected(refused) is refused
+
+
+def test_a_server_whose_certificate_has_ended_is_refused_with_its_date(
+    server: Server, tmp_path: Path
+) -> None:
+    file = str(ended_certificate(tmp_path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=shake_hands, args=(listening, context), daemon=True).start()
+        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        cluster = server.cluster(server=address, certificate_authority=file)
+
+        with pytest.raises(NotAllowed, match=r"certificate has expired; it ends on 2021-03-04 05:06 UTC"):
+            cluster.version_document()
+
+
+def shake_hands(listening: socket.socket, context: ssl.SSLContext) -> None:
+    """Accept TLS connections until the socket is closed."""
+    with suppress(OSError, ValueError):
+        while True:
+            connection, _ = listening.accept()
+            with suppress(OSError), context.wrap_socket(connection, server_side=True):
+                pass
 
 
 def test_a_name_that_nobody_knows_is_said(server: Server) -> None:

@@ -53,7 +53,8 @@ def all_of(stream: ClusterStream) -> tuple[bytes, bytes]:
     return b"".join(out), b"".join(err)
 
 
-def test_an_object_is_made_read_listed_changed_and_deleted(cluster: KubernetesCluster, space: Space) -> None:
+def test_an_object_is_made_read_listed_changed_and_deleted(space: Space) -> None:
+    cluster = space.admin
     made = cluster.create(secret("one", key="value"))
 
     assert made["kind"] == "Secret" and made["metadata"]["uid"]
@@ -88,7 +89,8 @@ def test_an_object_is_replaced_only_as_it_was_read(space: Space) -> None:
         space.admin.replace({**read, "stringData": {"a": "3"}})
 
 
-def test_only_the_very_object_that_is_meant_is_deleted(cluster: KubernetesCluster) -> None:
+def test_only_the_very_object_that_is_meant_is_deleted(space: Space) -> None:
+    cluster = space.admin
     uid = cluster.create(secret("one"))["metadata"]["uid"]
 
     assert cluster.delete("Secret", "one", uid="00000000-0000-4000-8000-000000000000") is False
@@ -101,7 +103,8 @@ def test_an_object_that_cannot_be_is_refused_in_the_apis_words(cluster: Kubernet
         cluster.create(secret("UPPER"))
 
 
-def test_a_long_list_is_read_in_pages(cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_is_read_in_pages(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = space.admin
     for name in "abcde":
         cluster.create(secret(name))
     monkeypatch.setattr(backends.kubernetes.cluster, "PAGE", 2)
@@ -289,7 +292,7 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
 
 
 def test_a_namespace_that_is_not_there_is_said(space: Space) -> None:
-    from tests.kubernetes.space import administrator
+    from tests.kubernetes.health import administrator
 
     elsewhere = administrator("nowhere-at-all")
 

@@ -55,7 +55,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
 
-    def until(self, text: str, seconds: float = 30.0) -> None:
+    def until(self, text: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while text.encode() not in self.said:
             left = deadline - time.monotonic()

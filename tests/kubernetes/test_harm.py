@@ -18,9 +18,10 @@ from tests.cli.conftest import wait_until
 from tests.controller.real import Ground
 from tests.kubernetes import harms
 from tests.kubernetes.harms import CLUSTER, HOLD_SECONDS, JOB, LONGEST, World
+from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import SCRIPT, Space, cluster_held
+from tests.kubernetes.space import Space, cluster_held
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -42,6 +43,10 @@ for part in range({PARTS}):
 OPTIONS = {"default_memory": "200Mi", "journal_hold_seconds": HOLD_SECONDS, "results_hold_seconds": 90}
 FIRST = int(os.environ.get("FABRIC_TEST_SEED", "0"))
 """The seed of the first round, to do one again that failed."""
+
+PATIENCE_SECONDS = 360
+"""A kubelet whose runtime dies while it ends a pod waits for the pod's whole grace, two and a half minutes here, and
+tries again."""
 
 AT_ONCE = len(JOB) + 1
 ROUNDS = 2
@@ -137,7 +142,10 @@ def do_harm(world: World, jobs: list[str], to_all: list[str], to_one: list[str])
 def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
     """Compare a job's end and output with what they must be."""
     ground = world.ground
-    row = ground.reaches(job_id, *TERMINAL, seconds=180)
+    try:
+        row = ground.reaches(job_id, *TERMINAL, seconds=PATIENCE_SECONDS)
+    except AssertionError as error:
+        raise AssertionError(f"{here}: {error}\n{harms.describe_pods(world.space, job_id)}") from None
     world.say(f"{job_id}: {row.state} after {row.attempt} attempts")
     assert (row.state, row.exit_code) == (State.COMPLETED, 0), f"{here}: {row.state} {row.reason}"
     if own is None or not own.another_attempt:

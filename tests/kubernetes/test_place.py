@@ -10,11 +10,15 @@ import pytest
 import yaml
 
 from backends.contract.host import BackendOptions
+from backends.kubernetes.api import Request
 from backends.kubernetes.backend import KubernetesBackend
 from backends.kubernetes.kubeconfig import Access, resolve
 from backends.kubernetes.options import OPTIONS
 from backends.kubernetes.rbac import all_rights, role_yaml
+from runners.interface import AttemptRef
+from runners.pod.names import labels
 from tests.cli.conftest import Fabric
+from tests.kubernetes.space import Space
 from workbench.errors import ConfigError, UnknownName
 
 WriteConfig = Callable[..., str]
@@ -201,3 +205,14 @@ def test_the_documentation_has_the_role_and_every_setting() -> None:
         assert right.needed or right.without in text
     for name, option in OPTIONS.items():
         assert f"| `{name}` |" in text and option.meaning in text
+
+
+def test_the_documented_network_policy_is_accepted_and_selects_the_pods_of_jobs(space: Space) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    start = page.index("apiVersion: networking.k8s.io/v1")
+    policy = yaml.safe_load(page[start : page.index("```", start)])
+    path = f"/apis/networking.k8s.io/v1/namespaces/{space.namespace}/networkpolicies"
+
+    made = space.admin._api.call(Request("POST", path, "create a policy", body=policy, creates=True))
+
+    assert made["spec"]["podSelector"]["matchLabels"].items() <= labels(AttemptRef("h", "j", 1, 1)).items()

@@ -63,7 +63,7 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
         assert pods.fabric("cp", f"{job}:results/model/loss", "-").stdout == "0.5\n"
         assert "results/model/loss" in pods.fabric("files", job).stdout
     wait_until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", 60)
-    assert "the learner's pod is not running" in pods.fabric("cp", f"{job}:deep/file", "-", expect=70).stderr
+    assert "the learner's pod is not running" in pods.fabric("cp", f"{job}:deep/file", "-", expect=69).stderr
 
 
 def test_without_the_right_to_exec_files_are_refused_with_the_role_to_ask_for(pods: Pods) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
@@ -27,7 +28,7 @@ def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
 
 def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
     """Run a job that is refused; return its document and what was said."""
-    ran = pods.run(*words, "--", "true", expect=65)
+    ran = pods.run(*words, "--", "true", expect=69)
     shown = pods.show()
     assert shown["state"] == "FAILED"
     assert shown["reason_code"] == "C104"
@@ -183,4 +184,27 @@ def test_a_pod_counts_for_its_containers_its_side_cars_and_an_init_container_tha
     assert list(above({"requests.memory": "5Gi", "pods": "1"}, pod, 2)) == [
         ("requests.memory", 6.0 * (1 << 30), "5Gi"),
         ("pods", 2.0, "1"),
+    ]
+
+
+def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: Pods, space: Space) -> None:
+    start_pod(space.admin, "fills", "sleep 600")
+    limit(space, "ResourceQuota", {"hard": {"pods": "1"}})
+
+    def tries() -> int:
+        events = space.admin.list("Event", fields="reason=FailedCreate").items
+        return sum("exceeded quota" in str(event.get("message")) for event in events)
+
+    words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
+    with pods.fabric.start("run", *words) as process:
+        try:
+            wait_until(lambda: tries() >= 4, "some tries", 60)
+        finally:
+            process.terminate()
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+
+    lines = [line for line in said.splitlines() if "quota" in line and "is being killed" not in line]
+    assert [line.partition("waits for ")[2] for line in lines] == [
+        "the namespace's quota few: asks for pods=1, the limit is pods=1"
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from workbench.paths import Home
@@ -203,21 +204,38 @@ def _configure(space: Space, **options: Any) -> None:
         config.writelines(f'{name} = "{labels}"\n' for name, labels in types.items())
 
 
-def test_a_job_in_a_queue_waits_until_it_is_admitted_and_then_gets_its_code(
-    fabric: Fabric, space: Space
-) -> None:
-    configure(space, queue="team-a")
+def test_a_manifest_sets_what_its_pods_are_like_over_the_settings(fabric: Fabric, space: Space) -> None:
+    make(space, "ServiceAccount", "trainer")
+    configure(space, tolerations=["gpu:NoSchedule"], service_account="other")
+    with Path(os.environ["FABRIC_CONFIG"]).open("a") as config:
+        config.write(
+            "[backends.cluster.pod_patch.metadata.annotations]\nfirst = 'backend'\nboth = 'backend'\n"
+        )
     pods = Pods(fabric, space)
-    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(2_000_000))
-    job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", "wc -c <big.bin")
+    (fabric.folder / "m.yml").write_text(
+        f"""name: own
+framework: {{name: custom, version: "{DEBIAN}", command: "echo mine"}}
+kubernetes:
+  tolerations: [spot]
+  node_selector: {{kubernetes.io/os: linux}}
+  affinity: {{podAntiAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: []}}}}
+  service_account: trainer
+  annotations: {{sidecar.istio.io/inject: "false"}}
+  pod_patch:
+    metadata: {{annotations: {{both: manifest}}}}
+    spec: {{dnsConfig: {{options: [{{name: ndots, value: "2"}}]}}}}
+"""
+    )
 
-    shown = pods.until(job, lambda shown: "team-a" in shown["reason"], "the queue to be named")
-    assert shown["state"] in ("PENDING", "DOWNLOADING")
-    (there,) = space.admin.list("Job").items
-    assert there["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
-    assert there["spec"]["suspend"] is True and pods.pods() == []
-    # What Kueue does when there is room.
-    space.admin.patch("Job", there["metadata"]["name"], {"spec": {"suspend": False}})
+    ran = fabric("run", "--backend", "cluster", "m.yml")
 
-    assert pods.until_state(job, "COMPLETED", 120)["attempt"] == 1
-    assert pods.fabric("logs", job, "--no-prefix").stdout.split() == ["2000000", "2000000"]
+    (pod,) = pods.pods()
+    spec, annotations = pod["spec"], pod["metadata"]["annotations"]
+    assert ran.stdout == "mine\n"
+    assert {"gpu", "spot"} <= {one.get("key") for one in spec["tolerations"]}
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert "podAntiAffinity" in spec["affinity"]
+    assert spec["serviceAccountName"] == "trainer" and spec["automountServiceAccountToken"] is False
+    assert annotations["sidecar.istio.io/inject"] == "false"
+    assert (annotations["first"], annotations["both"]) == ("backend", "manifest")
+    assert spec["dnsConfig"]["options"] == [{"name": "ndots", "value": "2"}]

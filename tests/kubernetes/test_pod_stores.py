@@ -149,7 +149,7 @@ def test_mounting_and_folders_of_a_machine_are_refused_in_a_sentence(pods: Pods,
 def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> None:
     (pods.fabric.folder / "notes.txt").write_text(f"it is {SECRET}\n")
     path = manifest(pods, s3, "cat notes.txt; env; cat /proc/*/environ 2>/dev/null; echo done")
-    planned = pods.fabric("plan", "--backend", "cluster", "--image", "busybox", path).stdout
+    planned = pods.fabric("plan", "--native", "--backend", "cluster", "--image", "busybox", path).stdout
 
     ran = pods.run(path)
 

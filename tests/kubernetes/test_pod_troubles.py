@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.harms import kill_container
+from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
+from workbench.paths import Home, default_home
 
 
 @pytest.fixture
@@ -62,6 +65,18 @@ def test_what_is_deleted_from_outside_is_the_platforms_fault(pods: Pods, kind: s
     assert shown["reason_code"].startswith("S")
 
 
+def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(pods: Pods) -> None:
+    job = pods.start("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
+    pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "it to wait for a node")
+
+    (found,) = pods.space.admin.list("Job", "fabric.job").items
+    pods.space.admin.delete("Job", found["metadata"]["name"])
+
+    shown = pods.until_state(job, "FAILED")
+    assert shown["exit_code"] == 75
+    assert shown["reason_code"].startswith("S")
+
+
 def test_a_pod_that_is_deleted_is_followed_by_another_attempt(pods: Pods) -> None:
     job = pods.start("--", "sh", "-c", "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second")
     pods.until_state(job, "PROCESSING")
@@ -104,6 +119,22 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
     pods.fabric("wait", job, expect=None)
     shown = pods.show(job)
     assert (shown["state"], shown["exit_code"]) == ("FAILED", 5)
+
+
+@pytest.mark.skipif(
+    not SCRIPT, reason="containers are killed on the node, which only the test cluster permits"
+)
+def test_a_side_car_that_is_killed_costs_no_byte_of_a_running_learner(pods: Pods) -> None:
+    lines = "i=0; while [ $i -lt 80 ]; do printf 'part %03d\\r\\n' $i; i=$((i+1)); sleep 0.1; done"
+    job = pods.start("--", "sh", "-c", lines)
+    output = Home(default_home()).job(job).attempt(1).learner(1).output
+    wait_until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
+
+    # The cluster's log drops carriage returns: whoever reads on there by offsets loses and doubles bytes.
+    kill_container("journal")(pods.space, job)
+
+    pods.until_state(job, "COMPLETED")
+    assert output.read_bytes() == b"".join(b"part %03d\r\n" % number for number in range(80))
 
 
 def _index(pod: dict[str, Any]) -> int:

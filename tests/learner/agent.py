@@ -24,7 +24,17 @@ JOB = "training-abcdefghj"
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found], seconds: float = 20.0) -> Found:
+def remove_folder(folder: Path) -> None:
+    """Remove a folder in which a learner's agents still write: a file that they make meanwhile is removed, too."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    until(is_gone)
+
+
+def until(condition: Callable[[], Found], seconds: float = 60.0) -> Found:
     """Wait for a condition and return what it gave; fail when it does not come true."""
     deadline = time.monotonic() + seconds
     while True:
@@ -129,7 +139,7 @@ class Learner:
             )
         return self.process
 
-    def run(self, seconds: float = 30.0) -> dict[str, Any]:
+    def run(self, seconds: float = 60.0) -> dict[str, Any]:
         """Keep it from start to end; return its state."""
         self.start()
         return self.wait(seconds)
@@ -139,7 +149,7 @@ class Learner:
         assert subprocess.run(self.argv(), check=False).returncode == 0
         return self.state().get("phase") == "exited"
 
-    def wait(self, seconds: float = 30.0) -> dict[str, Any]:
+    def wait(self, seconds: float = 60.0) -> dict[str, Any]:
         """Wait until its guard has ended; return its state."""
         assert self.process is not None
         code = self.process.wait(seconds)

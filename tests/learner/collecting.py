@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
@@ -32,7 +33,12 @@ def context(root: Path, *, learner: int = 1, owns_log_dir: bool = True, **enviro
 
 
 class Rig:
-    """A collector, the output it is fed, and the records that were written of it."""
+    """A collector, the output it is fed, and the records that were written of it.
+
+    The collector is closed when it is killed or the test ends (:meth:`close_all`): it holds files and watches.
+    """
+
+    _open: ClassVar[list[Rig]] = []
 
     def __init__(self, make: Callable[[], Collector]) -> None:
         self.make = make
@@ -41,6 +47,14 @@ class Rig:
         self.now_us = NOW_US
         self.collector = make()
         self._fed = 0
+        self._has_passed_over = False
+        self._open.append(self)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Close every collector that is left."""
+        while cls._open:
+            cls._open.pop().collector.close()
 
     def print(self, data: bytes, *, cuts: Iterable[int] = ()) -> None:
         """Let the learner print."""
@@ -51,7 +65,10 @@ class Rig:
 
     def _feed(self, end: int) -> None:
         if self.collector.wants_output and end > self._fed:
-            self.collector.output(self.output[self._fed : end], end, self.now_us)
+            begin = self.output.rfind(b"\n", 0, self._fed) + 1 if self._has_passed_over else self._fed
+            self._has_passed_over = self.collector.pass_over(end, self.now_us)
+            if not self._has_passed_over:
+                self.collector.output(self.output[begin:end], end, self.now_us)
             self._fed = end
 
     def step(self, *, milliseconds: int = 200, lost: int = 0) -> list[Record]:
@@ -76,11 +93,13 @@ class Rig:
 
     def kill(self) -> None:
         """Let another collector go on from what was written."""
+        self.collector.close()
         self.collector = self.make()
         for record in reversed(self.written):
             if "cursor" in record:
                 self.collector.restore(record["cursor"])
                 break
+        self._has_passed_over = False
         self._fed = self.collector.output_offset
         self._feed(len(self.output))
 
@@ -101,6 +120,7 @@ class Rig:
         while more:
             more = self.collector.finish(self.now_us)
             self.written += self._take()
+        self.collector.close()
 
     @property
     def points(self) -> Points:
@@ -111,6 +131,15 @@ class Rig:
     def notes(self) -> list[str]:
         """What people were told."""
         return [record["text"] for record in self.written if record["kind"] == "note"]
+
+
+def instances_held() -> int:
+    """Return how many instances of inotify this process holds; 0 where that cannot be seen."""
+    count = 0
+    for entry in Path("/proc/self/fd").glob("*"):
+        with suppress(OSError):  # the one that reads the folder is closed again
+            count += str(entry.readlink()) == "anon_inode:inotify"
+    return count
 
 
 def points_of(records: Iterable[Record]) -> Points:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, oldest_python
+from tests.learner.collecting import Rig, instances_held
 
 
 @lru_cache(maxsize=1)
@@ -27,6 +28,15 @@ def python(request: pytest.FixtureRequest) -> str:
     if found is None:
         pytest.skip("there is no Python 3.8 on this machine: the agent is tested on this one only")
     return found
+
+
+@pytest.fixture(autouse=True)
+def instances_given_back() -> Iterator[None]:
+    """Close collectors, and see that a test keeps no instance of inotify: a user has few, and others need some."""
+    before = instances_held()
+    yield
+    Rig.close_all()
+    assert instances_held() <= before, "a collector or watcher that the test made is not closed"
 
 
 @pytest.fixture

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import threading
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.learner.agent import until
+from tests.store.small_disk import fill, small_disk
 from workbench.learner.boot import archive
+from workbench.learner.boot.bootstrap import unpack
 from workbench.learner.platform.version import VERSION
 
 
@@ -52,6 +57,48 @@ def test_the_archive_runs_where_nothing_can_be_unpacked(tmp_path: Path, python: 
 
     assert told.stdout.decode().strip() == VERSION
     assert sorted(path.name for path in tmp_path.iterdir()) == [name, "agents"]
+
+
+def serves(python: str, program: Path) -> None:
+    """Start a host's agent as a connection does, which ends at once."""
+    argv = [python, "-I", "-S", str(program), "host"]
+    found = subprocess.run(argv, input=b"", capture_output=True, check=False)
+    assert (found.returncode, found.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("pages", [1, 6, 11])
+def test_an_agent_that_met_a_full_disk_starts_again(tmp_path: Path, python: str, pages: int) -> None:
+    built = Path(archive.build(str(tmp_path / "agents")))
+    with small_disk(tmp_path / "disk", size="12m") as disk:
+        alone = disk / built.name
+        alone.write_bytes(built.read_bytes())
+        program = Path(unpack(str(alone))) / "__main__.py"
+        fill(disk, leave=pages * os.sysconf("SC_PAGE_SIZE"))
+
+        serves(python, program)
+        serves(python, program)
+        (disk / "filling").unlink()
+        serves(python, program)
+
+        read = "import marshal, sys; [marshal.loads(open(name, 'rb').read()[16:]) for name in sys.argv[1:]]"
+        kept = [str(path) for path in program.parent.rglob("*.pyc")]
+        assert len(kept) > 10
+        assert subprocess.run([python, "-I", "-S", "-c", read, *kept], check=False).returncode == 0
+        assert not list(program.parent.rglob("*.new-*"))
+
+
+@pytest.mark.parametrize("left", [10, -1])
+def test_compiled_modules_that_are_cut_off_are_made_anew(tmp_path: Path, python: str, left: int) -> None:
+    program = Path(archive.build(str(tmp_path / "agents"))).with_suffix("") / "__main__.py"
+    serves(python, program)
+    kept = {path: path.read_bytes() for path in program.parent.rglob("*.pyc")}
+    for path, data in kept.items():
+        path.write_bytes(data[:left])
+
+    serves(python, program)
+    serves(python, program)
+
+    assert {path: len(path.read_bytes()) for path in kept} == {path: len(data) for path, data in kept.items()}
 
 
 def test_many_may_unpack_it_at_once(tmp_path: Path) -> None:

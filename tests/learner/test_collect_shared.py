@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 from tests.learner import event_files as tf
 from tests.learner.collecting import NOW_US, Rig, context
 from workbench.learner import collectors
+from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Collector, Context
+from workbench.learner.collectors.regex.collector import RegexCollector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector
+from workbench.learner.pod.config import PodConfig
+from workbench.learner.pod.entrypoint import write_launch
 
 MARKER = "home/job/1"
 
@@ -247,3 +251,122 @@ def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted
 
     assert points(found) == {(1, "tb", "red.11"): list(range(5)), (1, "tb", "blue.12"): list(range(5))}
     assert sum("is not known" in text for text in found[1].rig.notes) == 2
+
+
+# Files that are opened, appended to and closed for each line: no process is found that has them open.
+
+GROUPS = {
+    "train": {
+        "regex": "step %{INT:step} loss=%{FLOAT:loss}",
+        "etimes": {"step": {"type": "INT", "value": "$step"}},
+        "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}},
+    }
+}
+
+
+def append(root: Path, name: str, steps: range, line: str = "step {step} loss={step}") -> None:
+    path = root / "job" / "logs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        with path.open("a") as file:
+            file.write(line.replace("{step}", str(step)) + "\n")
+
+
+def steps_of(collector: Collector) -> dict[tuple[int, str], list[int | None]]:
+    """Return the steps that one collector reads, by learner and subid."""
+    rig = Rig(lambda: collector)
+    rig.step(milliseconds=600)
+    rig.finish()
+    collector.close()
+    found: dict[tuple[int, str], list[int | None]] = {}
+    for record in rig.written:
+        if record["kind"] == "metrics":
+            found.setdefault((record["learner"], record["subid"]), []).extend(record["steps"])
+    return found
+
+
+def test_a_files_own_name_says_whose_it_is(tmp_path: Path) -> None:
+    for name in ("learner-2.log", "loss.learner-3.txt", "learner-30.log"):
+        append(tmp_path, f"runs/{name}", range(3))
+    where = shared_context(tmp_path, 1)
+
+    found = steps_of(RegexCollector({"groups": GROUPS, "source": "$LOG_DIR/runs"}, where))
+
+    # There is no learner 30.
+    assert {key[0]: value for key, value in found.items()} == {number: [0, 1, 2] for number in (1, 2, 3)}
+
+
+def test_lines_say_whose_they_are_in_a_file_that_all_append_to(tmp_path: Path) -> None:
+    for learner in (1, 2, 3):
+        line = json.dumps(
+            {
+                "meta": {"subid": f"learner-{learner}"},
+                "etimes": {"step": {"value": "STEP"}},
+                "values": {"loss": {"value": learner}},
+            }
+        ).replace('"STEP"', "{step}")
+        append(tmp_path, "evaluation-metrics.txt", range(4), line)
+
+    found = steps_of(EmetricsCollector({}, shared_context(tmp_path, 1)))
+
+    assert found == {(learner, f"learner-{learner}"): [0, 1, 2, 3] for learner in (1, 2, 3)}
+
+
+def test_logs_of_one_folder_that_nobody_can_be_said_to_have_written_are_kept_apart(tmp_path: Path) -> None:
+    for name in ("runs/red.log", "runs/blue.log"):
+        append(tmp_path, name, range(3))
+    where = shared_context(tmp_path, 1)
+
+    found = steps_of(RegexCollector({"groups": GROUPS, "source": "$LOG_DIR/runs"}, where))
+
+    assert found == {(1, "runs/red.log"): [0, 1, 2], (1, "runs/blue.log"): [0, 1, 2]}
+
+
+# Pods that share LOG_DIR by a claim: they see each other's files, and nothing else of each other.
+
+HOSTS = ("digits-a1-0", "digits-a1-1", "digits-a1-2")
+
+
+def read_in_pod(root: Path, learner: int) -> dict[str, list[int | None]]:
+    """Return the steps that a learner's own agent reads, by subid: all of them are its own."""
+    where = shared_context(root, learner)._replace(hosts=HOSTS, owns_log_dir=True)
+    rig = Rig(lambda: TensorboardCollector({}, where))
+    rig.step(milliseconds=600)
+    rig.finish()
+    found: dict[str, list[int | None]] = {}
+    for record in rig.written:
+        if record["kind"] == "metrics":
+            assert "learner" not in record
+            found.setdefault(record["subid"], []).extend(record["steps"])
+    return found
+
+
+def test_each_pod_reads_its_own_files_and_the_first_the_rest(tmp_path: Path) -> None:
+    for learner, host in enumerate(HOSTS, 1):
+        logs(tmp_path, f"tb/events.out.tfevents.1700000000.{host}.7.0", range(learner))
+        logs(tmp_path, f"learner-{learner}/tfevents", range(10, 10 + learner))
+    logs(tmp_path, "tb/events.out.tfevents.1700000000.laptop.7.0", range(20, 22))
+
+    assert read_in_pod(tmp_path, 1) == {"": [0, 20, 21], "learner-1": [10]}
+    assert read_in_pod(tmp_path, 2) == {"": [0, 1], "learner-2": [10, 11]}
+    assert read_in_pod(tmp_path, 3) == {"": [0, 1, 2], "learner-3": [10, 11, 12]}
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_pods_own_their_files_whether_or_not_they_share_a_claim(tmp_path: Path, is_shared: bool) -> None:
+    launch = {"learner": 2, "learners": 3, "log_dir_shared": is_shared, "learner_hosts": list(HOSTS)}
+
+    found = Context.from_launch(launch, str(tmp_path))
+
+    assert found.owns_log_dir
+    assert found.hosts == (HOSTS if is_shared else ())
+
+
+def test_a_pods_launch_document_has_the_host_names_of_all(tmp_path: Path) -> None:
+    pod = PodConfig({"launch": {"learners": 2, "log_dir_shared": True}, "stem": "digits-a1"}, 1)
+    pod.folder = str(tmp_path)
+
+    write_launch(pod, {})
+
+    found = Context.from_launch(json.loads((tmp_path / "launch.json").read_text()), str(tmp_path))
+    assert (found.learner, found.hosts) == (2, ("digits-a1-0", "digits-a1-1"))

@@ -15,7 +15,9 @@ import pytest
 
 from tests.learner.agent import Learner, kill, until
 from tests.store.small_disk import fill
-from workbench.learner.journal.state import StateFile, read
+from workbench.learner.host.learners import LearnerObserver
+from workbench.learner.host.learners import learner as facts_of
+from workbench.learner.journal.state import StateFile, read, unwritten
 
 Make = Callable[..., Learner]
 
@@ -49,6 +51,11 @@ def attempt(small: Path) -> Path:
 
 def grown(small: Path, size: str) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(small)], check=True)
+
+
+def learner_facts(one: Learner) -> dict[str, Any]:
+    """Return what a host reports of it."""
+    return facts_of(str(one.folder))
 
 
 def stalled(one: Learner) -> dict[str, Any]:
@@ -159,24 +166,68 @@ def test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded(
 ) -> None:
     one = printing(100)
     one.rewrite(command=f"touch {tmp_path}/ran; " + one.launch["command"])
-    with (small / "filler").open("wb", buffering=0) as filler:
-        for size in (65536, 4096):
-            try:
-                while filler.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
+    fill(small)
     one.start()
-    until(lambda: (one.folder / "agent.lock").exists())
 
-    if not one.state():
-        assert not (tmp_path / "ran").exists()
-    (small / "filler").unlink()
+    why = until(lambda: learner_facts(one)["stall"])
+    assert why == "the disk is full: the command starts once there is room" == unwritten(str(one.folder))
+    assert (learner_facts(one)["alive"], learner_facts(one)["state"]) == (True, None)
+    assert not (tmp_path / "ran").exists()
+    (small / "filling").unlink()
     state = one.wait()
 
     assert state["exit_code"] == 0
     assert (tmp_path / "ran").exists()
     assert one.output().endswith(b"end\n")
+    assert unwritten(str(one.folder)) == "" == learner_facts(one)["stall"]
+    assert sorted(one.folder.glob("state.json*")) == [one.folder / "state.json"]
+
+
+def test_whoever_observes_hears_why_a_learner_has_no_state_and_when_it_has_one(
+    printing: Make, small: Path
+) -> None:
+    one = printing(100)
+    fill(small)
+    observer = LearnerObserver()
+    found: list[dict[str, Any]] = [learner_facts(one)]
+
+    def next_facts() -> dict[str, Any]:
+        folder = str(one.folder)
+        answer = observer.observe({folder: found[-1]["fingerprint"]}, 20.0)["learners"]
+        found.append(answer[folder])
+        return found[-1]
+
+    one.start()
+    until(lambda: next_facts()["stall"])
+    (small / "filling").unlink()
+    until(lambda: next_facts()["state"])
+
+    one.wait()
+    observer.close()
+    assert found[-1]["stall"] == ""
+
+
+def test_a_script_that_needs_a_file_waits_for_room(learner: Make, small: Path) -> None:
+    one = learner("echo begins\n" + "# as long as no argument may be\n" * 8_000)
+    fill(small, leave=160 << 10)
+
+    one.start()
+    assert stalled(one)["stall"] == "the disk is full: the command starts once there is room"
+    (small / "filling").unlink()
+
+    assert (one.wait()["exit_code"], one.state()["stall"], one.output()) == (0, "", b"begins\n")
+
+
+def test_a_script_that_waits_for_room_can_be_halted(learner: Make, small: Path) -> None:
+    one = learner("echo begins\n" + "# as long as no argument may be\n" * 8_000)
+    fill(small, leave=160 << 10)
+    one.start()
+    stalled(one)
+
+    one.stop("halt", grace_seconds=1)
+    state = one.wait()
+
+    assert (state["stopped"], state["exit_code"], one.output()) == ("halt", None, b"")
 
 
 def test_state_is_written_on_a_full_disk_though_others_take_every_block_that_is_freed(

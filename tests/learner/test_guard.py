@@ -252,7 +252,7 @@ def test_a_driver_that_hangs_holds_no_output_up(learner: Make) -> None:
     one.start_with(
         "import threading",
         "from workbench.learner.scribe import usage",
-        f"usage.sample = lambda *_: (open({str(one.work / 'asked')!r}, 'w').close(), threading.Event().wait())",
+        f"usage.Meter.sample = lambda *_: (open({str(one.work / 'asked')!r}, 'w').close(), threading.Event().wait())",
     )
     until(lambda: (one.work / "asked").exists())
 

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
 from tests.learner.agent import Learner, kill, until
 from workbench.learner.platform import system
 
@@ -151,6 +153,49 @@ def test_a_guard_killed_after_the_command_has_ended_loses_nothing_of_that(learne
     state = one.state()
     assert (state["exit_code"], state["reason"]["code"], state["decided"]) == (7, "C201", True)
     assert one.output() == b"ready\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code", "failed"), [(0, "S206", False), (7, "C201", True)], ids=["success", "failure"]
+)
+def test_output_that_went_with_both_agents_is_admitted_and_changes_no_end(
+    learner: Make, exit_code: int, code: str, failed: bool
+) -> None:
+    """The command has ended and only the agents held its pipe: nobody can say what was printed last."""
+    one = started(
+        learner(f'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo end; exit {exit_code}')
+    )
+    scribe = one.scribe()
+    kill(scribe, signal.SIGSTOP)
+    (one.work / "go").touch()
+    until(lambda: one.state()["exit_code"] == exit_code)
+    assert one.process is not None and one.state()["phase"] == "stopping"
+
+    one.process.kill()
+    one.process.wait()
+    kill(scribe)
+    until(lambda: not system.start_ticks(scribe))
+    one.run()
+
+    state = one.state()
+    assert (state["exit_code"], state["reason"]["code"], state["decided"]) == (exit_code, code, True)
+    assert "may be missing" in state["reason"]["text"]
+    assert json.loads((one.folder.parent / "decision.json").read_text())["failed"] is failed
+    assert one.output() == b"ready\n"
+    notes = [record["text"] for record in one.records() if record.get("kind") == "note"]
+    assert notes == [state["reason"]["text"].split("; ")[-1]]
+
+
+def test_no_output_is_reported_missing_once_it_was_saved(learner: Make) -> None:
+    """As both agents leave it that are killed while they store the results."""
+    one = started(learner("echo ready; exit 0"))
+    one.wait()
+    saved = {**one.state(), "phase": "stopping", "output_saved": True}
+    (one.folder / "state.json").write_text(json.dumps(saved))
+
+    one.run()
+
+    assert (one.state()["phase"], one.state()["exit_code"], one.state()["reason"]) == ("exited", 0, None)
 
 
 def test_a_halt_that_the_guard_did_not_live_to_finish_stays_a_halt(learner: Make) -> None:

@@ -150,6 +150,17 @@ def test_checkpoints_and_progress_are_records(
     assert (second["kind"], second["fraction"], second["text"]) == ("progress", 1.0, "epoch 5/10")
 
 
+def test_numbers_of_a_checkpoint_are_metrics_and_all_else_is_metadata(job: Rig) -> None:
+    checkpoint(
+        "model.pt", step=5, metrics={"loss": 0.5}, val_loss=Scalar(0.25), loss=1.0, final=True, note="x"
+    )
+    job.finish()
+    (record,) = job.written
+
+    assert record["metrics"] == {"loss": 0.5, "val_loss": 0.25}
+    assert (record["metadata"]["final"], record["metadata"]["note"]) == (1, "x")
+
+
 def test_a_request_to_stop_is_seen(job: Rig, tmp_path: Path) -> None:
     assert should_stop() is False
 

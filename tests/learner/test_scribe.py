@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
 
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill, remove_folder, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -120,10 +121,35 @@ def test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_
     if guard_is_killed:
         guard.kill()
         guard.wait()
-    shutil.rmtree(one.folder)
+    remove_folder(one.folder)
 
     guard.wait(30)
     until(lambda: not one.left() and not system.start_ticks(scribe), 30)
+
+
+@pytest.mark.parametrize("ends_meanwhile", [False, True])
+def test_a_scribe_that_is_killed_while_the_home_is_moved_loses_no_line(
+    learner: Make, ends_meanwhile: bool
+) -> None:
+    """Until a moved home is bound, nothing is found at the path that the agents know."""
+    one = learner("trap 'echo over; exit 0' USR1; echo ready; while :; do sleep 0.01; done")
+    one.start()
+    one.until_printed(b"ready\n")
+    scribe, command = one.scribe(), int(one.state()["command_pid"])
+    attempt = one.folder.parent
+    moved = attempt.with_name("moved")
+
+    attempt.rename(moved)
+    kill(scribe)
+    if ends_meanwhile:
+        os.kill(command, signal.SIGUSR1)
+        until(lambda: not system.start_ticks(command))
+    attempt.symlink_to(moved)
+    if not ends_meanwhile:
+        os.kill(command, signal.SIGUSR1)
+
+    assert one.wait()["exit_code"] == 0
+    assert one.output() == b"ready\nover\n"
 
 
 def test_output_is_the_same_without_splice(learner: Make, python: str) -> None:

@@ -304,6 +304,23 @@ def test_when_guard_and_reader_are_killed_the_next_guard_ends_what_is_left(learn
     assert (one.work / "runs").read_text() == "ran\n"
 
 
+@pytest.mark.parametrize("exit_code", [0, 7])
+def test_an_agent_killed_before_all_output_was_saved_admits_it_and_changes_no_end(
+    learner: Make, exit_code: int
+) -> None:
+    one = learner(f"echo ready; exit {exit_code}")
+    before = {**one.run(), "phase": "stopping", "decided": False, "reason": None}
+    (one.folder / "state.json").write_text(json.dumps(before) + "\n")
+    (one.folder.parent / "decision.json").unlink()
+
+    state = one.run()
+
+    assert (state["exit_code"], state["reason"]["code"], state["decided"]) == (exit_code, "S206", True)
+    assert "may be missing" in state["reason"]["text"]
+    decision = json.loads((one.folder.parent / "decision.json").read_text())
+    assert decision["failed"] is (exit_code != 0)
+
+
 def test_state_is_json_whatever_is_printed_and_asked(learner: Make) -> None:
     one = learner("printf 'quote \" backslash \\\\ \\033[31mred\\033[0m gr\\303\\266\\377\\n'; exit 3")
     state = one.run()

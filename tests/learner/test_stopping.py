@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill, remove_folder, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -90,7 +89,11 @@ def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
 def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
     """As where a user has used up all watches: files are looked at again and again."""
     one = learner(FOREVER)
-    one.start_with("from workbench.learner.platform import watch", "watch.open_inotify = lambda: None")
+    one.start_with(
+        "from workbench.learner.platform import folder_signal, watch",
+        "folder_signal.signal_changes = lambda _: False",
+        "watch.open_inotify = lambda: None",
+    )
     one.until_printed(b"ready\n")
 
     one.stop()
@@ -205,7 +208,7 @@ def test_a_learner_whose_folder_is_removed_ends_with_its_agents(
     assert one.process is not None
     scribe = one.scribe()
 
-    shutil.rmtree(one.folder)
+    remove_folder(one.folder)
 
     assert one.process.wait(20) == 0
     until(lambda: not one.left() and not system.start_ticks(scribe))
@@ -218,7 +221,7 @@ def test_a_learner_whose_folder_is_removed_ends_without_its_guard_too(learner: M
     one.process.kill()
     one.process.wait()
 
-    shutil.rmtree(one.folder)
+    remove_folder(one.folder)
 
     until(lambda: not one.left() and not system.start_ticks(scribe))
 

@@ -279,3 +279,22 @@ def test_what_cannot_be_written_waits_in_order(tmp_path: Path, monkeypatch: Any)
     assert bench.points()["loss"] == [(1, 1.5)]
     assert sum(record.get("kind") == "note" for record in bench.lines()) == 1
     assert module.POLL_SECONDS > 0
+
+
+def test_output_that_is_passed_over_is_passed_over_again_after_a_kill(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, metrics={"type": "auto"})
+    for part in range(6):
+        bench.print(b"".join(b"fetched object %d, 12 bytes\n" % n for n in range(3000)))
+        bench.print(b"".join(b"it %d reward %d.5\n" % (n, n) for n in range(9 * part, 9 * part + 9)))
+        while bench.one.step():
+            pass
+        if part % 2:
+            bench.killed()
+    bench.one.finish()
+    points = bench.points()["reward"]
+    assert points == sorted(set(points))
+    again = Transcriber(str(tmp_path), bench.launch)
+    (tmp_path / "records.jsonl").unlink()
+    again.finish()
+    again.close()
+    assert bench.points()["reward"] == points

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -16,8 +18,12 @@ import pytest
 
 from tests.stubs import Gpus
 from workbench.learner.gpu import nvml as gpu_nvml
-from workbench.learner.platform import system
+from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.learner.platform import process_table, system
+from workbench.learner.platform.processes import Tree
 from workbench.learner.scribe import usage
+from workbench.learner.scribe.masking import Mask
+from workbench.learner.scribe.process import is_network_own
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,6 +83,32 @@ child = subprocess.Popen([sys.executable, '-c', "x = 0\\nfor i in range(6_000_00
 child.wait()
 print('ready', flush=True)
 sys.stdin.read()
+"""
+
+VANISH = """
+import os, signal, sys, threading, time
+def churn():
+    while not over:
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            if os.fork() == 0:
+                signal.pause()
+            signal.pause()
+        try:
+            os.setpgid(pid, pid)
+        except OSError:
+            pass
+        time.sleep(0.002)
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+over = []
+churning = threading.Thread(target=churn)
+churning.start()
+print('ready', flush=True)
+sys.stdin.read()
+over.append(True)
+churning.join()
 """
 
 
@@ -150,6 +182,72 @@ def test_cpu_of_children_that_have_ended_counts_once(monkeypatch: pytest.MonkeyP
     assert found == [0.0, 15.0, 0.0]
 
 
+@pytest.mark.skipif(not system.LINUX, reason="disks and CPU of a tree are read from /proc here")
+def test_an_idle_child_that_has_gone_together_with_its_parent_counts_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    top = usage._Process((9, 1), 1, 1.0, 0.0, 0, (0, 0))
+    parent = usage._Process((10, 1), 9, 1.0, 0.0, 0, (0, 100))
+    idle = usage._Process((11, 2), 10, 0.0, 0.0, 0, (0, 0))
+    top_after = usage._Process((9, 1), 1, 3.0, 1.0, 0, (0, 1100))
+    samples = iter([[top, parent, idle], [top_after]])
+    monkeypatch.setattr(usage, "_read", lambda _pids: next(samples))
+    meter = usage.Meter()
+    found = []
+    for now in (100.0, 110.0):
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        sample = meter.sample([9, 10, 11])
+        found.append((sample["cpu_percent"], sample.get("disk_write_bytes_per_second")))
+
+    assert found == [(0.0, None), (10.0, 100.0)]
+
+
+class FailingTree(Tree):
+    """The processes of a tree, of which one cannot be read whenever it is asked to fail."""
+
+    fails = False
+
+    def pids(self) -> list[int]:
+        if self.fails:
+            raise KeyError("gone")
+        return super().pids()
+
+
+def test_a_sample_that_fails_is_noted_once_and_costs_no_later_one(start: Start) -> None:
+    process = start(BUSY)
+    tree = FailingTree(os.getpid(), without=())
+    tree.fails = True
+    sampler = usage.Sampler(tree, [], 0.01)
+    try:
+        found = next_records(sampler)
+        assert [(each["kind"], each["level"]) for each in found] == [("note", "warning")]
+        assert "a sample of what the learner uses failed (KeyError: 'gone')" in found[0]["text"]
+        tree.fails = False
+        found = next_records(sampler)
+        assert {each["kind"] for each in found} == {"usage"}
+        assert found[0]["processes"] >= 1 and process.poll() is None
+    finally:
+        sampler.close()
+
+
+def next_records(sampler: usage.Sampler) -> list[dict[str, Any]]:
+    assert select.select([sampler.pipe], [], [], 20)[0], "no record came"
+    return sampler.take()
+
+
+@pytest.mark.skipif(not system.LINUX, reason="processes are read from /proc here")
+def test_samples_survive_processes_that_vanish_at_any_instant(start: Start) -> None:
+    process = start(VANISH)
+    sampler = usage.Sampler(Tree(process.pid), [], 0.001)
+    try:
+        records: list[dict[str, Any]] = []
+        while len(records) < 200:
+            records += next_records(sampler)
+    finally:
+        sampler.close()
+    assert {each["kind"] for each in records} == {"usage"}
+
+
 @pytest.mark.skipif(not system.LINUX, reason="CPU of a tree is read from /proc here")
 def test_a_child_that_came_and_went_between_two_samples_counts(start: Start) -> None:
     meter = usage.Meter()
@@ -209,10 +307,233 @@ def test_ten_processes_are_sampled_in_a_few_milliseconds(start: Start) -> None:
     assert (time.process_time() - begun) / 20 < 0.02
 
 
+WRITES = """
+import os, sys
+file = open(sys.argv[1] if len(sys.argv) > 1 else 'held', 'wb')
+print('ready', flush=True)
+sys.stdin.readline()
+file.write(b'x' * (4 << 20)); file.flush(); os.fsync(file.fileno())
+print('written', flush=True)
+sys.stdin.read()
+"""
+
+
+def counts_disk_writes(folder: Path) -> bool:
+    """Whether what is written into a folder is counted: not in memory, and not on every kernel."""
+
+    def written() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return {name: int(count) for name, count in (line.split(": ") for line in lines)}["write_bytes"]
+
+    if not Path("/proc/self/io").exists():
+        return False
+    before = written()
+    with (folder / "probe").open("wb") as file:
+        file.write(b"x" * (1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    return written() > before
+
+
+def test_disk_is_what_was_written_since_the_last_sample(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not counts_disk_writes(tmp_path):
+        pytest.skip("what is written here is counted nowhere")
+    monkeypatch.chdir(tmp_path)
+    process = start(WRITES)
+    meter = usage.Meter()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 100.0)
+        first = meter.sample([process.pid])
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"written\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 102.0)
+        second = meter.sample([process.pid])
+
+    assert "disk_write_bytes_per_second" not in first
+    assert 2 << 20 <= second["disk_write_bytes_per_second"] < 3 << 20
+
+
+def test_what_an_ended_child_wrote_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = usage._Process((10, 1), 1, 1.0, 0.0, 0, (0, 100))
+    child = usage._Process((11, 2), 10, 1.0, 0.0, 0, (0, 4000))
+    parent_after = usage._Process((10, 1), 1, 1.0, 0.0, 0, (0, 5100))  # 1000 more, and the child's in all
+    samples = iter([[parent, child], [parent_after], [parent_after]])
+    monkeypatch.setattr(usage, "_read", lambda _pids: next(samples))
+    meter = usage.Meter()
+    found = []
+    for now in (100.0, 110.0, 120.0):
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        found.append(meter.sample([10, 11]).get("disk_write_bytes_per_second"))
+
+    assert found == [None, 100.0, 0.0]
+
+
+def test_where_a_process_may_not_be_asked_nothing_is_said_of_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = usage._Process((10, 1), 1, 1.0, 0.0, 0, None)
+    monkeypatch.setattr(usage, "_read", lambda _pids: [unknown])
+    meter = usage.Meter()
+
+    assert [name for _ in range(2) for name in meter.sample([10]) if name.startswith("disk")] == []
+
+
+def test_a_containers_group_counts_its_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = tmp_path / "job", tmp_path / "memory" / "job"
+    for group in (new, old, tmp_path / "blkio" / "job"):
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text("")
+    (new / "io.stat").write_text("8:0 rbytes=10 wbytes=20 rios=1 wios=1\n8:16 rbytes=1 wbytes=2\n")
+    counters = "8:0 Read 30\n8:0 Write 40\n8:0 Sync 1\n8:0 Total 70\nTotal 70\n"
+    (tmp_path / "blkio" / "job" / "blkio.throttle.io_service_bytes").write_text(counters)
+    monkeypatch.setattr(process_table, "_ROOT", str(tmp_path))
+    found = []
+    for group in (new, old, tmp_path / "none"):
+        (tmp_path / "cgroup").write_text(str(group / "cgroup.procs"))
+        tree = process_table.ContainerTree(str(tmp_path))
+        tree.pids()
+        found.append(tree.disk_bytes())
+
+    assert found == [(11, 22), (30, 40), None]
+
+
+NETWORK = """\
+Inter-|   Receive                       |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets
+    lo:    5000      10    0    0    0     0          0         0     5000      10
+  eth0:    1000      10    0    0    0     0          0         0      200      10
+"""
+
+
+@pytest.mark.skipif(not system.LINUX, reason="networks are told apart by /proc")
+def test_the_machines_network_is_not_taken_for_the_jobs(start: Start) -> None:
+    process = start(IDLE)
+    meter = usage.Meter()
+    names = [name for _ in range(2) for name in meter.sample([process.pid])]
+
+    assert [name for name in names if name.startswith("network")] == []
+
+
+@pytest.mark.skipif(not system.LINUX, reason="networks are told apart by /proc")
+def test_a_network_of_its_own_is_counted_without_what_goes_round(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(IDLE)
+    counters = iter((NETWORK, NETWORK.replace("1000", "3000").replace(" 200 ", " 300 ")))
+    monkeypatch.setattr(system, "read_text", lambda _path: next(counters))
+    meter = usage.Meter(is_network_own=True)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    meter.sample([process.pid])
+    monkeypatch.setattr(time, "monotonic", lambda: 110.0)
+    record = meter.sample([process.pid])
+
+    assert record["network_receive_bytes_per_second"] == 200.0
+    assert record["network_send_bytes_per_second"] == 10.0
+
+
+@pytest.mark.skipif(not system.LINUX, reason="networks are told apart by /proc")
+def test_a_process_in_another_network_is_told_from_ours(start: Start) -> None:
+    process = start(IDLE)
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-Urn", "true"], check=False).returncode:
+        pytest.skip("no network namespace can be made here")
+    other = subprocess.Popen(["unshare", "-Urn", "cat"], stdin=subprocess.PIPE)
+    try:
+        ours = "/proc/self/net/dev"
+        deadline = time.monotonic() + 20
+        while usage._is_same_file(f"/proc/{other.pid}/net/dev", ours):
+            assert time.monotonic() < deadline
+        assert usage._is_same_file(f"/proc/{process.pid}/net/dev", ours)
+    finally:
+        other.communicate()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_own"), [([], False), (["other"], False), ([os.uname().nodename], True)]
+)
+def test_a_pods_network_is_its_own_unless_it_has_the_nodes_name(hosts: list[str], is_own: bool) -> None:
+    assert is_network_own(LaunchDocument({"learner_hosts": hosts})) is is_own
+
+
+def test_processes_are_listed_with_their_parents_and_without_secrets(start: Start) -> None:
+    if not system.LINUX:
+        pytest.skip("command lines are read from /proc")
+    process = start(IDLE + "  # hunter2hunter2")
+    meter = usage.Meter()
+    meter.sample([process.pid])
+    (row,) = meter.processes(Mask(["hunter2hunter2"]))["processes"]
+
+    assert (row["pid"], row["parent"], row["user"]) == (process.pid, os.getpid(), system.user_name())
+    assert row["memory_bytes"] > 1 << 20
+    assert "sys.stdin.read()" in row["command"]
+    assert "hunter2" not in json.dumps(meter.processes(Mask(["hunter2hunter2"])))
+    assert "hunter2" in json.dumps(meter.processes())
+
+
+def test_of_very_many_processes_only_the_number_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [usage._Process((10_000_000 + n, 1), 1, 0.0, 0.0, 0) for n in range(usage.MOST_PROCESSES + 7)]
+    monkeypatch.setattr(usage, "_read", lambda _pids: many)
+    meter = usage.Meter()
+    meter.sample([1])
+    listed = meter.processes()
+
+    assert (len(listed["processes"]), listed["omitted"]) == (usage.MOST_PROCESSES, 7)
+
+
+def test_gpu_memory_is_listed_by_process(tmp_path: Path) -> None:
+    mine = os.getpid()
+    pretended = Gpus(tmp_path / "gpus.txt").only(GPUS.splitlines())
+    pretended.say(f"process GPU-a {mine} 20000 compute").say(f"process GPU-b {mine} 500 compute")
+    script = (
+        "import json, sys\nfrom workbench.learner.scribe import usage\nmeter = usage.Meter()\n"
+        f"meter.sample([{mine}], ['GPU-a', 'GPU-b'])\nprint(json.dumps(meter.processes()['processes']))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        env={**pretended.env(), "PYTHONPATH": str(ROOT)},
+    )
+
+    assert json.loads(told.stdout)[0]["gpu_memory_bytes"] == 20500
+
+
+class OwnTree:
+    """The tree of one process alone."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def pids(self) -> list[int]:
+        return [self._pid]
+
+
+def test_the_list_of_processes_is_overwritten_and_goes_with_the_learner(start: Start, tmp_path: Path) -> None:
+    process = start(BUSY)
+    sampler = usage.Sampler(OwnTree(process.pid), [], 0.02, folder=str(tmp_path))  # type: ignore[arg-type] # stands in for a tree
+    file = tmp_path / usage.PROCESSES_FILE
+    listed: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 30
+    while len({one["time"] for one in listed}) < 3:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(OSError, ValueError):  # not there yet, or half of a line
+            listed.append(json.loads(file.read_text().split("\n")[0]))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(file.read_text()) < 1000
+
+    sampler.end()
+    assert not file.exists()
+    sampler._list_processes()
+    assert not file.exists()
+
+
 GPU_SCRIPT = """
 import json, sys
 from workbench.learner.scribe import usage
-print(json.dumps(usage.sample(json.loads(sys.argv[1]), json.loads(sys.argv[2]))["gpus"]))
+print(json.dumps(usage.Meter().sample(json.loads(sys.argv[1]), json.loads(sys.argv[2]))["gpus"]))
 """
 
 
@@ -239,18 +560,54 @@ def test_gpu_memory_is_that_of_our_processes(tmp_path: Path) -> None:
     mine = os.getpid()
     said = GPUS + f"process GPU-a {mine} 20000 compute\nprocess GPU-a 1 10000 compute\n"
 
+    whole = {"memory_limit_bytes": 80000, "power_limit_watts": 400.0}
     assert gpus(tmp_path, said, [mine], ["GPU-a", "GPU-b"]) == [
-        {"uuid": "GPU-a", "memory_bytes": 20000, "utilization_percent": 97.0},
-        {"uuid": "GPU-b", "memory_bytes": 0, "utilization_percent": 0.0},
-    ]
+        {"uuid": "GPU-a", "memory_bytes": 20000, "utilization_percent": 97.0,
+         "temperature_celsius": 60.0, "power_watts": 300.0, **whole},
+        {"uuid": "GPU-b", "memory_bytes": 0, "utilization_percent": 0.0,
+         "temperature_celsius": 40.0, "power_watts": 60.0, **whole},
+    ]  # fmt: skip
 
 
-def test_a_slice_of_a_gpu_has_memory_and_no_utilisation(tmp_path: Path) -> None:
+def test_limits_of_gpus_are_recorded_once(tmp_path: Path) -> None:
+    pretended = Gpus(tmp_path / "gpus.txt").only(GPUS.splitlines())
+    script = (
+        "import json\nfrom workbench.learner.scribe import usage\nmeter = usage.Meter()\n"
+        "print(json.dumps([meter.sample([], ['GPU-a'])['gpus'][0].get('power_limit_watts') for _ in range(3)]))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        env={**pretended.env(), "PYTHONPATH": str(ROOT)},
+    )
+
+    assert json.loads(told.stdout) == [400.0, None, None]
+
+
+def test_a_slice_of_a_gpu_has_memory_and_no_utilisation_heat_or_power(tmp_path: Path) -> None:
     mine = os.getpid()
     said = GPUS + f"process MIG-1 {mine} 3000 compute\n"
 
-    expected = {"uuid": "MIG-1", "memory_bytes": 3000, "utilization_percent": None}
+    expected = {
+        "uuid": "MIG-1", "memory_bytes": 3000, "utilization_percent": None, "memory_limit_bytes": 10000,
+    }  # fmt: skip
     assert gpus(tmp_path, said, [mine], ["MIG-1"]) == [expected]
+
+
+def test_slices_of_one_gpu_are_two_each_with_its_own_memory(tmp_path: Path) -> None:
+    mine = os.getpid()
+    said = (
+        GPUS
+        + f"mig GPU-c MIG-2 20000 9000\nprocess MIG-1 {mine} 3000 compute\nprocess MIG-2 {mine} 8000 compute\n"
+    )
+
+    found = gpus(tmp_path, said, [mine], ["MIG-1", "MIG-2"])
+
+    assert [(one["uuid"], one["memory_bytes"], one["memory_limit_bytes"]) for one in found] == [
+        ("MIG-1", 3000, 10000),
+        ("MIG-2", 8000, 20000),
+    ]
 
 
 def test_in_a_container_pids_are_the_hosts_and_all_is_ours(tmp_path: Path) -> None:
@@ -279,7 +636,8 @@ def test_without_slots_the_library_is_not_even_looked_for(
 
 
 def test_the_oldest_python_can_sample(python: str) -> None:
-    script = "import os; from workbench.learner.scribe import usage; print(usage.sample([os.getpid()])['processes'])"
+    sampled = "usage.Meter().sample([os.getpid()])['processes']"
+    script = f"import os; from workbench.learner.scribe import usage; print({sampled})"
     told = subprocess.run(
         [python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": str(ROOT)}
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner.platform.inotify import open_inotify
+from tests.learner import few_instances
+from tests.learner.collecting import NOW_US, context, instances_held
+from workbench.learner import collectors
+from workbench.learner.platform import watch
+from workbench.learner.platform.inotify import LEFT_TO_OTHERS, open_inotify
 from workbench.learner.platform.watch import Watcher
 
-DEADLINE_SECONDS = 5.0
+DEADLINE_SECONDS = 20.0
 
 
 @pytest.fixture(params=[False, True], ids=["inotify", "polling"])
@@ -200,6 +207,90 @@ def test_an_instance_of_inotify_that_is_dropped_is_given_back() -> None:
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_agents_leave_instances_of_inotify_to_others_and_still_find_every_point(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-Ur", "true"], capture_output=True).returncode:
+        pytest.skip("no user namespace can be made here, and the limit of this user is everybody's")
+
+    ran = subprocess.run(
+        ["unshare", "-Ur", sys.executable, "-m", few_instances.__name__, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert answer["free"] == LEFT_TO_OTHERS
+    assert answer["held"] == few_instances.LIMIT - LEFT_TO_OTHERS
+    every = list(range(few_instances.STEPS))
+    assert answer["steps"] == [{"loss": every, "reported": every}] * few_instances.LEARNERS
+
+
+def test_the_collectors_of_a_learner_share_one_instance(tmp_path: Path) -> None:
+    where = context(tmp_path)
+    metrics, reports = Path(where.log_dir, "evaluation-metrics.txt"), tmp_path / "learner" / "report.jsonl"
+    metrics.touch()
+    reports.touch()
+    before = instances_held()
+    found = collectors.make({"type": "emetrics_file"}, where)
+    for collector in found:
+        collector.poll(NOW_US)
+
+    assert [collector.descriptor for collector in found] == [found[0].descriptor] * 2
+    assert instances_held() == before + 1
+
+    for collector in found:
+        collector.close()
+    assert instances_held() == before
+
+
+def test_a_change_that_another_collector_has_read_is_looked_for_soon(tmp_path: Path) -> None:
+    where = context(tmp_path)
+    metrics, reports = Path(where.log_dir, "evaluation-metrics.txt"), tmp_path / "learner" / "report.jsonl"
+    metrics.touch()
+    reports.touch()
+    found = collectors.make({"type": "emetrics_file"}, where)
+    for collector in found:
+        collector.poll(NOW_US)
+    if found[0].descriptor is None:
+        pytest.skip("no inotify here: files are polled")
+    assert all(collector.is_watched for collector in found)
+
+    metrics.write_text('{"values": {"loss": {"type": "FLOAT", "value": 1}}}\n')
+    found[1].poll(NOW_US + 200_000)
+
+    assert not found[0].is_watched
+    found[0].poll(NOW_US + 400_000)
+    assert found[0].is_watched
+    found[0].poll(NOW_US + 600_000)
+    assert [record["kind"] for record in found[0].take()] == ["metrics"]
+    for collector in found:
+        collector.close()
+
+
+def test_who_polls_is_notified_again_once_there_are_instances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    monkeypatch.setattr(watch, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "open_inotify", lambda: None)
+    with Watcher([str(path)]) as watcher:
+        assert watcher.wait(0) == [] and watcher.fileno() is None
+
+        monkeypatch.undo()
+        path.write_text("x")  # by the time it is watched it is there
+
+        assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+        descriptor = watcher.fileno()
+        if descriptor is None:
+            pytest.skip("no inotify here: it polls for ever")
+        with path.open("a") as stream:
+            stream.write("y")
+        assert select.select([descriptor], [], [], DEADLINE_SECONDS)[0] == [descriptor]
+        assert watcher.wait(0) == [str(path)]
 
 
 def test_polling_has_no_descriptor(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.cli.journals import write_output
-from workbench.errors import FabricError
+from workbench.errors import FabricError, PatternTooSlow
 from workbench.logs import parallel_search
 from workbench.logs.grep import Pattern
 from workbench.paths import LearnerFolder
@@ -64,3 +64,14 @@ def test_a_log_that_cannot_be_read_is_said(
 
     with pytest.raises(FabricError, match="cannot be read"):
         list(parallel_search.search(folders, Pattern("line")))
+
+
+def test_an_expression_that_runs_on_ends_the_search_by_its_name(
+    folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", 1)
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.2)
+    write_output(folders[3], [b"loss step " * 800 + b"\n"])
+
+    with pytest.raises(PatternTooSlow, match=r"/loss\.\*step\.\*x\$/ takes too long"):
+        list(parallel_search.search(folders, Pattern("loss.*step.*x$")))

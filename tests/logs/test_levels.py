@@ -10,7 +10,7 @@ from workbench.logs.display import fitted, last_state, width
 from workbench.logs.levels import Level, Levels, classify, level_of
 from workbench.logs.line_index import LineIndex
 
-N, D, I, W, E, T, B = Level  # noqa: E741 - one letter a level keeps the tables below readable
+N, D, I, W, E, T, B, R = Level  # noqa: E741 - one letter a level keeps the tables below readable
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ after
 
 
 def test_a_traceback_is_one_thing_with_a_beginning() -> None:
-    kinds, inside = classify(TRACE)
+    kinds, still_open = classify(TRACE)
 
-    assert [Level(kind) for kind in kinds] == [N, T, B, B, B, B, B, N]
-    assert not inside
+    assert [Level(kind) for kind in kinds] == [N, T, B, B, B, B, R, N]
+    assert not still_open
 
 
 def test_two_tracebacks_in_a_row_have_two_beginnings() -> None:
@@ -81,15 +81,69 @@ def test_two_tracebacks_in_a_row_have_two_beginnings() -> None:
     kinds, _ = classify(text)
 
     assert kinds.count(T) == 2
-    assert kinds.count(B) == 10
+    assert kinds.count(B) == 8
+    assert kinds.count(R) == 2
+
+
+RANK = b"""[rank%d]: Traceback (most recent call last):
+[rank%d]:   File "train.py", line 7, in <module>
+[rank%d]:     main()
+[rank%d]:
+[rank%d]: RuntimeError: NCCL communicator was aborted
+"""
+STAMPED = b"""2026-01-02 15:04:05,001 ERROR worker: Traceback (most recent call last):
+2026-01-02 15:04:05,002 ERROR worker:   File "train.py", line 7, in <module>
+2026-01-02 15:04:06,003 ERROR worker: ValueError: bad
+2026-01-02 15:04:07,004 INFO worker: bye
+"""
+
+
+def _rank(number: int) -> list[bytes]:
+    return (RANK % ((number,) * 5)).splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        (b"".join(_rank(0)) + b"after\n", "TBBBRN"),
+        (b"".join(a + b for a, b in zip(_rank(0), _rank(1), strict=True)), "TTBBBBBBRR"),
+        (b"".join(a + b"[rank1]: step 7\n" for a in _rank(0)), "TNBNBNBNRN"),
+        (STAMPED, "TBRI"),
+        (b"2026-01-02 15:04:05 ERROR root: " + TRACE.partition(b"\n")[2], "TBBBBRN"),
+        (b"note: Traceback (most recent call last): is how they begin\nstep 1\nstep 2\n", "TNN"),
+        (b"(train pid=7) " + b"(train pid=7) ".join(TRACE.splitlines(keepends=True)), "NTBBBBRN"),
+    ],
+    ids=["rank", "ranks in turn", "another rank goes on", "times", "a prefix once", "a word of it", "ray"],
+)
+def test_a_traceback_behind_a_prefix_ends_with_its_exception(text: bytes, levels: str) -> None:
+    kinds, still_open = classify(text)
+
+    assert "".join("NDIWETBR"[kind] for kind in kinds) == levels
+    assert len(still_open) == (levels == "TNN")
+
+
+def test_a_traceback_whose_lines_do_not_go_on_is_over_after_a_while() -> None:
+    text = b"note: Traceback (most recent call last):\n" + b"step\n" * 300 + b"note: and no traceback\n"
+    kinds, still_open = classify(text)
+
+    assert not still_open
+    assert kinds[1:].count(N) == 301
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 400), max_size=5))
+@given(st.lists(st.integers(0, 900), max_size=5))
 def test_levels_do_not_depend_on_where_the_file_had_grown_to(cuts: list[int]) -> None:
     import tempfile
 
-    text = b"INFO a\n" + TRACE + b"ERROR x\nE0501 12:00:00 y\n" + TRACE + b"WARN z\nlast ERROR"
+    text = (
+        b"INFO a\n"
+        + TRACE
+        + RANK % (0, 0, 0, 0, 0)
+        + STAMPED
+        + b"ERROR x\nE0501 12:00:00 y\n"
+        + TRACE
+        + b"WARN z\nlast ERROR"
+    )
     expected, _ = classify(text)
     with tempfile.TemporaryDirectory(prefix="fab-") as folder:
         file = Path(folder) / "output.log"

@@ -11,7 +11,9 @@ from tests.data.support import unprivileged
 from tests.manifest.support import SMALL
 from workbench.config import load_config
 from workbench.errors import ConfigError, InputMissing, ManifestError
-from workbench.manifest import load, validate
+from workbench.manifest import load
+from workbench.paths import Home
+from workbench.services.submit.validation import Validation, validate
 
 
 @pytest.fixture
@@ -19,6 +21,10 @@ def folder(clean_environment: Path) -> Path:
     path = clean_environment / "work"
     path.mkdir()
     return path
+
+
+def checked(*files: Path) -> list[Validation]:
+    return validate([str(file) for file in files], Home(files[0].with_name("home")))
 
 
 def test_a_file_is_read_with_its_folder_and_lines(folder: Path) -> None:
@@ -128,29 +134,33 @@ def test_validate_checks_every_file_to_its_end(folder: Path) -> None:
         (folder / name).write_text(text)
     names = [*texts, "absent.yml"]
 
-    checked = validate([folder / name for name in names])
+    found = checked(*(folder / name for name in names))
 
-    assert [(len(faults), len(warnings)) for _, faults, warnings in checked] == [
+    assert [(len(each.faults), len(each.warnings)) for each in found] == [
         (0, 0),
         (3, 0),
         (0, 1),
         (1, 0),
     ]
-    assert [Path(source).name for source, _, _ in checked] == names
+    assert [Path(each.file).name for each in found] == names
+    assert [each.is_missing for each in found] == [False, False, False, True]
 
 
 def test_validate_of_one_absent_file_says_that_it_is_absent(folder: Path) -> None:
     with pytest.raises(InputMissing):
-        validate([folder / "absent.yml"])
+        checked(folder / "absent.yml")
 
 
 def test_validate_names_warnings_of_faulty_files_too(folder: Path) -> None:
     path = folder / "manifest.yml"
     path.write_text(SMALL + "gpu: 1\ngpus: 0.5\n")
 
-    ((_, faults, warnings),) = validate([path])
+    (found,) = checked(path)
 
-    assert ([fault.key for fault in faults], [warning.key for warning in warnings]) == (["gpus"], ["gpu"])
+    assert ([fault.key for fault in found.faults], [warning.key for warning in found.warnings]) == (
+        ["gpus"],
+        ["gpu"],
+    )
 
 
 def test_the_configuration_s_defaults_are_the_lowest_layer(folder: Path, clean_environment: Path) -> None:
@@ -162,7 +172,7 @@ def test_the_configuration_s_defaults_are_the_lowest_layer(folder: Path, clean_e
 
     assert (found.spec.gpus, found.spec.memory_bytes) == (1, 2000 << 20)
     assert found.origins["gpus"] == "config.toml"
-    assert validate([path]) == [(str(path), [], [])]
+    assert checked(path) == [Validation(str(path))]
 
 
 def test_what_is_doubtful_in_the_configuration_is_said_with_the_manifest(

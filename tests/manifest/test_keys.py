@@ -6,7 +6,7 @@ from tests.manifest.support import SMALL, fault_of, faults_of, loaded, spec_of, 
 from workbench.manifest.keys.containers import Key
 from workbench.manifest.keys.framework_keys import FRAMEWORK
 from workbench.manifest.keys.root import MANIFEST
-from workbench.spec import JobSpec
+from workbench.spec import EvaluationMetrics, JobSpec
 
 EXAMPLES = [key for key in MANIFEST.keys.values() if key.example and key.name != "name"]
 
@@ -14,7 +14,9 @@ EXAMPLES = [key for key in MANIFEST.keys.values() if key.example and key.name !=
 def test_a_small_manifest_has_the_defaults_of_a_job() -> None:
     spec = loaded().spec
 
-    assert spec == JobSpec(name="small", framework=spec.framework)
+    assert spec == JobSpec(
+        name="small", framework=spec.framework, evaluation_metrics=EvaluationMetrics(type="auto")
+    )
     assert spec.framework.command == "python train.py"
     assert spec.framework.name == "custom"
     assert spec.image == ""
@@ -104,6 +106,8 @@ def test_the_same_key_in_two_spellings_is_refused() -> None:
         ("resources: 7", "resources: found the number 7; write a map"),
         ("data_stores: {}", "found a map"),
         ("max_runtime: soon", "'soon' is not a duration"),
+        ("checkpoints: {keep_last: 0}", "checkpoints.keep_last: is 0"),
+        ("checkpoints: {keep_best: 1}", "checkpoints.metric: is missing"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_would_be_right(written: str, said: str) -> None:
@@ -157,6 +161,7 @@ def test_all_faults_are_named_at_once_in_the_order_of_the_file() -> None:
         ("resources: {gpu: 1}", "write gpus:"),
         ("env: {API_TOKEN: abc}", "secrets: [API_TOKEN]"),
         ("env: {RANK: 0}", "your value replaces it"),
+        ("checkpoints: {keep_last: 1, metric: loss}", "no effect without keep_best"),
     ],
 )
 def test_what_is_doubtful_is_a_warning_with_advice(written: str, said: str) -> None:
@@ -180,19 +185,47 @@ def test_a_script_keeps_its_lines_and_a_folded_command_does_not() -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        (
-            "name: a\nentrypoint: python train.py\nsearcher: {name: single}\nresources: {slots: 1}\n",
-            "Determined",
-        ),
         ("hyperparameters: {lr: 1}\nname: x\n", "Determined"),
         ("model_definition: {name: a}\ntraining_data_reference: {}\n", "Watson Machine Learning"),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n", "Kubernetes"),
         ("services: {web: {image: x}}\n", "Docker Compose"),
         ("resources: {accelerators: V100}\nrun: python train.py\n", "SkyPilot"),
+        ("name: x\nrun: python train.py\n", "SkyPilot"),
+        ("name: x\nentrypoint: python train.py\nruntime_env: {pip: [torch]}\n", "Ray"),
+        ("cluster_name: x\nprovider: {type: aws}\nmax_workers: 2\n", "cluster of Ray"),
+        ("type: task\nname: x\npython: 3.11\ncommands: [python train.py]\n", "dstack"),
+        ("name: x\nentry_points: {main: {command: python train.py}}\n", "MLproject"),
+        ("program: train.py\nmethod: grid\nparameters: {lr: {values: [1]}}\n", "Weights & Biases"),
+        ("name: x\nroles: [{name: trainer, image: x, entrypoint: python}]\n", "TorchX"),
+        (
+            "description: x\nenvironment: {image: y}\nresources: {slots: 1}\n",
+            "task configuration of Determined",
+        ),
+        ("name: x\nmin_checkpoint_period: {batches: 10}\nmax_restarts: 0\n", "experiment of Determined"),
+        (
+            "#!/bin/bash\n#SBATCH --job-name=x\n#SBATCH --gres=gpu:2\npython train.py\n",
+            "batch script of Slurm",
+        ),
+        ("#!/bin/bash\n#PBS -l select=1\npython train.py\n", "batch script of PBS"),
+        ("#!/usr/bin/env python3\nimport sys\nprint(sys)\n", "script"),
+        ("[dist.ddp]\nj = 1x2\n\n[local_cwd]\nlog_dir = /tmp\n", "torchxconfig"),
     ],
 )
 def test_files_of_other_systems_are_recognised_and_named(text: str, name: str) -> None:
     (fault,) = faults_of(text)
 
     assert name in fault.problem
-    assert fault.hint
+    assert "fabric" in fault.hint or "write" in fault.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: x\nframework: {command: a}\nlearners: x\nrun: python\n",
+        "name: x\nlearners: 2\n",
+        "- a\n- b = 3\n",
+        "x\n",
+    ],
+)
+def test_what_only_looks_alike_is_no_other_systems_file(text: str) -> None:
+    assert not any("this is" in fault.problem for fault in faults_of(text))

@@ -34,6 +34,27 @@ def test_a_store_of_a_folder_may_name_it_absolutely_or_below_a_path() -> None:
     assert found.spec.data_stores[0].path == "train"
 
 
+def test_data_in_a_folder_of_the_host_is_read_only_unless_the_manifest_says_otherwise() -> None:
+    data, path = "training_data: {container: a}", "connection: {path: /d}"
+    found = loaded(
+        stores(
+            f"type: host_path, {data}, {path}",
+            f"type: mount_volume, {data}, {path}",
+            f"type: host_path, {data}, {path}, read_only: false",
+            "type: host_path, training_results: {container: /d/r}",
+            COS,
+        )
+    )
+
+    assert [store.read_only for store in found.spec.data_stores] == [True, True, False, False, False]
+
+
+def test_an_absolute_container_may_be_inside_the_folder_of_its_store() -> None:
+    item = "type: host_path, training_data: {container: /d//e/f}, connection: {path: /d/e/}"
+
+    assert loaded(stores(item)).spec.data_stores[0].training_data == "/d//e/f"
+
+
 def test_a_store_takes_its_type_from_its_connection() -> None:
     text = "training_data: {container: a}, connection: {type: host_mount, path: /data}"
 
@@ -64,6 +85,16 @@ def test_no_bucket_is_no_data() -> None:
             "type: host_path, training_data: {container: ../b}, connection: {path: /a}",
             "data_stores.0.training_data.container",
             "leads out",
+        ),
+        (
+            "type: host_path, training_data: {container: /etc}, connection: {path: /d}",
+            "data_stores.0.training_data.container",
+            "'/etc' is not inside",
+        ),
+        (
+            "type: host_path, training_results: {container: /data2/x}, connection: {path: /data}",
+            "data_stores.0.training_results.container",
+            "'/data2/x' is not inside",
         ),
         (
             "type: host_path, training_data: {container: a}, connection: {path: b}",

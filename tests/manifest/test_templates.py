@@ -51,7 +51,8 @@ def test_a_template_of_an_unknown_framework_is_refused() -> None:
         (["bash", "-c", "echo"], "bash"),
         (["python train.py && echo done"], "train"),
         (["/usr/bin/env"], "env"),
-        (["\x1b[31m"], "-[31m"),
+        (["\x1b[31m"], "[31m"),
+        (["@last"], "last"),
     ],
 )
 def test_a_command_names_its_job(argv: list[str], name: str) -> None:

@@ -21,7 +21,6 @@ def test_an_ordinary_job_lacks_nothing() -> None:
     [
         ("launcher: torchrun\n", ["launcher=none"]),
         ("ports: [80]\n", ["ports=[]"]),
-        ("priority: 3\n", ["priority=0"]),
     ],
 )
 def test_what_is_not_built_names_a_way_out_that_works(extra: str, way_out: list[str]) -> None:
@@ -29,6 +28,14 @@ def test_what_is_not_built_names_a_way_out_that_works(extra: str, way_out: list[
 
     assert all(f"--set {text}" in sentence for text in way_out)
     assert not_built(spec_of(extra, *way_out)) == []
+
+
+def test_a_priority_in_a_cluster_names_a_way_out_that_works() -> None:
+    (sentence,) = not_built(spec_of("priority: 70\n"), "pod")
+
+    assert "kubernetes.priority_class" in sentence
+    assert not_built(spec_of("priority: 70\n", "priority=50"), "pod") == []
+    assert not_built(spec_of("priority: 70\n"), "process") == []
 
 
 def test_a_data_store_that_is_to_be_mounted_in_a_pod_names_a_way_out_that_works() -> None:

@@ -12,9 +12,10 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,9 +29,10 @@ from tests.learner.collecting import Rig, context
 from tests.metrics.writing import HEADER
 from tests.store.building import add_job
 from workbench.cli.commands.inspect.metric_tables import MetricSelection, print_csv, print_rows
-from workbench.learner import report
+from workbench.learner import checkpoint, report
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Context
+from workbench.learner.collectors.regex.collector import RegexCollector
 from workbench.learner.collectors.report import ReportCollector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector
 from workbench.learner.texts import clean_name
@@ -62,6 +64,7 @@ class Report:
     epoch: float | None
     values: Mapping[str, float]
     seconds: int = 0
+    is_checkpoint: bool = False
 
 
 # The model: what every reader must agree with.
@@ -79,9 +82,13 @@ class Cell:
     seconds: int
     value: float
     is_time: bool
+    offset: float = 0
+    """What is added to its step so that steps go on from epoch to epoch; the step has it already."""
+    epoch: float = 0
+    """Where steps are counted anew: the last one that was reported in the attempt."""
 
 
-def cells_of(job: Mapping[tuple[int, int], tuple[str, Sequence[Report]]]) -> list[Cell]:
+def cells_of(job: Job) -> list[Cell]:
     """Return every value in the order of its report."""
     found = []
     for (learner, attempt), (_, reports) in sorted(job.items()):
@@ -96,6 +103,189 @@ def cells_of(job: Mapping[tuple[int, int], tuple[str, Sequence[Report]]]) -> lis
     return found
 
 
+Step = tuple[int, float]
+"""A report, and the step that it was for."""
+
+
+def counted_on(cells: Sequence[Cell], saved: Sequence[Saved]) -> list[Cell]:
+    """Return what was reported with the one count of steps."""
+    found = list(cells)
+    for learner in {cell.learner for cell in cells}:
+        own = [cell for cell in cells if cell.learner == learner]
+        epochs = {(cell.attempt, cell.report): cell.value for cell in own if cell.is_time}
+        offsets: dict[tuple[int, int], float] = {}
+        for names in counted_together(own):
+            offsets |= offsets_of([cell for cell in own if cell.name in names], epochs, saved, learner)
+        if not any(offsets.values()):
+            continue
+        for at, cell in enumerate(found):
+            if cell.learner == learner:
+                offset = offsets.get((cell.attempt, cell.report), 0)
+                step = None if cell.step is None else whole(cell.step + offset)
+                before = [
+                    (other.seconds, other.value)
+                    for other in own
+                    if other.is_time and other.attempt == cell.attempt and other.seconds <= cell.seconds
+                ]
+                epoch = epochs.get((cell.attempt, cell.report), max(before, default=(0, -math.inf))[1])
+                found[at] = replace(cell, step=step, offset=offset, epoch=epoch)
+    return found
+
+
+def whole(step: float) -> float:
+    return float(step) if abs(step) >= 2**63 else step
+
+
+def counted_together(cells: Sequence[Cell]) -> list[set[str]]:
+    """Which metrics share a count: those that have a report in common."""
+    groups: list[set[str]] = []
+    for key in {(cell.attempt, cell.report) for cell in cells}:
+        names = {cell.name for cell in cells if (cell.attempt, cell.report) == key and not cell.is_time}
+        touched = [group for group in groups if group & names]
+        groups = [group for group in groups if not group & names] + [names.union(*touched)]
+    return groups
+
+
+def goes_back(cells: Sequence[Cell], name: str) -> bool:
+    own = [cell for cell in cells if cell.name == name and not cell.is_time and cell.step is not None]
+    return any(
+        one.attempt == other.attempt and (other.step or 0) < (one.step or 0) for one, other in pairwise(own)
+    )
+
+
+def offsets_of(
+    cells: Sequence[Cell], epochs: Mapping[tuple[int, int], float], saved: Sequence[Saved], learner: int
+) -> dict[tuple[int, int], float]:
+    """What is added to the steps of each report."""
+    values = [cell for cell in cells if not cell.is_time and cell.step is not None]
+    steps: dict[int, list[Step]] = {}
+    for (attempt, number), step in sorted({(c.attempt, c.report): c.step or 0 for c in values}.items()):
+        steps.setdefault(attempt, []).append((number, step))
+    back = any(goes_back(cells, name) for name in {cell.name for cell in values})
+    later = any(begins_later(values, name, epochs) for name in {cell.name for cell in values})
+    passes: dict[int, list[Part]] = {}
+    for attempt, listed in steps.items():
+        whole_epochs = [epochs.get((attempt, number)) for number, _ in listed]
+        passes[attempt] = split(
+            listed,
+            [None if epoch is None else math.floor(epoch) for epoch in whole_epochs],
+            [each for each in passes.values() if len(each) > 1],
+        )
+    if not (back or later) or not (later or any(len(each) > 1 for each in passes.values())):
+        return {}
+    seconds = {(cell.attempt, cell.report): cell.seconds for cell in values}
+    own = [each for each in saved if each.learner == learner] or list(saved)
+    bases: dict[int, float] = {}
+    found = {}
+    for attempt in sorted(passes):
+        bases[attempt] = base_of(attempt, passes, bases, epochs, seconds, own)
+        for offset, _, part in passes[attempt]:
+            for number, _ in part:
+                found[attempt, number] = offset + bases[attempt]
+    return found
+
+
+def begins_later(values: Sequence[Cell], name: str, epochs: Mapping[tuple[int, int], float]) -> bool:
+    """Whether an attempt began in a later epoch than another had its greatest step in, and at no greater step."""
+    own = [cell for cell in values if cell.name == name]
+    firsts = {cell.attempt: cell for cell in reversed(own)}
+    return any(
+        (first.step or 0) <= (greatest.step or 0)
+        and math.floor(epochs[first.attempt, first.report])
+        > math.floor(epochs[greatest.attempt, greatest.report])
+        for first in firsts.values()
+        for before in range(1, first.attempt)
+        for greatest in [
+            max((c for c in own if c.attempt == before), key=lambda c: c.step or 0, default=first)
+        ]
+        if {(c.attempt, c.report) for c in (first, greatest)} <= set(epochs)
+    )
+
+
+Part = tuple[float, float, list[Step]]
+"""What is added to the steps of a pass, how far behind its greatest the next one begins, and its steps."""
+
+
+def split(
+    steps: Sequence[Step], epochs: Sequence[int | None], anew_before: Sequence[Sequence[Part]]
+) -> list[Part]:
+    """Cut the steps of an attempt where a later epoch goes no further, or they fall back near to where they began."""
+    found: list[Part] = []
+    in_part: list[int] = []
+    for (number, step), epoch in zip(steps, epochs, strict=True):
+        part = found[-1][2] if found else []
+        top = max((each for _, each in part), default=step)
+        first = part[0][1] if part else step
+        if len(found) <= 1 and anew_before:
+            first = min(first, *(each[2][0][1] for attempt in anew_before for each in attempt))
+        is_later = epoch is not None and bool(in_part) and epoch > max(in_part) and step <= top
+        if not part:
+            found.append((0, anew_before[-1][-1][1] if anew_before else 0, [(number, step)]))
+        elif is_later or (top > first and step - first <= (top - first) / 2):
+            found.append((end_of(found[-1]) - step, found[-1][1], [(number, step)]))
+            in_part = []
+        else:
+            offset, gap, _ = found[-1]
+            found[-1] = (offset, step - top if step > top else gap, [*part, (number, step)])
+        in_part += [] if epoch is None else [epoch]
+    return found
+
+
+def end_of(part: Part) -> float:
+    """Where the next pass begins."""
+    top = max(step for _, step in part[2])
+    return part[0] + top + (part[1] or max(top, 1))
+
+
+def base_of(
+    attempt: int,
+    passes: Mapping[int, Sequence[Part]],
+    bases: Mapping[int, float],
+    epochs: Mapping[tuple[int, int], float],
+    seconds: Mapping[tuple[int, int], int],
+    saved: Sequence[Saved],
+) -> float:
+    """What is added to the steps of an attempt: it went on at its first epoch, or else behind the last checkpoint."""
+
+    begins = [
+        (epochs[attempt, report], offset, step)
+        for offset, _, part in passes[attempt]
+        for report, step in part
+        if (attempt, report) in epochs
+    ]
+    earlier = [
+        (each, part, known)
+        for each in sorted(bases, reverse=True)
+        for part in reversed(passes[each])
+        if (known := [math.floor(epochs[each, report]) for report, _ in part[2] if (each, report) in epochs])
+    ]
+    if begins and earlier:
+        epoch, offset, step = begins[0]
+        for each, part, known in earlier:
+            if min(known) <= math.floor(epoch):
+                if math.floor(epoch) <= max(known):
+                    return bases[each] + part[0] - offset
+                return bases[each] + end_of(part) - (offset + step)
+        return 0
+    before = sorted((each.attempt, each.seconds) for each in saved if each.attempt < attempt)[-1:]
+    if not before or before[0][0] not in bases:
+        return 0
+    each, at = before[0]
+    done = [
+        (part, number)
+        for part in passes[each]
+        for number, (report, _) in enumerate(part[2])
+        if seconds[each, report] <= at
+    ]
+    if not done:
+        return bases[each]
+    part, number = done[-1]
+    first = passes[attempt][0][2][0][1]
+    if first > part[2][number][1] or number < len(part[2]) - 1:
+        return bases[each] + part[0]
+    return bases[each] + end_of(part) - first
+
+
 def series_of(cells: Sequence[Cell]) -> dict[tuple[int, str], list[Cell]]:
     found: dict[tuple[int, str], list[Cell]] = {}
     for cell in cells:
@@ -103,52 +293,118 @@ def series_of(cells: Sequence[Cell]) -> dict[tuple[int, str], list[Cell]]:
     return found
 
 
-def is_superseded(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """A later attempt of the series began at its step, or before it."""
-    later = [
-        each.step
-        for each in cells
-        if (each.learner, each.name) == (cell.learner, cell.name)
-        and each.attempt > cell.attempt
-        and each.step is not None
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was reported."""
+
+    learner: int
+    attempt: int
+    step: float | None
+    seconds: int
+
+
+Job = Mapping[tuple[int, int], tuple[str, Sequence[Report]]]
+
+
+def saved_in(job: Job) -> list[Saved]:
+    return [
+        Saved(*key, one.step, one.seconds)
+        for key, (_, found) in sorted(job.items())
+        for one in found
+        if one.is_checkpoint
     ]
-    return cell.step is not None and bool(later) and cell.step >= min(later)
+
+
+@dataclass(frozen=True)
+class Course:
+    """All that was reported, and what of it a later attempt went over again."""
+
+    cells: Sequence[Cell]
+    saved: Sequence[Saved]
+
+    @property
+    def live(self) -> list[Cell]:
+        return [cell for cell in self.cells if not self.is_superseded(cell)]
+
+    @property
+    def anew(self) -> set[int]:
+        """The learners whose steps are counted anew."""
+        return {cell.learner for cell in self.cells if cell.offset}
+
+    def is_superseded(self, cell: Cell) -> bool:
+        """A later attempt of the series began at its step or before; without steps: at a checkpoint before it."""
+        later = [
+            each
+            for each in self.cells
+            if (each.learner, each.name) == (cell.learner, cell.name) and each.attempt > cell.attempt
+        ]
+        steps = [each.step for each in later if each.step is not None]
+        if cell.step is not None and steps:
+            return cell.step >= min(steps)
+        own = [each for each in self.saved if each.learner == cell.learner] or self.saved
+        before = [each for each in own if each.attempt <= cell.attempt]
+        if not later or not before:
+            return False
+        last = max(enumerate(before), key=lambda each: (each[1].attempt, each[1].seconds, each[0]))[1]
+        column = series_of(self.cells)[cell.learner, cell.name]
+        is_counted_anew = any(each.offset for each in column)
+        is_held = (
+            not is_counted_anew and cell.step is not None and last.step is not None and cell.step <= last.step
+        )
+        return cell.seconds > last.seconds and not is_held
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table; rows are in the order of :attr:`place`, those of one place in any order."""
+    """One row of a table."""
 
-    place: tuple[int, int, bool, float]
-    """Learner, attempt, whether it has no step, and its step, or its time where it has none."""
+    learner: int
+    attempt: int
+    step: float | None
+    seconds: float
     values: frozenset[tuple[str, str]]
 
 
-def rows_of(cells: Sequence[Cell]) -> list[Row]:
-    """One row a report; reports of one step share a row unless a metric comes twice."""
+Rows = list[list[Row]]
+"""Rows in their order; those of one list may come in any order."""
+
+
+def rows_of(cells: Sequence[Cell], anew: Container[int]) -> Rows:
+    """One row a report; reports of one step share a row unless a metric comes twice, or steps are counted anew."""
     by_step: dict[tuple[int, int, float], list[Cell]] = {}
     for cell in cells:
-        if cell.step is not None:
+        if cell.step is not None and cell.learner not in anew:
             by_step.setdefault((cell.learner, cell.attempt, cell.step), []).append(cell)
     shared = {key for key, each in by_step.items() if len({cell.name for cell in each}) == len(each)}
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         key = (cell.learner, cell.attempt, cell.step)
         groups.setdefault((*key, None if key in shared else cell.report), []).append(cell)
-    return in_order(
-        row_of(learner, attempt, step, each[0].seconds, {cell.name: cell.value for cell in each})
-        for (learner, attempt, step, _), each in groups.items()
-    )
+    found: dict[Any, list[Row]] = {}
+    for each in groups.values():
+        cell = each[0]
+        is_by_step = cell.step is not None and cell.learner not in anew
+        order = (
+            cell.learner,
+            cell.attempt,
+            cell.epoch if cell.learner in anew else 0,
+            not is_by_step,
+            cell.step if is_by_step else cell.seconds,
+        )
+        row = Row(*order[:2], cell.step, cell.seconds, shown({cell.name: cell.value for cell in each}))
+        found.setdefault(order, []).append(row)
+    return [in_any_order(each) for _, each in sorted(found.items(), key=lambda item: item[0])]
 
 
-def row_of(
-    learner: int, attempt: int, step: float | None, seconds: float, values: Mapping[str, float]
-) -> Row:
-    return Row((learner, attempt, step is None, seconds if step is None else step), shown(values))
+def in_any_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.step is None, row.step or 0, sorted(row.values)))
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row.place, sorted(row.values)))
+def grouped(rows: Sequence[Row], like: Rows) -> Rows:
+    """Return rows in lists as long as those of the model."""
+    left = iter(rows)
+    found = [in_any_order(islice(left, len(each))) for each in like]
+    return [*found, list(left)] if len(rows) > sum(map(len, like)) else found
 
 
 def shown(values: Mapping[str, float]) -> frozenset[tuple[str, str]]:
@@ -168,12 +424,44 @@ EPOCHS = st.none() | st.sampled_from([0.5, 1, 1.25, 2])
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> list[Report]:
+def reports(draw: st.DrawFn, *, checkpoints: bool = False) -> list[Report]:
     found: list[Report] = []
     for _ in range(draw(st.integers(0, 8))):
+        if checkpoints and draw(st.integers(0, 4)) == 0:
+            found.append(Report("", draw(st.none() | st.integers(0, 6)), None, {}, is_checkpoint=True))
+            continue
         values = draw(st.dictionaries(st.sampled_from(NAMES), VALUES, min_size=1, max_size=3))
         found.append(Report(draw(st.sampled_from(GROUPS)), draw(STEPS), draw(EPOCHS), values))
     return found
+
+
+@st.composite
+def trainings(draw: st.DrawFn) -> list[list[Report]]:
+    """Attempts of a training that counts the batches of each epoch anew and goes on where it had saved."""
+    batches, stride = draw(st.integers(2, 4)), draw(st.sampled_from([1, 10, 0.5]))
+    start = draw(st.integers(0, 1))
+    has_epochs, validates, saves = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
+    name = draw(st.sampled_from(["loss", "Loss/val"]))
+    attempts: list[list[Report]] = []
+    done = 0  # batches, over all epochs
+    for _ in range(draw(st.integers(1, 3))):
+        found: list[Report] = []
+        for number in range(done, done + draw(st.integers(0, 3 * batches))):
+            epoch, batch = divmod(number, batches)
+            counted = epoch + 1 if has_epochs else None
+            values = {name: draw(VALUES), **({"ää ü": 1.0} if batch % 2 else {})}
+            found.append(Report("train", (batch + start) * stride, counted, values))
+            if batch == batches - 1:
+                if validates:
+                    found.append(Report("val", epoch + 1, counted, {name: draw(VALUES)}))
+                if saves:
+                    found.append(Report("", epoch + 1, None, {}, is_checkpoint=True))
+                    done = number + 1
+            elif saves and draw(st.integers(0, 4)) == 0:
+                found.append(Report("", None, None, {}, is_checkpoint=True))
+                done = number + 1
+        attempts.append(found)
+    return attempts
 
 
 @st.composite
@@ -189,9 +477,13 @@ def events(draw: st.DrawFn) -> list[Report]:
 def jobs(draw: st.DrawFn) -> dict[tuple[int, int], tuple[str, list[Report]]]:
     found = {}
     for learner in range(1, draw(st.integers(1, 2)) + 1):
-        for attempt in range(1, draw(st.integers(1, 3)) + 1):
-            source = draw(st.sampled_from(["report", "emetrics", "tensorboard"]))
-            what = draw(events() if source == "tensorboard" else reports())
+        trained = draw(st.none() | trainings())
+        for attempt in range(1, (draw(st.integers(1, 3)) if trained is None else len(trained)) + 1):
+            source = draw(st.sampled_from(["report", "emetrics", "tensorboard", "regex"]))
+            if trained is not None:
+                source, what = "report", trained[attempt - 1]
+            else:
+                what = draw(events() if source == "tensorboard" else reports(checkpoints=source == "report"))
             ticks = draw(st.booleans())  # several reports within one tick of the clock
             begin = START_SECONDS + attempt * 10_000 + learner
             timed = [
@@ -201,6 +493,7 @@ def jobs(draw: st.DrawFn) -> dict[tuple[int, int], tuple[str, list[Report]]]:
                     one.epoch,
                     one.values,
                     begin + 10 * (number // 3 if ticks else number),
+                    one.is_checkpoint,
                 )
                 for number, one in enumerate(what)
             ]
@@ -212,8 +505,11 @@ def by_report(folder: Context, what: Sequence[Report]) -> Rig:
     module = sys.modules["workbench.learner.report"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FABRIC_REPORT", str(Path(folder.learner_dir) / "report.jsonl"))
-        for one in what:
+        for number, one in enumerate(what):
             patch.setattr(module, "time", SimpleNamespace(time=lambda now=one.seconds: now))
+            if one.is_checkpoint:
+                checkpoint(f"{number}.pt", step=None if one.step is None else int(one.step))
+                continue
             epoch = {} if one.epoch is None else {"epoch": one.epoch}
             report({**one.values, **epoch}, step=one.step, group=one.group)
     return Rig(lambda: ReportCollector({}, folder))
@@ -242,15 +538,37 @@ def by_tensorboard(folder: Context, what: Sequence[Report]) -> Rig:
     return Rig(lambda: TensorboardCollector({}, folder))
 
 
+def by_regex(folder: Context, what: Sequence[Report]) -> Rig:
+    """Lines of the output, one group of expressions for each group of metrics; a value may be missing in a line."""
+    columns = {name: {"type": "FLOAT", "value": f"$v{number}"} for number, name in enumerate(NAMES)}
+    parts = "".join(rf"(?:v{number}=%{{FLOAT:v{number}}} )?" for number in range(len(NAMES)))
+    groups = {
+        group: {
+            "regex": rf"report {number} {parts}(?:epoch=%{{FLOAT:epoch}} )?end",
+            "scalars": columns,
+            "etimes": {"epoch": {"type": "FLOAT", "value": "$epoch"}},
+        }
+        for number, group in enumerate(GROUPS)
+    }
+    rig = Rig(lambda: RegexCollector({"groups": groups}, folder))
+    for one in what:
+        values = "".join(f"v{NAMES.index(name)}={one.values[name]} " for name in NAMES if name in one.values)
+        epoch = "" if one.epoch is None else f"epoch={one.epoch} "
+        rig.now_us = one.seconds * 1_000_000
+        rig.print(f"report {GROUPS.index(one.group)} {values}{epoch}end\n".encode())
+    return rig
+
+
 COLLECTED: Mapping[str, Callable[[Context, Sequence[Report]], Rig]] = {
     "report": by_report,
     "emetrics": by_emetrics,
     "tensorboard": by_tensorboard,
+    "regex": by_regex,
 }
 
 
 @contextmanager
-def measured(job: Mapping[tuple[int, int], tuple[str, Sequence[Report]]]) -> Iterator[tuple[Store, JobRow]]:
+def measured(job: Job) -> Iterator[tuple[Store, JobRow]]:
     """A store that has taken in what the collectors made of a job."""
     with (
         tempfile.TemporaryDirectory(prefix="fab-") as folder,
@@ -274,10 +592,10 @@ def measured(job: Mapping[tuple[int, int], tuple[str, Sequence[Report]]]) -> Ite
 # The readers agree.
 
 
-def emetrics_have_no_steps(job: Mapping[tuple[int, int], tuple[str, list[Report]]]) -> None:
-    """There a step is one of the evaluation times."""
+def some_have_no_steps(job: Mapping[tuple[int, int], tuple[str, list[Report]]]) -> None:
+    """Where a step is one of the evaluation times."""
     for source, what in job.values():
-        if source == "emetrics":
+        if source in ("emetrics", "regex"):
             what[:] = [Report(one.group, None, one.epoch, one.values, one.seconds) for one in what]
 
 
@@ -289,16 +607,16 @@ def emetrics_have_no_steps(job: Mapping[tuple[int, int], tuple[str, list[Report]
 )
 @given(jobs())
 def test_every_reader_agrees_with_the_model(job: dict[tuple[int, int], tuple[str, list[Report]]]) -> None:
-    emetrics_have_no_steps(job)
-    cells = cells_of(job)
-    live = [cell for cell in cells if not is_superseded(cell, cells)]
+    some_have_no_steps(job)
+    course = Course(counted_on(cells_of(job), saved_in(job)), saved_in(job))
+    cells, live = course.cells, course.live
     with measured(job) as (store, row):
         check_points(store, row, cells)
         check_sums(store, row, cells, live)
-        check_tables(store, row, cells, live)
-        check_texts(store, row, live)
+        check_tables(store, row, course)
+        check_texts(store, row, course)
         check_python(store, row, cells, live)
-        check_sql(store, row, cells, live)
+        check_sql(store, row, course)
         check_charts(store, row, live)
         check_filters(store, row, live)
 
@@ -329,23 +647,24 @@ def check_sums(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequence[
         assert each.superseded == len(every[key]) - len(kept[key])
 
 
-def rows_in(found: Iterator[MetricRow]) -> list[Row]:
-    rows = [
-        row_of(each.learner, each.attempt, each.step, each.time_us // 1_000_000, each.values)
+def read_rows(found: Iterable[MetricRow]) -> list[Row]:
+    return [
+        Row(each.learner, each.attempt, each.step, each.time_us // 1_000_000, shown(each.values))
         for each in found
     ]
-    assert [row.place for row in rows] == sorted(row.place for row in rows)
-    return in_order(rows)
 
 
-def check_tables(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequence[Cell]) -> None:
-    assert rows_in(table(store, row.id).rows) == rows_of(live)
-    assert rows_in(table(store, row.id, superseded=True).rows) == rows_of(cells)
-    for attempt in (1, 2):
-        of_attempt = [cell for cell in cells if cell.attempt == attempt]
-        assert rows_in(table(store, row.id, attempt=attempt).rows) == rows_of(of_attempt)
-    of_learner = [cell for cell in live if cell.learner == 2]
-    assert rows_in(table(store, row.id, learner=2).rows) == rows_of(of_learner)
+def check_tables(store: Store, row: JobRow, course: Course) -> None:
+    for asked, of in (
+        ({}, course.live),
+        ({"superseded": True}, course.cells),
+        ({"attempt": 1}, [cell for cell in course.cells if cell.attempt == 1]),
+        ({"attempt": 2}, [cell for cell in course.cells if cell.attempt == 2]),
+        ({"learner": 2}, [cell for cell in course.live if cell.learner == 2]),
+    ):
+        expected = rows_of(of, course.anew)
+        found: Any = table(store, row.id, **asked).rows
+        assert grouped(read_rows(found), expected) == expected
 
 
 def printed(write: Callable[[], None]) -> str:
@@ -355,20 +674,20 @@ def printed(write: Callable[[], None]) -> str:
     return out.getvalue()
 
 
-def check_texts(store: Store, row: JobRow, live: Sequence[Cell]) -> None:
-    expected = rows_of(live)
+def check_texts(store: Store, row: JobRow, course: Course) -> None:
+    expected = rows_of(course.live, course.anew)
     text = printed(lambda: print_csv(store, row, MetricSelection()))
     found = [
-        row_of(
+        Row(
             int(line["learner"]),
             int(line["attempt"]),
             json.loads(line["step"]) if line["step"] else None,
-            float(line["time"]),
-            {name: float(cell) for name, cell in list(line.items())[4:] if cell},
+            int(float(line["time"])),
+            shown({name: float(cell) for name, cell in list(line.items())[4:] if cell}),
         )
         for line in csv.DictReader(io.StringIO(text, newline=""))
     ]
-    assert in_order(found) == expected
+    assert grouped(found, expected) == expected
     assert not set(text) & set("\x1b\r\0"), "what controls a terminal is written out"
     document = json.loads(printed(lambda: print_rows(store, row, MetricSelection())))
     assert [
@@ -396,11 +715,14 @@ def check_python(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequenc
             name: [(c.attempt, c.step, repr(c.value), float(c.seconds)) for c in column]
             for name, column in wanted.items()
         }
+        assert {name: (each.axis, list(each.x)) for name, each in found.items()} == {
+            name: axis_of(column, cells) for name, column in wanted.items()
+        }
 
 
-def check_sql(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequence[Cell]) -> None:
+def check_sql(store: Store, row: JobRow, course: Course) -> None:
     query = (
-        "SELECT learner, name, number, value, points.superseded FROM metrics "
+        "SELECT learner, name, number, points.step, value, points.superseded FROM metrics "
         f"JOIN points USING (series) WHERE id = '{row.id}' ORDER BY learner, name, number"
     )
     sum_query = (
@@ -410,34 +732,45 @@ def check_sql(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequence[C
         found = list(views.rows(views.run(query)))
         summed = {line[:2]: line[2:] for line in views.rows(views.run(sum_query))}
     assert found == [
-        (learner, name, number, None if math.isnan(c.value) else c.value, int(is_superseded(c, cells)))
-        for (learner, name), column in sorted(series_of(cells).items())
+        (
+            learner,
+            name,
+            number,
+            c.step,
+            None if math.isnan(c.value) else c.value,
+            int(course.is_superseded(c)),
+        )
+        for (learner, name), column in sorted(series_of(course.cells).items())
         for number, c in enumerate(column, 1)
     ]
-    for key, column in series_of(live).items():
+    for key, column in series_of(course.live).items():
         count, step, last, low, high = summed[key]
         assert (count, step, repr(math.nan if last is None else last), low, high) == sums(column)
 
 
+def axis_of(column: Sequence[Cell], cells: Sequence[Cell]) -> tuple[str, list[float]]:
+    """What the x of a series is, and the x of each point."""
+    epochs = {(c.learner, c.attempt, c.report): c.value for c in cells if c.is_time}
+    reported = [epochs.get((c.learner, c.attempt, c.report)) for c in column]
+    steps = [cell.step for cell in column if cell.step is not None]
+    known = [epoch for epoch in reported if epoch is not None]
+    if len(steps) == len(column):
+        return "step", steps
+    return ("epoch", known) if len(known) == len(column) else ("number", [*range(1, len(column) + 1)])
+
+
 def check_charts(store: Store, row: JobRow, live: Sequence[Cell]) -> None:
     kept = series_of(live)
-    epochs = {(c.learner, c.attempt, c.report): c.value for c in live if c.is_time}
     for each in series(store, row.id, kinds=("value",)):
         column = kept[each.learner, each.name]
-        beside = [epochs.get((c.learner, c.attempt, c.report)) for c in column]
-        if all(cell.step is not None for cell in column):
-            axis, places = "step", [cell.step for cell in column]
-        elif all(epoch is not None for epoch in beside):
-            axis, places = "epoch", beside
-        else:
-            axis, places = "number", [*range(1, len(column) + 1)]
+        axis, x = axis_of(column, live)
         found = chart_points(store, each, axis, width=500, shown=ChartRange())
         assert chart_axis(store, [each]) == axis
         assert found is not None
-        order = sorted(range(len(column)), key=lambda at: (places[at], at))
+        order = sorted(range(len(column)), key=lambda at: (x[at], at))
         drawn = sorted(found, key=lambda bucket: bucket.last_step or 0.0)
         assert [(b.last_step, repr(math.nan if b.last is None else b.last)) for b in drawn] == [
-            (places[at], repr(column[at].value)) for at in order
+            (x[at], repr(column[at].value)) for at in order
         ]
 
 

@@ -54,10 +54,16 @@ def records(tmp_path: Path) -> Records:
 
 
 def take_all(
-    store: Store, records: Records, *, attempt: int = 1, learner: int = 1, limit: int = 1 << 20
+    store: Store,
+    records: Records,
+    *,
+    attempt: int = 1,
+    learner: int = 1,
+    limit: int = 1 << 20,
+    job_id: str = JOB,
 ) -> int:
     rounds = 0
-    while ingest(store, JOB, attempt, learner, records.file, limit_bytes=limit):
+    while ingest(store, job_id, attempt, learner, records.file, limit_bytes=limit):
         rounds += 1
     return rounds
 
@@ -249,14 +255,14 @@ def test_checkpoints_progress_and_notes_are_kept(store: Store, records: Records)
 def test_one_bad_step_or_text_spoils_no_other_point(store: Store, records: Records) -> None:
     records.points(
         {"loss": [1.0, 2.0, "warm", 4.0, 5.0], "fine": [1, 2, 3, 4, 5]},
-        steps=[1, -(2**63), 3, 2**63, 0.5],
+        steps=[1, -(2**63), 3, 2**63, 3.5],
         times=[1, 2, 3, 4, 5],
     )
     take_all(store, records)
 
     found = {(row.name, row.kind): row for row in series(store, JOB, kinds=("value", "text"))}
     loss = [(point.step, point.value) for point in points(store, found["loss", "value"].id)]
-    assert loss == [(1, 1.0), (-(2**63), 2.0), (None, 4.0), (0.5, 5.0)]
+    assert loss == [(1, 1.0), (-(2**63), 2.0), (None, 4.0), (3.5, 5.0)]
     assert values(store, "fine") == [1, 2, 3, 4, 5]
     assert [text for _, text in texts(store, found["loss", "text"].id)] == ["warm"]
     assert notes(store, JOB) == []
@@ -537,7 +543,7 @@ ODD_LINES = st.binary(max_size=40) | st.builds(lambda one: json.dumps(one).encod
 def test_whatever_stands_in_records_the_rest_is_taken_in_and_can_be_shown(
     store: Store, tmp_path: Path, lines: list[bytes]
 ) -> None:
-    from workbench.terminal.json_output import print_document
+    from workbench.terminal.json_output import print_json
 
     with contextlib.suppress(_Undo), store.atomic():
         records = Records(tmp_path / "odd.jsonl")
@@ -554,7 +560,7 @@ def test_whatever_stands_in_records_the_rest_is_taken_in_and_can_be_shown(
             [[iso(row.last_time_us), stamp(row.last_time_us or 0)] for row in series(store, JOB)],
         ]
         with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
-            print_document({"everything": everything})
+            print_json({"everything": everything})
         raise _Undo
 
 

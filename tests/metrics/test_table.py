@@ -10,6 +10,7 @@ import pytest
 from tests.metrics.test_ingesting import JOB, take_all
 from tests.metrics.writing import Records
 from workbench.metrics import series
+from workbench.metrics.chart_axis import chart_axis, chart_points
 from workbench.metrics.table import table
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -186,7 +187,25 @@ def test_what_was_reported_after_the_checkpoint_that_the_next_attempt_went_on_fr
     assert [values["loss"] for _, values in rows_of(store)] == [5.0, 4.0, 3.0, 2.5]
 
 
-def test_many_points_of_steps_that_go_back_are_in_order(store: Store, tmp_path: Path) -> None:
+def test_what_was_done_between_the_last_reported_checkpoint_and_a_save_without_report_is_shown(
+    store: Store, tmp_path: Path
+) -> None:
+    first, second = Records(tmp_path / "first.jsonl"), Records(tmp_path / "second.jsonl")
+    first.points({"loss": [0.9, 0.8]}, steps=[1, 2], times=[100, 200])
+    first.add("checkpoint", path="model.pt", step=2)
+    first.points({"loss": [0.7, 0.6, 0.5]}, steps=[3, 4, 5], times=[5000, 6000, 7000])
+    second.points({"loss": [0.55, 0.45]}, steps=[5, 6], times=[9000, 9100])
+    take_all(store, first, attempt=1)
+    take_all(store, second, attempt=2)
+
+    assert [(step, values["loss"]) for step, values in rows_of(store)] == [
+        (1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (5, 0.55), (6, 0.45),
+    ]  # fmt: skip
+
+
+def test_many_points_of_steps_that_begin_anew_are_in_the_order_of_their_passes(
+    store: Store, tmp_path: Path
+) -> None:
     records = Records(tmp_path / "records.jsonl")
     steps = [step for _ in range(3) for step in range(1500)]
     records.points({"loss": [float(n) for n in range(4500)], "ppl": list(range(4500))}, steps=steps)
@@ -194,5 +213,32 @@ def test_many_points_of_steps_that_go_back_are_in_order(store: Store, tmp_path: 
 
     found = rows_of(store)
 
-    assert [step for step, _ in found] == sorted(steps)
-    assert all(values["loss"] == values["ppl"] and values["loss"] % 1500 == step for step, values in found)
+    assert [step for step, _ in found] == list(range(4500))
+    assert all(values["loss"] == values["ppl"] == step for step, values in found)
+
+
+def test_batches_counted_anew_in_each_epoch_are_in_the_order_of_epochs(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    for epoch in range(1, 4):
+        for batch in range(200, 1001, 200):
+            values = {"loss": [7.0 - epoch], "ppl": [790.0 - 100 * epoch - batch / 100]}
+            records.points(values, steps=[batch], times=[epoch * 10_000 + batch], etimes={"epoch": [epoch]})
+        records.points(
+            {"valid_loss": [6.0 - epoch]},
+            steps=[epoch],
+            times=[epoch * 10_000 + 5_000],
+            etimes={"epoch": [epoch]},
+        )
+    take_all(store, records)
+
+    found = [values for _, values in rows_of(store)]
+
+    assert [values["epoch"] for values in found] == [1] * 6 + [2] * 6 + [3] * 6
+    assert all("valid_loss" in found[at] for at in (5, 11, 17))
+    assert all(values["loss"] == 7 - values["epoch"] for values in found if "loss" in values)
+    (loss,) = [row for row in series(store, JOB, kinds=("value",)) if row.name == "loss"]
+    chart = chart_points(store, loss, chart_axis(store, [loss]), width=40)
+    assert chart is not None
+    assert [(bucket.first_step, bucket.first) for bucket in chart] == [
+        (200 * (n + 1), 6.0 - n // 5) for n in range(15)
+    ]

@@ -138,6 +138,7 @@ def one_importer_modules(found: Mapping[str, Module], arrows: Mapping[str, set[s
 FLOORS = (
     ("workbench.cli", "screens", "workbench.api"),
     ("workbench.services", "workbench.terminal"),
+    ("workbench.documents",),
     ("workbench.controller",),
     ("runners",),
     ("backends",),
@@ -145,7 +146,7 @@ FLOORS = (
     ("workbench.store",),
     ("workbench.config", "workbench.data"),
     ("workbench.manifest",),
-    ("workbench.learner",),
+    ("workbench.search", "workbench.learner"),
 )
 """The packages from the top down, as the contract of layers in ``pyproject.toml`` has them."""
 

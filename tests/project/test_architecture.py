@@ -10,14 +10,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("textual", "docker", "kubernetes", "paramiko", "pydantic", "numpy", "sqlite_utils", "rich")
+HEAVY = (
+    "textual",
+    "docker",
+    "kubernetes",
+    "paramiko",
+    "pydantic",
+    "numpy",
+    "sqlite_utils",
+    "rich",
+    "regex",
+    "optuna",
+    "cronsim",
+)
 
 
 def loaded_by(*arguments: str, home: Path) -> set[str]:
-    """Run ``fabric`` with these arguments and return the top-level modules that it loaded."""
+    """Run ``fabric`` with these arguments and return the modules that it loaded, those above them too."""
     code = (
         "import sys, atexit\n"
-        "names = lambda: sorted({name.split('.')[0] for name in sys.modules})\n"
+        "names = lambda: sorted({name.split('.')[0] for name in sys.modules} | set(sys.modules))\n"
         "atexit.register(lambda: print('\\nLOADED', *names(), file=sys.stderr))\n"
         f"sys.argv = ['fabric', *{list(arguments)!r}]\n"
         "from fabric_workbench import main\n"
@@ -47,6 +59,40 @@ def test_everyday_commands_load_no_heavy_library(arguments: tuple[str, ...], cle
     )  # the first of all makes the database, which needs its migrations
 
     assert loaded_by(*arguments, home=clean_environment).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("list",), ("run", "--runner", "process", "--plan", "--", "true"), ("experiment", "list")],
+)
+def test_search_methods_load_only_where_there_is_a_search(
+    arguments: tuple[str, ...], clean_environment: Path
+) -> None:
+    loaded = loaded_by(*arguments, home=clean_environment)
+
+    assert not any(name.startswith("workbench.search") for name in loaded)
+
+
+@pytest.mark.parametrize("name", ["xml", "http", "ssl", "email"])
+def test_submitting_a_job_loads_nothing_that_serves_its_report_or_the_network(
+    name: str, clean_environment: Path
+) -> None:
+    loaded = loaded_by("run", "--runner", "process", "--plan", "--", "true", home=clean_environment)
+
+    assert name not in loaded
+
+
+def test_the_end_of_a_container_job_waits_for_no_module_that_it_does_not_use() -> None:
+    code = (
+        "import sys\n"
+        "from workbench.learner.guard import container_command\n"
+        "from workbench.learner.host import packages\n"
+        "print(*sys.modules)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert set(ran.stdout.split()).isdisjoint({"hashlib", "shutil", "glob", "typing", "tempfile"})
 
 
 def test_help_loads_nothing_that_takes_longer_than_its_text(clean_environment: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.project import structure
 from tests.project.structure import Module
 
-FILES_A_FOLDER = 25
-ONE_IMPORTER_MODULES = 146
+FILES_A_FOLDER = 24
+ONE_IMPORTER_MODULES = 145
 GERUND_MODULES: frozenset[str] = frozenset()
 DOUBLED_CLASS_NAMES = 0
 MODULES_IN_CIRCLES = 0

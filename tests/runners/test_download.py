@@ -7,6 +7,7 @@ import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,3 +98,16 @@ def _lead_nowhere_out(folder: Path) -> None:
         for path in (Path(parent, name) for name in (*folders, *names)):
             real = os.path.realpath(path)
             assert real == root or real.startswith(f"{root}/"), f"{path} leads to {real}"
+
+
+def test_a_host_of_an_older_version_is_not_asked_with_arguments_that_it_does_not_know(tmp_path: Path) -> None:
+    class OlderHost(LocalHost):
+        def call(self, operation: str, **arguments: Any) -> Any:
+            assert operation != "list_tree" or set(arguments) == {"folder"}
+            return super().call(operation, **arguments)
+
+    _make(tmp_path / "there", {"kept": "file"})
+
+    download_folder(OlderHost(), str(tmp_path / "there"), tmp_path / "here")
+
+    assert (tmp_path / "here" / "kept").read_text() == "content"

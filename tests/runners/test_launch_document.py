@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from runners.pod.stores import pod_retention
 from runners.shared.launch_document import USAGE_SECONDS
 from tests.runners.conftest import Jobs
 from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.spec import Checkpoints, DataStore
 
 ONLY_READ_BY_CLIENTS = {"format", "owner", "secrets"}
 
 
 def test_every_key_that_the_agent_reads_is_written(jobs: Jobs) -> None:
-    planned = jobs.plan("true").plan.learners[0].native["launch"]
+    keep = Checkpoints(keep_last=1)
+    planned = (
+        jobs.plan("true", checkpoints=keep, recorded={"umask": "0022"}).plan.learners[0].native["launch"]
+    )
 
     assert set(planned) - ONLY_READ_BY_CLIENTS == set(LaunchDocument.__slots__) - {"document", "writable"}
+
+
+def test_output_is_recorded_as_saved_before_checkpoints_are_removed(jobs: Jobs) -> None:
+    """Both agents may be killed in that: nobody is to say then that output may be missing."""
+    job = jobs.run("true", checkpoints=Checkpoints(keep_last=1))
+    job.until_over()
+
+    state = json.loads((Path(job.plan.learners[0].native["folder"]) / "state.json").read_text())
+    assert (state["exit_code"], state.get("output_saved")) == (0, True)
 
 
 def test_the_agent_reads_what_was_written(jobs: Jobs) -> None:
@@ -28,3 +43,18 @@ def test_the_agent_reads_what_was_written(jobs: Jobs) -> None:
     assert (read.command, read.shell, read.learners) == ("train.py", "bash", 2)
     assert (read.settle_seconds, read.ends_when, read.max_runtime_seconds) == (7.0, "all", 90.0)
     assert (read.usage_seconds, read.log_dir_shared, read.writable) == (USAGE_SECONDS, True, [])
+
+
+def test_a_pod_applies_the_policy_itself_unless_its_checkpoints_are_uploaded(jobs: Jobs) -> None:
+    keep = Checkpoints(keep_last=2)
+    store = DataStore("s", "s3_datastore", training_results="r", connection={"auth_url": "http://x"})
+    claim = DataStore("v", "volume", training_results="r", connection={"name": "v"})
+    plain, uploaded, mounted = (
+        pod_retention(jobs.plan("true", checkpoints=keep, data_stores=stores).request)
+        for stores in ((), (store,), (claim,))
+    )
+
+    assert plain is not None
+    assert (plain["keep"]["last"], plain["checkpoint_dir"]) == (2, "/mnt/checkpoints")
+    assert plain == {**(mounted or {}), "about": plain["about"]}
+    assert uploaded is None

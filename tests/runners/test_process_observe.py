@@ -251,6 +251,24 @@ def test_why_output_waits_is_the_reason_of_a_learner_that_runs() -> None:
     assert (seen.reason.text, seen.reason.code) == ("the disk is full", "S204")
 
 
+def test_why_a_learner_has_no_state_yet_is_its_reason() -> None:
+    waits: dict[str, object] = {
+        "alive": True,
+        "state": None,
+        "stall": "the disk is full",
+        "slots": [],
+        "launched": True,
+    }
+    seen = status_of(REF, waits, "box")
+    assert seen is not None
+    assert seen.reason is not None
+    assert (seen.phase, seen.reason.text, seen.reason.code) == (
+        LearnerPhase.STARTING, "the disk is full", "S204",
+    )  # fmt: skip
+    begins = status_of(REF, {**waits, "stall": ""}, "box")
+    assert begins is not None and begins.reason is None
+
+
 @pytest.mark.parametrize(
     ("state", "code"), [({}, "S104"), ({"boot_id": "b"}, "S202"), ({"boot_id": "a"}, "S203")]
 )

@@ -57,6 +57,16 @@ def test_a_job_sees_exactly_the_gpus_that_it_was_given(jobs: Jobs, gpus: Gpus) -
     assert seen.slots == ("GPU-1", "GPU-2")
 
 
+def test_a_process_is_given_no_two_slices_of_a_gpu(jobs: Jobs, gpus: Gpus) -> None:
+    gpus.add("GPU-1").say(f"mig GPU-1 MIG-a {10 * GIB} 0").say(f"mig GPU-1 MIG-b {10 * GIB} 0")
+    with pytest.raises(LaunchRefused, match=r"2 slices \(MIG\), and a process can use no more than one"):
+        jobs.run(SHOW, gpus=2)
+    gpus.add("GPU-2").add("GPU-3")
+    job = jobs.run(SHOW, gpus=2)
+
+    assert job.until_over()[1].slots == ("GPU-2", "GPU-3")
+
+
 def test_a_job_without_gpus_sees_none(jobs: Jobs, gpus: Gpus) -> None:
     gpus.add("GPU-1")
     job = jobs.run('echo "<$CUDA_VISIBLE_DEVICES>" $NVIDIA_VISIBLE_DEVICES $GPU_COUNT')

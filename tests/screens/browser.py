@@ -72,13 +72,28 @@ class Browser:
             await self.ask("Input.dispatchKeyEvent", type="keyDown", text=sign, key=sign)
             await self.ask("Input.dispatchKeyEvent", type="keyUp", key=sign)
 
+    async def until_focused(self) -> None:
+        """Wait until the terminal takes what is typed."""
+        focused = "document.activeElement.classList.contains('xterm-helper-textarea')"
+        deadline = time.monotonic() + 20
+        while not await self.evaluate(focused):
+            assert time.monotonic() < deadline, "the terminal never had the focus"
+            await asyncio.sleep(0.05)
+
     async def click(self, x: int, y: int) -> None:
         """Click on a spot of the page, which gives it the keyboard, too."""
         for kind in ("mousePressed", "mouseReleased"):
             await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    async def picture(self) -> bytes:
-        """Return the page as PNG."""
+    async def picture(self, *, other_than: bytes = b"") -> bytes:
+        """Return the page as PNG, once it is another one than that: it is painted after the terminal has the text."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (found := await self._capture()) == other_than:
+            assert time.monotonic() < deadline, "the page was never painted anew"
+            await asyncio.sleep(0.05)
+        return found
+
+    async def _capture(self) -> bytes:
         return base64.b64decode((await self.ask("Page.captureScreenshot", format="png"))["data"])
 
 

@@ -13,14 +13,17 @@ from typing import Any
 from workbench.job import ID_ALPHABET, JobId, Reason, State
 from workbench.metrics.ingestion import ingest
 from workbench.paths import Home, LearnerFolder
-from workbench.spec import Framework, JobSpec
-from workbench.store.db.database import Store
+from workbench.services.backends.inventory import HostAnswer
+from workbench.spec import DataStore, Framework, JobSpec
+from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
-from workbench.store.jobs import insert_job, job, step
+from workbench.store.jobs import insert_job, job, set_reason, step
 
 NOW_US = 1_767_366_245_000_000
 """2026-01-02 15:04:05 UTC: the time that the screens of tests show."""
 SECOND_US = 1_000_000
+SEARCH_JOBS = 500
+"""The numbers of the jobs of a search's trials come behind this one."""
 
 
 def job_id(number: int) -> JobId:
@@ -38,10 +41,17 @@ def add_job(
     learners: int = 1,
     gpus: int = 0,
     backend: str = "local",
+    backend_type: str = "local",
     tags: tuple[str, ...] = (),
     command: str = "python train.py",
     params: Mapping[str, float | str] | None = None,
     code_hash: str = "c0de" * 16,
+    sweep: str = "",
+    parent: str | None = None,
+    trial: int | None = None,
+    data_stores: tuple[DataStore, ...] = (),
+    manifest: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> JobRow:
     """Submit a job as it was so many seconds ago; it waits."""
     submitted = NOW_US - int(age_seconds * SECOND_US)
@@ -51,12 +61,13 @@ def add_job(
         learners=learners,
         gpus=gpus,
         params=params or {"lr": 0.1},
+        data_stores=data_stores,
     )
     row = JobRow(
         id=job_id(number),
         name=name,
         reason=Reason("waits for the controller"),
-        target=TargetRef(backend, "local", "process"),
+        target=TargetRef(backend, backend_type, "process"),
         owner="ada",
         submitted_us=submitted,
         changed_us=submitted,
@@ -64,7 +75,9 @@ def add_job(
         gpus=gpus,
         cpus=None,
         memory_bytes=None,
-        labels={},
+        labels={"sweep": sweep} if sweep else {},
+        parent=parent,
+        trial=trial,
         tags=tags,
     )
     recorded = {
@@ -73,8 +86,37 @@ def add_job(
         "cwd": "/home/ada/digits",
         "git": {"commit": "0123456789abcdef", "branch": "main", "dirty": True},
     }
-    detail = JobDetail(row, spec, f"name: {name}\n", {"name": "manifest.yml:1"}, code_hash, recorded)
+    origins = dict(origins or {"name": "manifest.yml:1"})
+    detail = JobDetail(row, spec, manifest or f"name: {name}\n", origins, code_hash, recorded)
     return insert_job(store, detail, who="ada@box", origin="cli")
+
+
+def waiting_jobs(store: Store) -> tuple[JobRow, JobRow, JobRow]:
+    """Make three jobs that wait: two for GPUs of a host, one for its time."""
+    why = (
+        "waits for 2 GPUs, 2nd of 3: resnet-wide holds 8 of 8 GPUs; enough is free by about 16:20 (max_runtime)",
+        "waits behind resnet-seed-2, which goes first",
+        "waits until 22:00",
+    )
+    far: dict[str, Any] = {"gpus": 2, "backend": "gpubox", "backend_type": "ssh"}
+    with store.atomic():
+        made = (
+            add_job(store, 1, "resnet-seed-2", age_seconds=400, **far),
+            add_job(store, 2, "resnet-seed-3", age_seconds=300, **far),
+            add_job(store, 3, "nightly", age_seconds=200),
+        )
+        for row, text in zip(made, why, strict=True):
+            set_reason(store, row.id, Reason(text))
+    return made
+
+
+def host_queue(home: Home, numbers: Sequence[int]) -> HostAnswer:
+    """Return what a host says where somebody else's job waits first, and then these of a home."""
+    entries = [{"home": "another", "job": "training-another", "owner": "eve", "gpus": 4}]
+    uuid = home_uuid(home)
+    entries += [{"home": uuid, "job": job_id(number), "owner": "ada", "gpus": 2} for number in numbers]
+    ranked = [{**one, "place": at, "of": len(entries)} for at, one in enumerate(entries, start=1)]
+    return HostAnswer(ranked, is_known=True)
 
 
 def go(
@@ -165,6 +207,88 @@ def report(
     folder.records.write_text("".join(json.dumps(record) + "\n" for record in records))
     while ingest(store, row.id, row.attempt, learner, folder.records):
         pass
+
+
+def report_progress(store: Store, row: JobRow, fraction: float, time_us: int, *, seq: int) -> None:
+    """Report how much is done by then, and take it in; the first record has the number 1."""
+    records = store.home.job(row.id).attempt(row.attempt).learner(1).records
+    records.parent.mkdir(parents=True, exist_ok=True)
+    with records.open("a") as stream:
+        if seq == 1:
+            head = {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": 1,
+                    "time_us": time_us, "boottime_us": 0}  # fmt: skip
+            stream.write(json.dumps(head) + "\n")
+        record = {"seq": seq, "time": time_us, "kind": "progress", "fraction": fraction, "text": ""}
+        stream.write(json.dumps(record) + "\n")
+    while ingest(store, row.id, row.attempt, 1, records):
+        pass
+
+
+def sample(
+    store: Store,
+    row: JobRow,
+    samples: Sequence[tuple[float, float, int]],
+    *,
+    learner: int = 1,
+    gpus: int = 1,
+    slices: int = 0,
+    has_network: bool = True,
+) -> None:
+    """Take in samples of usage: seconds since the start, CPU in percent, bytes of memory; all else follows the CPU.
+
+    An agent of today gives them; ``slices`` are of divided GPUs, of which the driver knows the memory alone.
+    """
+    folder = store.home.job(row.id).attempt(row.attempt).learner(learner)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    start = row.started_us or row.submitted_us
+    known = folder.records.read_text().splitlines() if folder.records.exists() else []
+    if not known:
+        head = {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": learner,
+                "time_us": start, "boottime_us": 0}  # fmt: skip
+        known = [json.dumps(head)]
+    for seconds, cpu, memory in samples:
+        known.append(
+            json.dumps(
+                {
+                    "seq": len(known), "time": start + int(seconds * SECOND_US), "kind": "usage", "cpu_percent": cpu,
+                    "memory_bytes": memory, "processes": 3, **_traffic(cpu, has_network=has_network),
+                    "gpus": [
+                        *({"uuid": f"GPU-{number}", "memory_bytes": memory * 4, "utilization_percent": cpu / 4,
+                           "temperature_celsius": 40 + cpu / 10, "power_watts": cpu * 1.6,
+                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0} for number in range(gpus)),
+                        *({"uuid": f"MIG-{number}", "memory_bytes": memory // 2, "utilization_percent": None,
+                           "memory_limit_bytes": 10 << 30} for number in range(slices)),
+                    ],
+                }
+            )
+        )  # fmt: skip
+    folder.records.write_text("".join(line + "\n" for line in known))
+    while ingest(store, row.id, row.attempt, learner, folder.records):
+        pass
+
+
+def _traffic(cpu: float, *, has_network: bool) -> dict[str, float]:
+    found = {"disk_read_bytes_per_second": cpu * 2e5, "disk_write_bytes_per_second": cpu * 3e4}
+    if has_network:
+        found |= {"network_receive_bytes_per_second": cpu * 1e5, "network_send_bytes_per_second": cpu * 9e4}
+    return found
+
+
+def list_processes(home: Home, row: JobRow, *, learner: int = 1, workers: int = 3, now_us: int = 0) -> None:
+    """Leave the list of processes of a learner that runs, as its agent does: a shell, Python, and its workers."""
+    gib = 1 << 30
+    rows: list[dict[str, Any]] = [
+        {"pid": 4100, "parent": 4099, "user": "ada", "cpu_percent": 0.0, "memory_bytes": 3 << 20,
+         "command": "bash -c python train.py --amp"},
+        {"pid": 4101, "parent": 4100, "user": "ada", "cpu_percent": 98.0, "memory_bytes": 9 * gib,
+         "gpu_memory_bytes": 61 * gib, "command": "python train.py --amp"},
+        *({"pid": 4110 + number, "parent": 4101, "user": "ada", "cpu_percent": 61.0 + number,
+           "memory_bytes": gib, "command": "python train.py --amp (loader)"} for number in range(workers)),
+    ]  # fmt: skip
+    folder = home.job(row.id).attempt(row.attempt).learner(learner)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    document = {"format": 1, "time": now_us or NOW_US, "processes": rows, "omitted": 0}
+    folder.processes.write_text(json.dumps(document) + "\n")
 
 
 def falling(length: int) -> list[float | None]:
@@ -279,6 +403,65 @@ def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) 
             )  # fmt: skip
     while ingest(store, row.id, row.attempt, 1, records):
         pass
+
+
+def search(store: Store, count: int = 12, *, epochs: int = 9, has_jobs: bool = True) -> str:
+    """Write down a search by ASHA as the controller does, of which all but two trials have ended; return its id.
+
+    The values of a trial fall to the distance of its learning rate from 0.01, in decades.
+    """
+    from workbench.store.updates.experiments import catch_up_experiment
+
+    nine = job_id(SEARCH_JOBS).removeprefix("training-")
+    experiment = f"experiment-{nine}"
+    params = {"lr": {"loguniform": [1e-4, 1.0]}, "optimizer": {"kind": {"choice": ["adam", "sgd"]}}}
+    search = {
+        "method": "asha", "metric": "val_loss", "time_metric": "epoch", "goal": "minimize", "divisor": 3,
+        "max_time": epochs, "max_trials": count + 4, "max_concurrent": 4, "params": params,
+    }  # fmt: skip
+    folder = store.home.experiment(experiment)
+    folder.experiment_file.parent.mkdir(parents=True)
+    document = {"format": 1, "seed": 42, "who": "ada@box", "spec": {"name": "digits", "search": search}}
+    folder.experiment_file.write_text(json.dumps(document))
+    events: list[dict[str, Any]] = [{"do": "submit", "time": NOW_US - 1200 * SECOND_US}]
+    for number in range(1, count + 1):
+        events += _trial_events(number, count, epochs)
+    folder.events.write_text("".join(json.dumps(event) + "\n" for event in events))
+    with store.atomic():
+        catch_up_experiment(store, experiment)
+        for number in range(1, count + 1 if has_jobs else 0):
+            rate, kind = _tried(number, count)
+            row = add_job(
+                store, SEARCH_JOBS + number, f"digits-{number:02}", age_seconds=1100 - 1090 * number // count,
+                params={"lr": rate, "optimizer.kind": kind}, sweep=nine, parent=experiment, trial=number,
+            )  # fmt: skip
+            go(store, row, *RUN_UP, *((State.STORING, State.COMPLETED) if number <= count - 2 else ()))
+    return experiment
+
+
+def _tried(number: int, count: int) -> tuple[float, str]:
+    """Return the hyper-parameters of a trial: its learning rate, and its optimizer."""
+    return 10.0 ** (-4 + 4 * ((number * 7) % count) / count), ("adam", "sgd")[number % 2]
+
+
+def _trial_events(number: int, count: int, epochs: int) -> list[dict[str, Any]]:
+    """Return the history of a trial: one in three comes to the end, the others stop at the first rung."""
+    trial, (rate, kind) = f"trial-{number}", _tried(number, count)
+    begun_us = NOW_US - (1100 - 1090 * number // count) * SECOND_US
+    hparams = {"lr": rate, "optimizer": {"kind": kind, "momentum": 0.9}}
+    create = {"do": "create", "trial": trial, "number": number, "job": job_id(SEARCH_JOBS + number)}
+    create |= {"hparams": hparams, "seed": number}
+    events: list[dict[str, Any]] = [{"do": "begin", "time": begun_us, "operations": [create]}]
+    reach = epochs if number % 3 == 0 else max(1, epochs // 3)
+    for epoch in range(1, reach + 1):
+        value = round(abs(math.log10(rate) + 2) + 1.0 / epoch + 0.01 * number / count, 4)
+        reported = {"do": "report", "trial": trial, "point": epoch, "units": epoch, "value": value}
+        events.append({**reported, "metrics": {}, "time": begun_us + epoch * SECOND_US})
+    if number <= count - 2:
+        ended_us = begun_us + (reach + 1) * SECOND_US
+        stop = [{"do": "stop", "trial": trial}] if reach < epochs else []
+        events.append({"do": "end", "trial": trial, "how": "completed", "time": ended_us, "operations": stop})
+    return events
 
 
 def remember_runs(store: Store) -> None:

@@ -24,7 +24,7 @@ from workbench.cli.framework.run_options import read_run_options
 from workbench.paths import Home
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 45.0
 SIZES = ((80, 24), (120, 40), (200, 60))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from textual.command import CommandPalette
 from textual.widgets import Input
 
+from screens.app.palette import Palette, PaletteEntry, rank
 from screens.base.dialogs import TextView
 from screens.jobs.job_screen import JobScreen
 from screens.jobs.table_screen import JobsScreen
@@ -13,41 +15,149 @@ from screens.logs.view import LogView
 from screens.widgets.bars import KeyBar
 from screens.widgets.tabs import TabBar
 from tests.screens import seeding
-from tests.screens.support import journey, opened
-from workbench.job import Reason, State
+from tests.screens.support import Shown, journey, opened
+from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.db.database import Store
+
+
+async def open_palette(shown: Shown) -> None:
+    await shown.press("ctrl+p")
+    await shown.until(lambda: isinstance(shown.app.screen, Palette) and isinstance(shown.app.focused, Input))
+
+
+def line_of(shown: Shown, part: str) -> str:
+    return next((line for line in reversed(shown.text().splitlines()) if part in line), "")
 
 
 @journey
 async def test_the_palette_finds_actions_by_name_and_does_them(three: Home) -> None:
     async with opened(three) as shown:
         await shown.until_shown("mnist-wide")
-        await shown.press("ctrl+p")
-        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
+        await open_palette(shown)
+        await shown.until_shown("Commands", "enter does it")
         await shown.type("problems")
-        await shown.until_shown("problems  (!)")
+        await shown.until(lambda: re.search(r"problems .* !\s", line_of(shown, "problems   ") + " "))
         await shown.press("enter")
         await shown.until_shown("only problems x", "1 of 3")
+
+
+def _entry(kind: str, title: str, about: str = "") -> PaletteEntry:
+    return PaletteEntry(kind, title, about, "", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("halt", ["halt", "kill"]),
+        ("light", ["theme ansi-light", "theme fabric-light", "highlight"]),
+        ("sort", ["sort the queue", "sort"]),
+        ("anslgt", ["theme ansi-light"]),
+        ("theme light", ["theme ansi-light", "theme fabric-light"]),
+        ("zzz", []),
+    ],
+)
+def test_the_palette_has_beginnings_of_words_first_and_scattered_letters_only_where_nothing_fits(
+    typed: str, found: list[str]
+) -> None:
+    offered = [
+        _entry("Settings", "theme ansi-light"),
+        _entry("Settings", "theme fabric-light"),
+        _entry("Settings", "highlight"),
+        _entry("Settings", "sort"),
+        _entry("Commands", "kill", "Stop without a halt."),
+        _entry("Commands", "halt"),
+        _entry("Commands", "sort the queue"),
+    ]
+    ranked = rank(offered, typed.split())
+
+    assert [entry.title for entries in ranked.values() for entry in entries] == found
 
 
 @journey
 async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
     async with opened(three, job="mnist-big") as shown:
         await shown.until_shown("1 overview")
-        await shown.press("l", "ctrl+p")
+        await shown.press("l")
+        await open_palette(shown)
         await shown.type("next error")
-        await shown.until_shown("next error  (e)")
+        await shown.until(lambda: re.search(r"next error .* e\s", line_of(shown, "next error   ") + " "))
         await shown.press("enter")
         await shown.until(lambda: shown.app.screen.query_one(LogView).state.cursor == 2)
+
+
+@journey
+async def test_the_palette_finds_jobs_by_name_id_and_tag(three: Home) -> None:
+    with Store.open(three) as store:
+        row = seeding.add_job(store, 9, "unet-cells", tags=("vision",))
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("unet-cells")
+        for typed in ("unet", short_id(row.id), "vision"):
+            await open_palette(shown)
+            await shown.type(typed)
+            await shown.until_shown("Jobs", "vision")
+            await shown.until(lambda: "unet-cells" in line_of(shown, short_id(row.id)))
+            await shown.press("enter")
+            await shown.until_shown("1 overview", f"jobs › unet-cells {short_id(row.id)}")
+            await shown.press("escape")
+            await shown.until_shown("fabric › jobs ")
+
+
+@journey
+async def test_the_palette_opens_pages_and_sets_colours(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await open_palette(shown)
+        await shown.type("events")
+        await shown.until_shown("Pages", "Page of mnist-")
+        await shown.press("enter")
+        await shown.until(lambda: getattr(shown.app.screen, "tab", "") == "events")
+        await open_palette(shown)
+        await shown.type("usage")
+        await shown.until(
+            lambda: re.search(r"Page of .* 4\s", line_of(shown, "Page of") + " ")
+        )  # the key that does the same
+        await shown.press("escape")
+        await shown.until(lambda: not isinstance(shown.app.screen, Palette))
+        await open_palette(shown)
+        await shown.type("theme nord")
+        await shown.until_shown("Settings")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.theme == "nord")
+
+
+@journey
+async def test_the_palette_says_that_nothing_is_called_so(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await open_palette(shown)
+        await shown.type("qqqq")
+        await shown.until_shown("nothing is called 'qqqq'")
+        await shown.press("enter")
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
+
+
+@journey
+async def test_help_is_narrowed_by_what_is_typed(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("question_mark")
+        await shown.until_shown("Keys – Jobs: table", "List of jobs", "esc closes")
+        await shown.type("upload")
+        await shown.until_shown("Copy a local folder")
+        assert "Open the job under" not in shown.text()
+        await shown.press("escape")
+        await shown.until_shown("Open the job under")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
 
 
 @pytest.mark.parametrize(
     ("line", "parts"),
     [
         ("logs mnist-big", ("2 logs", "RuntimeError")),
-        ("run mnist-baseline", ("1 overview", "mnist-baseline", "exit code")),
+        ("run mnist-baseline", ("1 overview", "mnist-baseline", "exit 0")),
         ("charts", ("3 charts", "train/loss")),
         ("filter state:failed", ("state:failed x", "1 of 3")),
         ("theme nord", ("mnist-big",)),
@@ -184,19 +294,19 @@ async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(t
         await shown.until_shown("log  smooth 0.6")
         await shown.press("tilde", "tilde", "tilde", "y")
         assert (grid.view.smoothing, grid.view.logarithmic) == (0.0, False)
-        await shown.press("i", "h", "h")
+        await shown.press("i", "left", "left")
         await shown.until_shown("at step 98")
         await shown.press("plus")
         await shown.until(lambda: grid.view.x_low is not None and grid.view.x_high is not None)
         assert grid.view.x_high is not None and grid.view.x_high - (grid.view.x_low or 0) == pytest.approx(
-            49.5
+            50.0
         )
-        await shown.press("i", "h")
+        await shown.press("i", "left")
         await shown.until(lambda: (grid.view.x_high or 0) < 120)
         await shown.press("minus", "minus")
         await shown.until(lambda: grid.view.x_low is None)
         await shown.press("a")
-        await shown.until_shown("1m")
+        await shown.until_shown("1 min")
         await shown.press("a", "j", "space")
         await shown.until_shown("pinned", "* train/loss")
         await shown.press("enter")
@@ -207,8 +317,10 @@ async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(t
         await shown.until(lambda: grid.shown_names == ["train/lr"])
         await shown.press("escape")
         await shown.until(lambda: len(grid.shown_names) == 3)
-        await shown.press("1")
+        await shown.press("less_than_sign", "less_than_sign")
         await shown.until(lambda: grid.plan.columns == 1)
+        await shown.press("greater_than_sign")
+        await shown.until(lambda: grid.plan.columns == 2)
 
 
 @journey
@@ -237,6 +349,19 @@ async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
 
 
 @journey
+async def test_jobs_that_end_one_after_the_other_are_one_message(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        with Store.open(three) as store:
+            for number in range(20, 24):
+                row = seeding.add_job(store, number, f"other-{number}", age_seconds=0)
+                seeding.go(store, row, State.FAILED, reason=Reason("no such file", "C201"), exit_code=2)
+                await shown.until_shown(f"✗ failed: other-{number}  no such file")
+        await shown.until_shown("and 1 more job has ended")
+        assert len(shown.app._notifications) == 1
+
+
+@journey
 async def test_charts_are_drawn_over_what_a_job_reports_beside_its_metrics(home: Home) -> None:
     from screens.charts.grid import ChartGrid
 
@@ -257,3 +382,42 @@ async def test_charts_are_drawn_over_what_a_job_reports_beside_its_metrics(home:
         await shown.until(lambda: set(grid.page.charts["train/loss"].curves[0].x) == {1.0, 2.0, 3.0, 4.0})
         await shown.press("a")
         await shown.until(lambda: grid.view.axis == "step")
+
+
+def footer(shown: Shown) -> str:
+    return shown.text().splitlines()[-1]
+
+
+@journey
+async def test_the_footer_offers_only_what_can_be_done_with_the_job_under_the_cursor(three: Home) -> None:
+    async with opened(three, (160, 40)) as shown:
+        await shown.until(lambda: "x halt" in footer(shown))  # the newest job runs
+        assert "u resume" not in footer(shown)
+        assert "c compare" not in footer(shown)
+        assert "esc back" not in footer(shown)
+        await shown.press("j")
+        await shown.until(lambda: "u resume" in footer(shown) and "x halt" not in footer(shown))  # failed
+        await shown.press("j")
+        await shown.until(
+            lambda: "u resume" not in footer(shown) and "x halt" not in footer(shown)
+        )  # completed
+        await shown.press("space", "k", "space")
+        await shown.until(lambda: "c compare" in footer(shown) and "esc back" in footer(shown))
+
+
+@journey
+async def test_the_footer_of_an_empty_home_offers_no_jobs_keys(home: Home) -> None:
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.until(lambda: "n new job" in footer(shown))
+        for title in ("open", "logs", "halt", "filter", "sort", "mark", "resume"):
+            assert f" {title} " not in footer(shown)
+
+
+@journey
+async def test_the_footer_of_a_form_offers_to_start_what_is_ready(home: Home) -> None:
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("n")
+        await shown.until_shown("1 fault", "enter edit")
+        await shown.until(lambda: "ctrl+r start" not in footer(shown) and "backspace" not in footer(shown))

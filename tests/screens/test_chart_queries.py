@@ -14,8 +14,10 @@ from screens.charts.queries import Charted, charts_page
 from screens.workers.reader import StoreReader
 from tests.metrics.writing import Records
 from workbench.metrics import ingest
+from workbench.metrics.chart_axis import chart_points
 from workbench.paths import Home
 from workbench.store.db.database import Store
+from workbench.store.db.rows import SeriesRow
 
 JOB = "training-222222222"
 CHARTED = (Charted(JOB, "job", 0),)
@@ -65,7 +67,7 @@ def test_without_a_step_for_every_point_it_is_over_epochs_or_else_their_order(
     assert drawn(store, "other", axis="epoch")[0] == "number"
 
 
-def test_steps_that_go_back_are_drawn_by_step(store: Store, records: Records) -> None:
+def test_steps_that_begin_anew_are_continued(store: Store, records: Records) -> None:
     steps = [step for _ in range(2) for step in range(300)]
     records.points({"loss": [float(step) for step in steps]}, steps=steps)
     take_all(store, records)
@@ -73,7 +75,8 @@ def test_steps_that_go_back_are_drawn_by_step(store: Store, records: Records) ->
     axis, found = drawn(store, "loss")
 
     assert axis == "step"
-    assert all(x == value for x, value in found)
+    assert all(value == x % 300 for x, value in found)
+    assert max(x for x, _ in found) > 590
 
 
 def test_superseded_points_are_in_no_chart(store: Store, records: Records, tmp_path: Path) -> None:
@@ -111,6 +114,59 @@ def test_a_curve_that_misses_a_few_points_is_read_once_more_when_a_job_is_quiet(
     whole = query(store).charts["loss"]
     assert (whole.most, whole.curves[0].x[-1]) == (5000.0, 1000.0)
     assert query.again_at is None
+
+
+def test_new_points_go_behind_a_curve_as_if_all_of_it_were_read_anew(
+    store: Store, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def noted(store: Store, row: SeriesRow, axis: str, **options: Any) -> Any:
+        read.append(row.name)
+        return chart_points(store, row, axis, **options)
+
+    monkeypatch.setattr(queries, "chart_points", noted)
+    for axis in ("step", "time"):
+        records.points({axis: [float(n) for n in range(20)]}, steps=list(range(20)), times=list(range(20)))
+        take_all(store, records)
+        query = charts_page(CHARTED, (axis,), 80, ChartView(axis=axis), ("value",))
+        query(store)
+        read.clear()
+        for number in range(20, 25):
+            value = None if number == 22 else float(number)
+            records.points({axis: [value]}, steps=[number], times=[number])
+            take_all(store, records)
+            (curve,) = query(store).charts[axis].curves
+        assert read == []
+
+        (anew,) = (
+            charts_page(CHARTED, (axis,), 80, ChartView(axis=axis), ("value",))(store).charts[axis].curves
+        )
+        assert repr(curve) == repr(anew)
+        assert len(curve.x) == 25
+        assert len(curve.gaps) == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "attempt"),
+    [([5, 6], 1), ([30, 29], 1), ([0, 1], 1), ([20, 21], 2), (list(range(20, 600)), 1)],
+    ids=["back", "back among themselves", "anew", "another attempt", "too many"],
+)
+def test_a_curve_is_read_anew_where_new_points_do_not_go_on_from_it(
+    store: Store, records: Records, tmp_path: Path, steps: list[int], attempt: int
+) -> None:
+    records.points({"loss": [float(n) for n in range(20)]}, steps=list(range(20)))
+    take_all(store, records)
+    query = charts_page(CHARTED, None, 80, ChartView(), ("value",))
+    query(store)
+    behind = records if attempt == 1 else Records(tmp_path / "behind.jsonl")
+    behind.points({"loss": [float(step) for step in steps]}, steps=steps)
+    take_all(store, behind, attempt=attempt)
+
+    known, anew = query(store), charts_page(CHARTED, None, 80, ChartView(), ("value",))(store)
+
+    assert known.charts["loss"] == anew.charts["loss"]
+    assert len(known.charts["loss"].curves[0].x) <= 200
 
 
 def test_the_reader_runs_a_query_again_that_asks_for_it(home: Home) -> None:

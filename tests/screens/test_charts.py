@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import itertools
 import math
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.style import Style
 
 from screens.charts import axis as axes
 from screens.charts import plot
 from screens.charts.axis import Axis
 from screens.charts.canvas import Canvas
-from screens.charts.curve import Curve, colours, curve, smoothed
+from screens.charts.curve import OTHER, Curve, colours, curve, smoothed
+from screens.charts.data import ChartData
 from screens.charts.layout import lay_out
 from screens.charts.plot import ChartView
+from screens.charts.tile import tile
 from screens.style.glyphs import glyphs
-from screens.style.themes import CURVE_COLOURS
+from screens.style.themes import CURVE_COLOURS, Paint
+from workbench import formats
 from workbench.store.db.rows import Bucket
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -111,7 +117,7 @@ def test_the_first_value_is_in_the_top_row_and_the_last_in_the_bottom_row() -> N
     rows = picture(line(4, 3, 2, 1, 0))
 
     assert rows[0].startswith("4 ") and rows[-2].startswith("0 ")
-    assert rows[0].split()[-1] and len(rows[-2]) > len(rows[0])
+    assert "⠑" in rows[0][:6] and "⠑" in rows[-2][-6:]
 
 
 def test_what_is_not_a_number_breaks_the_line_and_is_marked_on_the_axis() -> None:
@@ -119,7 +125,7 @@ def test_what_is_not_a_number_breaks_the_line_and_is_marked_on_the_axis() -> Non
 
     assert glyphs().gap in rows[-1]
     drawn = next(row for row in rows if "⠉" in row or "⠒" in row or "⣀" in row or "⠤" in row)
-    assert "  " in drawn.strip().split(" ", 1)[1]
+    assert glyphs().grid * 3 in drawn.strip("⣀┈┼")  # the grid is seen where the curve is not
 
 
 def test_infinities_do_not_poison_the_axis() -> None:
@@ -225,3 +231,177 @@ def test_every_chart_has_one_place(names: list[str], width: int, height: int, co
 
     assert sorted(plan.order) == sorted(names)
     assert all(b.top + b.height == a.top for b, a in zip(plan.blocks, plan.blocks[1:], strict=False))
+
+
+@pytest.mark.parametrize("size", [(80, 22), (120, 38), (200, 58)])
+@pytest.mark.parametrize(
+    "names",
+    [["loss"], ["train/loss", "val/loss"], ["lr", "train/loss", "val/loss"], ["a", "b", "c", "d", "e"]],
+)
+def test_charts_fill_their_pane(names: list[str], size: tuple[int, int]) -> None:
+    width, height = size
+    plan = lay_out(names, [], width, height)
+    rows = [block for block in plan.blocks if block.names]
+
+    assert all(block.cell_width * len(block.names) > width - len(block.names) for block in rows)
+    if len(rows) * 8 + len(plan.blocks) - len(rows) <= height:
+        assert height - len(rows) < plan.height <= height
+
+
+@given(low=st.floats(0, 1e6), span=st.floats(1e-3, 1e6), wanted=st.integers(2, 12))
+@example(low=1.5625, span=0.875, wanted=2)
+def test_ticks_are_at_round_steps_without_the_noise_of_floating_point(
+    low: float, span: float, wanted: int
+) -> None:
+    ticks = Axis(low, low + span).ticks(wanted)
+    steps = {f"{after - before:.5e}"[0] for before, after in itertools.pairwise(ticks)}
+
+    assert ticks and steps <= {"1", "2", "5", "9", "4"}  # 9.99999 and 4.99999 are 10 and 5
+    assert all(len(repr(tick)) <= 20 for tick in ticks)
+
+
+def test_three_tenths_are_written_as_that() -> None:
+    axis = Axis(0.0, 0.35)
+
+    assert axis.labels(axis.ticks(4)) == ["0.0", "0.1", "0.2", "0.3"]
+    assert axis.ticks(4)[-1] == 0.3
+
+
+@given(low=st.floats(-1e7, 1e7), span=st.floats(1e-3, 1e8), seconds=st.booleans(), width=st.integers(4, 220))
+def test_labels_never_touch_each_other_and_never_look_the_same(
+    low: float, span: float, seconds: bool, width: int
+) -> None:
+    low = abs(low) if seconds else low
+    one = Curve("loss", 1, [low, low + span], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    view = ChartView(axis=plot.TIME if seconds else "epoch")
+    bottom = picture(one, view=view, width=width)[-1]
+    x = plot.x_axis([one], view)
+    ticks = x.ticks(8)
+
+    assert len(bottom) <= width
+    assert len(set(x.labels(ticks))) == len(ticks)
+    assert not re.search(r"[0-9kMG]{12,}", bottom)
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [(50.0, "20 s"), (240.0, "2 min"), (3600.0, "30 min"), (20_000.0, "2 h"), (600_000.0, "2 d")],
+)
+def test_time_is_labelled_in_steps_of_a_clock(last: float, shown: str) -> None:
+    one = Curve("loss", 1, [0.0, last], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+
+    assert shown in picture(one, view=ChartView(axis=plot.TIME), width=100)[-1]
+
+
+def test_the_x_axis_says_what_it_is_and_steps_are_whole() -> None:
+    rows = [
+        "".join(text for text, _ in row)
+        for row in plot.draw(
+            (line(1, 2, 3),),
+            ChartView(),
+            plot.x_axis((line(1, 2, 3),), ChartView(), "step"),
+            90,
+            9,
+            name="step",
+        )
+    ]
+
+    assert rows[-1].split() == ["step", "0", "1", "2"]
+
+
+def test_the_grid_stands_behind_the_curve_at_the_labels_of_both_axes() -> None:
+    rows = picture(line(*range(101)), width=60, height=12)
+    ruled = [row for row in rows[:-1] if row[:6].strip()]
+    bare = [row for row in rows[:-1] if not row[:6].strip()]
+
+    assert ruled and all(glyphs().grid in row for row in ruled)
+    assert bare and all(glyphs().grid not in row for row in bare)
+    assert any(row[rows[-1].index("40") + 1] == glyphs().grid_cross for row in ruled)
+
+
+def test_charts_beside_each_other_begin_at_the_same_column() -> None:
+    flat, deep = picture(line(0, 5), width=60), picture(line(0.001, 0.002), width=60)
+    begins = {
+        min(row.index(glyphs().grid_cross) for row in rows if glyphs().grid_cross in row)
+        for rows in (flat, deep)
+    }
+
+    assert begins == {plot.MARGIN}
+
+
+def test_without_colours_curves_are_told_apart_by_signs() -> None:
+    low, high = line(*[1.0] * 60, label="a"), line(*[2.0] * 60, label="b", colour=2)
+    view = ChartView()
+    rows = plot.draw((low, high), view, plot.x_axis((low, high), view), 60, 9, marked=True)
+    top, bottom = ("".join(text for text, _ in rows[place]) for place in (0, 7))
+
+    assert plot.sign_of(2) in top and plot.sign_of(1) not in top
+    assert plot.sign_of(1) in bottom and plot.sign_of(2) not in bottom
+
+
+def test_one_point_alone_is_seen() -> None:
+    assert any(plot.sign_of(1) in row for row in picture(line(3.0)))
+
+
+def test_values_that_differ_by_noise_are_one_value() -> None:
+    noise = axes.around([0.3, 0.1 + 0.2])
+
+    assert noise.high - noise.low > 0.01
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.1 + 0.2, "0.3"),
+        (0.00012345, "0.0001234"),
+        (12, "12"),
+        (1234.5, "1234"),
+        (12_345.0, "12,345"),
+        (123_456.0, "123.5k"),
+        (36_500_000, "36.5M"),
+        (999_999.9, "1M"),
+        (-2.5e9, "-2.5G"),
+        (1e20, "1e+20"),
+        (math.inf, "inf"),
+        (None, "nan"),
+    ],
+)
+def test_numbers_are_written_in_one_way(value: float | None, shown: str) -> None:
+    assert formats.compact_number(value) == shown
+
+
+def test_four_charts_on_a_large_screen_stand_two_by_two() -> None:
+    plan = lay_out(["t/accuracy", "t/grad-norm", "t/loss", "t/lr"], [], 198, 56)
+
+    assert plan.columns == 2
+    assert plan.height == 56
+
+
+def _legend(jobs: int, width: int, height: int, *, coloured: bool = True) -> list[str]:
+    curves = tuple(
+        Curve(
+            f"lr=0.{number:02}",
+            number + 1 if number < CURVE_COLOURS else OTHER,
+            [0.0, 1.0],
+            *[[1.0, 2.0]] * 3,
+        )
+        for number in range(jobs)
+    )
+    data = ChartData("loss", curves, 2.0, 1.0, 2.0, 2 * jobs)
+    strips = tile(data, ChartView(), (width, height), Paint({}, coloured=coloured), Style())
+    return [strip.text.rstrip() for strip in strips if "lr=" in strip.text]
+
+
+@pytest.mark.parametrize(("jobs", "width", "height"), [(2, 60, 10), (12, 98, 28), (40, 60, 12), (40, 20, 8)])
+def test_a_legend_names_as_many_as_fit_and_counts_the_rest(jobs: int, width: int, height: int) -> None:
+    lines = _legend(jobs, width, height)
+    named = sum(text.count("lr=") for text in lines)
+
+    assert all(len(text) <= width for text in lines) and len(lines) <= max(1, height // 8)
+    assert named == jobs or f"+{jobs - named}" in lines[-1]
+
+
+def test_a_legend_shows_the_signs_of_curves_without_colours() -> None:
+    (shown,) = _legend(2, 60, 10, coloured=False)
+
+    assert plot.sign_of(1) in shown and plot.sign_of(2) in shown

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from itertools import count, islice
 
 import pytest
+from textual.widget import Widget
 
 from screens.jobs.queries import OpenJobs, open_and_ended
+from screens.workers.reader import QueryAnswer
 from tests.screens import seeding
+from tests.screens.support import journey, opened
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.queries import jobs as job_queries
 
 
 @pytest.fixture
@@ -73,14 +80,81 @@ def test_an_end_in_the_middle_of_a_look_is_said_once(
 ) -> None:
     row = seeding.add_job(store, 1, "digits", age_seconds=0)
     assert names(look()) == (["digits"], [])
-    revision = jobs.revision
+    revision = job_queries.revision
 
     def ends_after_it_was_read(store: Store) -> int:
-        monkeypatch.setattr(jobs, "revision", revision)
+        monkeypatch.setattr(job_queries, "revision", revision)
         found = revision(store)
         seeding.go(store, row, State.FAILED, exit_code=1)
         return found
 
-    monkeypatch.setattr(jobs, "revision", ends_after_it_was_read)
+    monkeypatch.setattr(job_queries, "revision", ends_after_it_was_read)
     assert names(look()) == ([], ["digits"])
     assert names(look()) == ([], [])
+
+
+@journey
+async def test_messages_about_jobs_that_end_one_after_the_other_are_one_and_leave_nothing_behind(
+    home: Home, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.app.app.FabricApp.NOTIFICATION_TIMEOUT", 60)  # a busy machine may look late
+    rows = seeding.three_runs(store)
+    seeding.remember_runs(store)
+
+    def widgets() -> int:
+        gc.collect()
+        return sum(isinstance(each, Widget) for each in gc.get_objects())
+
+    async with opened(home) as shown:
+        await shown.until_shown("mnist-big")
+
+        async def end(times: int) -> None:
+            for number in range(times):
+                shown.app.on_query_answer(QueryAnswer("open", OpenJobs((), (rows[number % 3],))))
+                await shown.pilot.pause()
+            await shown.until(lambda: len(shown.app.screen.query("ToastHolder")) == 1)
+
+        await end(3)
+        before = widgets()
+        await end(20)
+        await shown.until(lambda: widgets() <= before + 4)  # 2 for each message where they stay
+        await shown.until_shown("more jobs have ended")
+
+
+@journey
+async def test_jobs_that_pass_through_the_list_leave_nothing_in_memory(home: Home, store: Store) -> None:
+    """A screen that is left open for weeks sees tens of thousands of them."""
+    numbers = count(1)
+
+    def kept() -> tuple[int, int]:
+        """Return how many rows of jobs and how many widgets are in memory."""
+        gc.collect()
+        found = gc.get_objects()
+        return sum(isinstance(each, JobRow) for each in found), sum(
+            isinstance(each, Widget) for each in found
+        )
+
+    async with opened(home) as shown:
+
+        async def let_pass(jobs: int) -> tuple[int, int]:
+            """Submit so many jobs and let each end while it is listed; return how many rows and widgets are kept."""
+            for number in islice(numbers, jobs):
+                row = seeding.add_job(store, number, f"passing-{number}", age_seconds=1_000_000 - number)
+                seeding.go(store, row, *seeding.RUN_UP, State.STORING, State.COMPLETED, exit_code=0)
+                if number % 20 == 0:
+                    await shown.until_shown(f"{number} jobs")
+                    while f"passing-{number} " not in shown.text():
+                        await shown.press("g")
+            await shown.until(lambda: len(shown.app.screen.query("ToastHolder")) <= 1)
+            return kept()
+
+        before = await let_pass(200)  # what is kept of a list for its window, and of drawing, fills
+        await let_pass(160)
+
+        def grown() -> tuple[int, int]:
+            """Return how many rows and widgets are kept beyond those before."""
+            rows, widgets = (late - early for early, late in zip(before, kept(), strict=True))
+            return rows, widgets
+
+        # Messages about ended jobs are taken out of the tree a while after they went out of sight.
+        await shown.until(lambda: grown()[0] < 80 and grown()[1] < 16)

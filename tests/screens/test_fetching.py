@@ -38,7 +38,6 @@ checkpoint(str(saved), step=7, loss=0.25)
 @pytest.fixture
 def done(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A real job that has ended and left files."""
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     folder = clean_environment / "work"
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
@@ -212,8 +211,9 @@ def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
 
 @journey
 async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
-    home: Home, clean_environment: Path
+    home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("screens.app.app.FabricApp.NOTIFICATION_TIMEOUT", 60)  # a busy machine may look late
     source = clean_environment / "mnist"
     source.mkdir()
     async with opened(home, (160, 40)) as shown:

@@ -76,3 +76,17 @@ async def test_other_keys_are_shown_and_obeyed_and_the_old_ones_do_nothing(home:
         await shown.until_shown("only problems x", "1 of 3")
         await shown.press("question_mark")
         await shown.until_shown("Keys", "ctrl+y")
+
+
+@journey
+async def test_all_faults_of_the_keys_are_reported(home: Home) -> None:
+    configured = {"job.hlt": ["H"], "job.halt": ["hyper+x", "%%"], "job.kill": ["l"], "run.tab": ["x"]}
+
+    assert len(key_map(configured).faults) == 5
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        seeding.remember_runs(store)
+    async with opened(home, (120, 40), keys=configured) as shown:
+        await shown.until_shown(
+            "keys.job.hlt", "hyper+x", "%%", "keys.job.kill: l is already", "keys.run.tab"
+        )

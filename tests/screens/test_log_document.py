@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from screens.logs.document import LogDocument, Sieve
+from screens.logs.document import HitCount, LogDocument, Sieve
 from screens.logs.keys import pattern_of
 from screens.logs.order import Order
 from tests.screens.seeding import JournalWriter
@@ -164,6 +165,77 @@ def test_search_over_several_learners_takes_the_nearest_row(tmp_path: Path) -> N
     assert document.row_of_time(START_US + 1_500_000) == 2
 
 
+@given(
+    pieces=st.lists(st.tuples(st.integers(1, 2), st.sampled_from(["ab", "a", "b", "c"])), max_size=40),
+    sieve=st.sampled_from([Sieve(), Sieve(pattern=Pattern("b"))]),
+    learners=st.integers(1, 2),
+    looks=st.sets(st.integers(0, 40)),
+    end=st.sampled_from(["", "a", "ab", "c"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_hits_are_counted_among_the_rows_that_are_shown(
+    tmp_path_factory: pytest.TempPathFactory,
+    pieces: list[tuple[int, str]],
+    sieve: Sieve,
+    learners: int,
+    looks: set[int],
+    end: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    writers = {learner: writer(folder, learner) for learner in range(1, learners + 1)}
+    document = LogDocument([(learner, one.folder) for learner, one in writers.items()])
+    document.sift(sieve)
+    looked_for = Pattern("a")
+    document.count_hits(looked_for)
+    for number, (learner, line) in enumerate(pieces):
+        writers[min(learner, learners)].write(f"{line}\n".encode())
+        if number in looks:
+            settle(document)
+    writers[1].write(end.encode())
+    settle(document)
+
+    rows = [row for row, line in enumerate(shown(document)) if "a" in line]
+    for row in range(document.count):
+        number = rows.index(row) + 1 if row in rows else 0
+        assert document.hits(looked_for, row) == HitCount(len(rows), number, complete=True)
+    document.close()
+
+
+def test_hits_are_counted_bit_by_bit_and_the_count_says_whether_it_is_whole(tmp_path: Path) -> None:
+    output = writer(tmp_path)
+    for _ in range(3):
+        output.write((b"x" * 99 + b"\n") * 10_000 + b"needle\n")
+    document = LogDocument([(1, LearnerFolder(tmp_path / "learner-1"))])
+    settle(document)
+    looked_for = Pattern("needle", literal=True)
+    document.count_hits(looked_for)
+
+    assert document.hits(looked_for, 10_000) == HitCount(0, 0, complete=False)
+    assert document.update(never)
+    assert document.hits(looked_for, 10_000) == HitCount(1, 1, complete=False)
+    settle(document)
+    assert document.hits(looked_for, 20_001) == HitCount(3, 2, complete=True)
+    output.write(b"one more needle\n")
+    settle(document)
+    assert document.hits(looked_for, 0) == HitCount(4, 0, complete=True)
+    document.close()
+
+
+def test_counting_ends_at_so_many_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("screens.logs.document.MOST_HITS", 1000)
+    output = writer(tmp_path)
+    output.write(b"needle\n" * 500_000)
+    document = LogDocument([(1, LearnerFolder(tmp_path / "learner-1"))])
+    looked_for = Pattern("needle", literal=True)
+    document.count_hits(looked_for)
+    settle(document)
+
+    count = document.hits(looked_for, 7)
+    assert count is not None and count.number == 8 and not count.complete
+    assert 1000 <= count.total < 500_000
+    document.close()
+
+
 def test_a_file_that_was_replaced_begins_a_new_epoch(tmp_path: Path) -> None:
     one = writer(tmp_path)
     one.write(b"old\n" * 100)
@@ -202,3 +274,17 @@ def test_nothing_typed_is_no_pattern_and_a_wrong_one_is_refused() -> None:
     assert pattern_of("") == (None, False)
     with pytest.raises(UsageError, match=re.escape("is no regular expression")):
         pattern_of("/(/")
+
+
+def test_a_filter_ends_on_lines_that_a_regular_expression_would_never_be_done_with(tmp_path: Path) -> None:
+    output = writer(tmp_path)
+    output.write(random.Random(1).randbytes(3 << 20) + b"\n")
+    output.write(b"x" * (4 << 20) + b"\n" + b"\x1b[31mA" * 100_000 + b"\nx and y\n")
+    document = LogDocument([(1, LearnerFolder(tmp_path / "learner-1"))])
+    settle(document)
+    document.sift(Sieve(pattern=Pattern("x.*y$", smart_case=True)))
+    settle(document)
+
+    assert document.looked_at == 1.0
+    assert shown(document)[-1] == "x and y"
+    document.close()

@@ -72,13 +72,42 @@ async def test_find_goes_to_the_nearest_hit_and_n_on(
         await shown.type("needle")
         await shown.press("enter")
         await shown.until(lambda: log(shown).state.cursor == 101)
-        await shown.until_shown("Needle two", "/needle")
+        await shown.until_shown("Needle two", "/needle  2 of 2\n")
         await shown.press("N")
         await shown.until(lambda: log(shown).state.cursor == 50)
+        await shown.until_shown("/needle  1 of 2\n")
         await shown.press("n")
         await shown.until(lambda: log(shown).state.cursor == 101)
         await shown.press("n")
         await shown.until_shown("no match below")
+
+
+@journey
+async def test_find_counts_while_it_is_typed_and_says_how_many_lines_match(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 50) + b"needle one\n" + numbered(51, 100) + b"needle two\n" + numbered(101, 150))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 150")
+        await shown.press("slash")
+        await shown.type("nee")
+        await shown.until_shown("2 matches")
+        await shown.type("dle t")
+        await shown.until_shown("1 match\n")
+        await shown.type("x")
+        await shown.until_shown("no match")
+        await shown.press("escape")
+        await shown.until(lambda: "match" not in shown.text())
+        await shown.press("slash")
+        await shown.type("line 1")
+        await shown.press("enter")
+        await shown.until_shown("/line 1  62 of 62\n")
+        output.write(b"line 151\n")
+        await shown.until_shown("/line 1  62 of 63\n")
+        await shown.press("backslash")
+        await shown.type("needle")
+        await shown.press("enter")
+        await shown.until_shown("2 of 153 lines", "/line 1  no match")
 
 
 @journey
@@ -152,7 +181,27 @@ async def test_a_last_line_without_a_newline_is_filtered_too(
         await shown.press("backslash", *["backspace"] * 4)
         await shown.type("nothing")
         await shown.press("enter")
-        await shown.until_shown("no line matches; esc shows all")
+        await shown.until_shown("no line matches", "esc shows all")
+
+
+@pytest.mark.parametrize("key", ["backslash", "slash"])
+@journey
+async def test_an_expression_that_runs_on_is_given_up_and_keys_are_taken_meanwhile(
+    home: Home, job: JobRow, output: seeding.JournalWriter, key: str
+) -> None:
+    output.write(b"loss step " * 800 + b"\n" + numbered(2, 30))
+    async with opened(home, job=job.id, size=(120, 24)) as shown:
+        await open_log(shown, "line 30")
+        await shown.press(key)
+        await shown.type("/loss.*step.*x$/")
+        await shown.press("enter", "w")
+        await shown.until_shown("wrap")
+        await shown.until_shown("/loss.*step.*x$/ took too long", "expression", "30 lines")
+        assert log(shown).state.sieve.open and log(shown).state.find is None
+        await shown.press(key)
+        await shown.type("line 1")
+        await shown.press("enter")
+        await shown.until_shown("10 of 30 lines" if key == "backslash" else "of 10")
 
 
 @journey
@@ -309,7 +358,7 @@ async def test_a_deleted_job_says_so_on_every_tab(
         with Store.open(home) as store:
             seeding.go(store, job, State.FAILED, exit_code=1)
             mark_deleted(store, job.id)
-        await shown.until_shown("digits was deleted. esc goes back")
+        await shown.until_shown("digits was deleted", "esc goes back to the jobs")
         for key in ("4", "5", "6", "7", "3"):
             await shown.press(key)
             await shown.until_shown("was deleted")

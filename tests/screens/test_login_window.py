@@ -9,7 +9,7 @@ import pytest
 from screens.base.login import TypeAnswer
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
-from tests.screens.support import journey, opened
+from tests.screens.support import Shown, journey, opened
 from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their names
     Box,
     box,
@@ -44,6 +44,12 @@ def locked(box: Box, home: Home) -> Iterator[Box]:  # noqa: F811 - the fixture
     end_everything(home)
 
 
+async def type_secret(shown: Shown) -> None:
+    await shown.type("open")
+    await shown.press("space")
+    await shown.type("sesame")
+
+
 @journey
 async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_controller(
     locked: Box, home: Home
@@ -53,15 +59,31 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
         await shown.press("P")
         await shown.until(lambda: isinstance(shown.app.screen, TypeAnswer))
         await shown.until_shown("gpubox asks for credentials", "Password of")
-        await shown.type("open")
-        await shown.press("space")
-        await shown.type("sesame")
+        await type_secret(shown)
         assert SECRET not in shown.text()
         await shown.press("enter")
         await shown.until_shown("logged in to gpubox")
         held = send_message(home, "recall") or {}
         assert SECRET in (held.get("answers") or {}).values()
         await shown.until_shown("gpubox (ssh)  answers in")
+
+
+@journey
+async def test_a_wrong_password_is_said_to_be_wrong_when_it_is_asked_for_again(
+    locked: Box, home: Home
+) -> None:
+    async with opened(home, (120, 40), clock=now_us) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("P")
+        await shown.until(lambda: isinstance(shown.app.screen, TypeAnswer))
+        await shown.until_shown("Password of")
+        assert "not accepted" not in shown.text()
+        await shown.type("wrong")
+        await shown.press("enter")
+        await shown.until_shown("The last answer was not accepted.", "Password of")
+        await type_secret(shown)
+        await shown.press("enter")
+        await shown.until_shown("logged in to gpubox")
 
 
 @journey

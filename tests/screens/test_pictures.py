@@ -14,6 +14,7 @@ from textual.widgets import Input
 from screens.base.dialogs import Confirm, Problem, Question, TaskList, TextView
 from screens.base.login import TypeAnswer
 from screens.jobs.compare_screen import CompareScreen
+from screens.jobs.dashboard import OverviewPage
 from screens.style.glyphs import glyphs
 from tests.screens import seeding
 from tests.screens.support import SIZES, check, opened, picture
@@ -83,7 +84,7 @@ def same(home: Home, folder: Path, request: pytest.FixtureRequest, monkeypatch: 
 @sizes
 def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
-        await walk.see("jobs", "No jobs yet")
+        await walk.see("jobs", "No jobs yet", "CPUs")
         await walk.window("help", ["question_mark"], "Keys")
         await walk.window("palette", ["ctrl+p"], "help")
         await walk.window("background", ["B"], "no background tasks")
@@ -99,7 +100,9 @@ def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -
                 "files": "no results yet", "events": "History",
             },
         )  # fmt: skip
-        await walk.compare(rows, {"charts": "none of these jobs", "values": "no metrics", "code": "same"})
+        await walk.compare(
+            rows, {"charts": "no metrics in any of these jobs", "values": "no metrics", "code": "same"}
+        )
 
     same("empty", size, steps)
 
@@ -114,7 +117,7 @@ def test_while_the_store_is_being_opened(
     monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, places: None)
 
     async def steps(walk: Walk) -> None:
-        await walk.see("jobs", "loading the list of jobs")
+        await walk.see("jobs", "loading the list of jobs", "by submitted")
         tabs = dict.fromkeys(("overview", "usage", "config", "events"), "loading")
         await walk.job(
             rows[2],
@@ -147,13 +150,13 @@ def _says(row: JobRow) -> dict[str, str]:
 def test_three_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
-        await walk.see("jobs", "step 19 loss")
+        await walk.see("jobs", "step 19 loss", "CPUs")
         await walk.window("halt", ["x"], "Halt mnist-wide?")
         await walk.window("copy", ["y"], "show command")
         await walk.window("jump", ["ctrl+o"], " d ")
         await walk.line("filter", "slash", "state:failed")
         await walk.line("command", "colon", "logs")
-        await shown.press("space", "space", "space", "g")
+        await shown.press("g", "space", "space", "space", "g")
         await walk.see("marked", "3 marked")
         await walk.window("delete", ["D"], "Type mnist-wide to confirm")
         await shown.press("ctrl+backslash")
@@ -177,7 +180,7 @@ def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> No
         last = [row for number in (4998, 4999) if (row := job(store, seeding.job_id(number))) is not None]
 
     async def steps(walk: Walk) -> None:
-        await walk.see("jobs", "sweep-04999", "no output")
+        await walk.see("jobs", "sweep-04999", "no output", "CPUs")
         await walk.shown.press("G")
         await walk.see("the last jobs", "sweep-00000")
         await walk.shown.press("g")
@@ -185,14 +188,57 @@ def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> No
         await walk.job(
             last[0],
             {
-                "overview": "completed", "logs": "no output", "charts": "no metrics were reported",
-                "usage": "no usage sample", "config": "cannot be read", "files": "no results yet",
+                "overview": "completed", "logs": "no output", "charts": "no metrics",
+                "usage": "no usage sample", "config": "cannot be read", "files": "no results",
                 "events": "no events yet",
             },
         )  # fmt: skip
-        await walk.compare(last, {"charts": "none of these", "values": "no metrics"})
+        await walk.compare(last, {"charts": "no metrics in any of these jobs", "values": "no metrics"})
 
     same("many", size, steps)
+
+
+@sizes
+def test_a_search_and_its_trials(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        seeding.search(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        await walk.shown.until_shown("digits", "12 jobs")
+        await walk.shown.press("E")
+        await walk.see("trials", "10 of 16 trials", "left", "3 of 3", "trial 6  ")
+        await walk.pressed("sorted by number", "s", "trial▼")
+        await walk.pressed("curves of the best and another", "2", "trial 6:", "trial 1:")
+        await walk.pressed("parameters", "3", "over lr")
+        await walk.pressed("another parameter on a logarithmic axis", "a", "over optimizer.kind")
+        await walk.window("pause", ["x"], "Pause the search digits?")
+        await walk.window("help", ["question_mark"], "Keys")
+
+    same("search", size, steps)
+
+
+@sizes
+def test_the_queue_of_two_backends(
+    home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home) as store:
+        seeding.remember_runs(store)
+    answer = seeding.host_queue(home, (1, 2))
+    monkeypatch.setattr("workbench.services.backends.inventory.HostQuestion.ask", lambda self: answer)
+
+    async def steps(walk: Walk) -> None:
+        await walk.shown.press("Q")
+        await walk.see("an empty queue", "no job waits")
+        with Store.open(home) as store:
+            seeding.waiting_jobs(store)
+        await walk.see("queue", "2 of 3", "nightly", "waits until 22:00", "waits behind")
+        await walk.pressed("a job that waits for GPUs", "G", "resnet-seed-3  waits behind")
+        await walk.asked("priority", "equals_sign", "priority (0 to 100)")
+        await walk.window("halt", ["x"], "Halt resnet-seed-3?")
+        await walk.window("help", ["question_mark"], "Keys")
+
+    same("queue", size, steps)
 
 
 @sizes
@@ -214,7 +260,7 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
         seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
-        await walk.see("jobs", "? processing", "waiting for the first output")
+        await walk.see("jobs", "? processing", "waiting for the first output", "CPUs")
         await walk.job(row, {**_says(row), "overview": "last seen 42 s ago", "logs": "step 19"})
         await walk.compare(
             [row, other], {"charts": "train/loss", "values": "loss", "differences": "name", "code": "same"}
@@ -228,7 +274,7 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
 def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         shown = walk.shown
-        await shown.until_shown("step 19 loss")
+        await shown.until_shown("step 19 loss", "CPUs")
         await shown.press("exclamation_mark")
         await walk.see("problems alone", "mnist-big")
         await shown.press("exclamation_mark")
@@ -250,7 +296,7 @@ def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same
             ("shell in learner", "dollar_sign", "shell in learner"),
         ):  # fmt: skip
             await walk.asked(name, key, part)
-        await walk.typed("palette searched", "ctrl+p", "halt", "halt  (x)")
+        await walk.typed("palette searched", "ctrl+p", "halt", "Ask the job to save")
         await walk.over(
             "a problem", Problem(CannotWrite("the disk is full", hint="make room"), "halt failed")
         )
@@ -285,7 +331,7 @@ def test_what_is_done_in_the_background(
     async def steps(walk: Walk) -> None:
         shown = walk.shown
         shown.app.background.begin("download digits", work, lambda _: None)
-        await shown.until_shown("download digits 43%")
+        await shown.until_shown("download digits 43%", "CPUs")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
         await walk.see("background under way", "copied 43 %")
@@ -327,7 +373,7 @@ def test_a_log_in_all_its_views(rows: Rows, size: tuple[int, int], same: Same) -
         await shown.press("escape", "g")
         await shown.until_shown("step 0 loss", "40 lines")
         await walk.line("log go to", "ctrl+g", "12")
-        await shown.press("g", "m", "v", "j", "j")
+        await shown.press("g", "space", "v", "j", "j")
         await walk.see("log selected", "step 1")
         await shown.press("escape")
         await walk.window("log line", ["enter"], "step")
@@ -358,12 +404,12 @@ def test_charts_in_all_their_views(rows: Rows, size: tuple[int, int], same: Same
         await walk.see("charts", "train/loss")
         for name, key in (
             ("charts logarithmic", "y"), ("charts smoothed", "tilde"), ("charts over time", "a"),
-            ("charts with a cursor", "i"), ("cursor to the left", "h"), ("charts zoomed", "plus"),
+            ("charts with a cursor", "i"), ("cursor to the left", "left"), ("charts zoomed", "plus"),
         ):  # fmt: skip
             await walk.pressed(name, key, "train/")
         await shown.press("0", "i", "escape")
-        await walk.pressed("charts in one column", "1", "train/")
-        await walk.pressed("charts in three columns", "3", "train/")
+        await walk.pressed("charts in fewer columns", "less_than_sign", "train/")
+        await walk.pressed("charts in more columns", "greater_than_sign", "train/")
         await walk.pressed("a chart at the top", "space", "train/")
         await walk.line("charts filtered", "slash", "acc")
         await walk.pressed("one chart alone", "enter", "train/")
@@ -381,6 +427,10 @@ def test_the_form_and_the_help_of_every_screen(rows: Rows, size: tuple[int, int]
         for tab in ("overview", "usage", "config", "files", "events"):
             shown.app.open_job(rows[2], tab)
             await shown.until_shown({**_says(rows[2]), "config": "Values and their"}[tab])
+            await shown.until(lambda: "processes are being read" not in shown.text())
+            if tab == "overview":  # the list says the same of the job
+                await shown.until_shown(f"› {rows[2].name}", "train/loss", "step 19")
+                await shown.until(lambda: "queued" in shown.app.screen.query_one(OverviewPage).plain)
             await walk.window(f"{tab} help", ["question_mark"], "Keys")
             shown.app.go_home()
         screen = CompareScreen(rows[:2])
@@ -413,7 +463,7 @@ def test_without_signs_that_a_terminal_may_lack(
     glyphs.cache_clear()
 
     async def steps(walk: Walk) -> None:
-        await walk.see("jobs", "step 19 loss")
+        await walk.see("jobs", "step 19 loss", "CPUs")
         await walk.job(rows[2], _says(rows[2]))
         await walk.compare(rows[:2], COMPARED)
         await walk.places("ada abcdefghi", "other process", "laptop")

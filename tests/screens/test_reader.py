@@ -232,3 +232,18 @@ def test_open_jobs_that_no_controller_looks_after_are_dated_and_have_one_started
 
     assert box.next().value == [at]
     assert started_for.get(timeout=20) == home
+
+
+def test_a_bug_outside_of_a_query_is_shown_and_reading_goes_on(reader: StoreReader, box: Mailbox) -> None:
+    class Broken:
+        def __ne__(self, other: object) -> bool:
+            raise ValueError("cannot be compared")
+
+    answers = iter([Broken(), 5])
+    reader.watch(box, "odd", lambda store: next(answers, 5), counters=None, every_seconds=0.01)
+
+    trouble, answer, fine = box.next(), box.next(), box.next()
+
+    assert isinstance(trouble, StoreTrouble) and "ValueError: cannot be compared" in str(trouble.error)
+    assert (answer.key, answer.value) == ("odd", 5)
+    assert isinstance(fine, StoreTrouble) and fine.error is None

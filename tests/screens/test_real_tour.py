@@ -45,7 +45,6 @@ FAILING = (
 @pytest.fixture
 def real(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal on a home with a job that runs and one that has failed."""
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     folder = clean_environment / "work"
     folder.mkdir()
     (folder / "endless.py").write_text(ENDLESS)
@@ -82,7 +81,7 @@ def test_every_screen_is_reached_with_real_jobs(real: Terminal, width: int, heig
     real.keys("]")
     real.until_shown("train/accuracy", "min")
     real.keys("]")
-    real.until_shown("CPU", "memory", "processes")
+    real.until_shown("CPU", "memory", "command")
     real.keys("]")
     real.until_shown("Values and their origins", "framework.command")
     real.keys("]")

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.events import Key
+from textual.strip import Strip
 from textual.widgets import Input
 
+from screens.app.app import FabricApp
+from screens.jobs.columns import COLUMNS, JobColumn
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from screens.widgets.prompt import Prompt
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
+from workbench.cli.framework.run_options import read_run_options
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store import jobs
@@ -81,6 +87,34 @@ async def test_a_filter_narrows_while_it_is_typed_and_escape_takes_it_away(three
 
 
 @journey
+async def test_tab_completes_a_filter_that_was_typed_before(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("state:failed")
+        await shown.press("enter", "escape")
+        await shown.until(lambda: len(names(shown)) == 3)
+        await shown.press("slash")
+        await shown.type("sta")
+        await shown.until_shown("state:failed")
+        await shown.press("tab", "enter")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+
+
+@journey
+async def test_a_filter_of_alternatives_is_one_chip_and_stays_apart_from_only_problems(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("mnist-big or state = done")
+        await shown.press("enter")
+        await shown.until(lambda: len(names(shown)) == 2)
+        await shown.until_shown("mnist-big or state = done x")
+        await shown.press("exclamation_mark")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+
+
+@journey
 async def test_a_wrong_filter_says_where_and_why_and_keeps_what_is_shown(three: Home) -> None:
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-big")
@@ -98,6 +132,19 @@ async def test_a_filter_that_fits_nothing_says_so(three: Home) -> None:
         await shown.type("nothing")
         await shown.press("enter")
         await shown.until_shown("no job matches  nothing", "esc shows all")
+
+
+@journey
+async def test_a_filter_that_fits_nothing_leaves_no_job_in_the_preview(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("step 19 loss")
+        await shown.press("slash")
+        await shown.type("nothing")
+        await shown.until_shown("no job matches: there is none to show")
+        assert "step 19 loss" not in shown.text()
+        await shown.press("escape")
+        await shown.until_shown("step 19 loss")
+        assert "there is none to show" not in shown.text()
 
 
 @journey
@@ -127,6 +174,15 @@ async def test_keys_that_are_typed_while_a_screen_opens_are_not_lost(three: Home
 
 
 @journey
+async def test_what_is_typed_before_the_job_that_was_asked_for_is_there_is_for_its_page(three: Home) -> None:
+    app = FabricApp(three, job="mnist-big", clock=lambda: seeding.NOW_US, read_run_options=read_run_options)
+    # Before the app begins to read: the page cannot be there yet.
+    app.post_message(Key("7", "7"))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await Shown(app, pilot).until_shown("History")
+
+
+@journey
 async def test_only_problems(three: Home) -> None:
     async with opened(three) as shown:
         await shown.until_shown("mnist-big")
@@ -144,6 +200,78 @@ async def test_sorting_by_the_next_column_and_the_other_way_round(three: Home) -
         await shown.until(lambda: names(shown) == ["mnist-baseline", "mnist-big", "mnist-wide"])
         await shown.press("S")
         await shown.until(lambda: names(shown) == ["mnist-wide", "mnist-big", "mnist-baseline"])
+
+
+@journey
+async def test_jobs_are_sorted_by_a_metric_whose_values_are_shown(three: Home) -> None:
+    async with opened(three, (100, 24)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("colon")
+        await shown.type("sort accuracy asc")
+        await shown.press("enter")
+        await shown.until(lambda: names(shown) == ["mnist-baseline", "mnist-wide", "mnist-big"])
+        await shown.until_shown("accuracy▲", "0.983", "0.99")
+        await shown.press("S")
+        await shown.until(
+            lambda: names(shown) == ["mnist-wide", "mnist-baseline", "mnist-big"]
+        )  # no value: last
+        await shown.until_shown("accuracy▼")
+        await shown.press("colon")
+        await shown.type("sort nonsense")
+        await shown.press("enter")
+        await shown.until_shown("no column and no metric is named 'nonsense'")
+
+
+@journey
+async def test_jobs_are_sorted_by_a_number_that_they_report_with_their_metrics(home: Home) -> None:
+    with Store.open(home) as store:
+        for number, epoch in enumerate((2.0, 7.0, 4.0), start=1):
+            row = seeding.go(store, seeding.add_job(store, number, f"job-{number}"), *seeding.RUN_UP)
+            seeding.report(store, row, {"loss": [0.5]}, etimes={"epoch": [epoch]})
+        seeding.remember_runs(store)
+    async with opened(home, (100, 24)) as shown:
+        await shown.until_shown("job-3")
+        await shown.press("colon")
+        await shown.type("sort epoch")
+        await shown.press("enter")
+        await shown.until(lambda: names(shown) == ["job-2", "job-3", "job-1"])
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.heading)
+@journey
+async def test_every_column_sorts_and_its_direction_is_shown(three: Home, column: JobColumn) -> None:
+    async with opened(three, (100, 24)) as shown:
+        await shown.until_shown("mnist-big")
+        table = shown.app.screen.query_one(JobTable)
+        screen = shown.app.screen
+        assert isinstance(screen, JobsScreen)
+
+        screen.sort_by(column.heading)
+
+        await shown.until(lambda: table.listing.sort == column.sort)
+        await shown.until(lambda: any(sign in shown.text() for sign in ("▲", "▼")))
+        await shown.until(lambda: len(names(shown)) == 3)
+
+
+@journey
+async def test_the_cursor_stays_on_its_job_when_a_filter_is_left(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.many_runs(store, 900)
+        seeding.remember_runs(store)
+    async with opened(home, (100, 24)) as shown:
+        await shown.until_shown("sweep-00899")
+        await shown.press("slash")
+        await shown.type("name:sweep-0012")
+        await shown.press("enter")
+        await shown.until_shown("10 of 900")
+        await shown.press("j", "j")
+        table = shown.app.screen.query_one(JobTable)
+        await shown.until(lambda: table.job is not None and table.job.name == "sweep-00127")
+
+        await shown.press("escape")
+
+        await shown.until_shown("900 jobs", "sweep-00128", "sweep-00126")
+        assert table.job is not None and table.job.name == "sweep-00127"
 
 
 @journey
@@ -177,6 +305,67 @@ async def test_a_change_of_state_is_seen(three: Home) -> None:
         await shown.until_shown("■ halted", "halted by ada")
 
 
+@pytest.fixture
+def drawn_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of the table that are drawn, as they are drawn for real; 0 is the heading."""
+    rows: list[int] = []
+    draw = JobTable.render_line
+
+    def noting(table: JobTable, y: int) -> Strip:
+        rows.append(y)
+        return draw(table, y)
+
+    monkeypatch.setattr(JobTable, "render_line", noting)
+    return rows
+
+
+@pytest.fixture
+def one_running_among_ended(home: Home) -> Home:
+    """Eight jobs that ended in the first seconds of their third day, and one that began five seconds ago."""
+    with Store.open(home) as store:
+        for number in range(8):
+            job = seeding.add_job(store, number, f"ended-{number}", age_seconds=2 * 86_400 + 60)
+            seeding.go(store, job, *seeding.RUN_UP, State.STORING, State.COMPLETED, exit_code=0)
+        seeding.go(store, seeding.add_job(store, 8, "running", age_seconds=5), *seeding.RUN_UP)
+        seeding.remember_runs(store)
+    return home
+
+
+@journey
+async def test_a_second_that_passes_draws_only_the_rows_whose_text_it_changes(
+    one_running_among_ended: Home, drawn_rows: list[int]
+) -> None:
+    passed = [0.0]
+    clock = lambda: seeding.NOW_US + round(passed[0] * 1e6)  # noqa: E731 - it is one
+    async with opened(one_running_among_ended, clock=clock) as shown:
+        table = shown.app.screen.query_one(JobTable)
+        await shown.until(lambda: re.search(r"ended-0.* 2d", shown.text()))
+        y = 1 + names(shown).index("running")
+        await shown.press("G" if y == 1 else "g")
+        for seconds in (7.0, 8.0):
+            await shown.pilot.pause(0.3)
+            drawn_rows.clear()
+            passed[0] = seconds
+            await shown.until(lambda: re.search(rf"running.* {seconds + 5:.0f}s", shown.text()))  # noqa: B023
+            assert set(drawn_rows) == {y}, table.scroll_offset
+        passed[0] = 86_400.0
+        await shown.until(lambda: len(re.findall(r"ended-\d.* 3d", shown.text())) == 8)
+
+
+@journey
+async def test_the_cursor_draws_the_row_that_it_leaves_and_the_one_that_it_comes_to(
+    one_running_among_ended: Home, drawn_rows: list[int]
+) -> None:
+    async with opened(one_running_among_ended) as shown:
+        await shown.until_shown("ended-0", "9 jobs")
+        await shown.pilot.pause(0.3)
+        drawn_rows.clear()
+        await shown.press("j")
+        await shown.until(lambda: drawn_rows)
+        await shown.pilot.pause(0.1)
+        assert set(drawn_rows) == {1, 2}
+
+
 @journey
 async def test_pause_holds_the_view_still(three: Home) -> None:
     async with opened(three) as shown:
@@ -203,7 +392,7 @@ async def test_ten_thousand_jobs_are_paged(home: Home) -> None:
         assert len(names(shown)) <= 500
         for _ in range(12):
             await shown.press("ctrl+u")
-        await shown.until_shown("sweep-00130")
+        await shown.until_shown("sweep-001")
         await shown.press("g")
         await shown.until_shown("sweep-09999")
 
@@ -350,7 +539,7 @@ async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
 @journey
 async def test_columns_are_chosen_and_stay_chosen(three: Home) -> None:
     async with opened(three, (120, 40)) as shown:
-        await shown.until_shown("mnist-big", "loss", "backend")
+        await shown.until_shown("mnist-big", "loss", "trend")
         await shown.press("C")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = "name loss nonsense"
@@ -360,9 +549,9 @@ async def test_columns_are_chosen_and_stay_chosen(three: Home) -> None:
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = "loss, name"
         await shown.press("enter")
-        await shown.until(lambda: shown.text().split("\n")[1].split()[:2] == ["loss", "name"])
+        await shown.until(lambda: re.search(r"^ *loss +name", shown.text(), re.MULTILINE))
     async with opened(three, (120, 40)) as shown:
-        await shown.until(lambda: shown.text().split("\n")[1].split()[:2] == ["loss", "name"])
+        await shown.until(lambda: re.search(r"^ *loss +name", shown.text(), re.MULTILINE))
 
 
 @journey

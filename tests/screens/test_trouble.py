@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -216,3 +218,24 @@ async def test_the_smallest_terminal_does_not_break_it(home: Home) -> None:
 def test_the_app_starts_no_thread_before_it_runs(home: Home) -> None:
     FabricApp(home, read_run_options=read_run_options)
     assert not home.path.exists()
+
+
+def test_nothing_is_imported_for_the_list_that_only_other_pages_and_the_parser_need() -> None:
+    script = (
+        "import sys; import workbench.cli.commands.upkeep.open_screens, screens.app.app; print(*sys.modules)"
+    )
+    argv = [sys.executable, "-c", script]
+    imported = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+
+    late = {
+        "typer",
+        "backends.contract.host",
+        "screens.charts.queries",
+        "screens.jobs.files",
+        "screens.launch.draft",
+        "workbench.learner",
+        "workbench.manifest",
+        "workbench.metrics.queries",
+        "workbench.store.updates",
+    }
+    assert imported & late == set()

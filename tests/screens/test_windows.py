@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from textual.screen import ModalScreen
 
-from screens.base.dialogs import Jump, Problem, TaskList
+from screens.base.dialogs import Choice, Choose, Jump, Problem, TaskList
 from screens.jobs.table_screen import JobsScreen
 from screens.workers.background import TaskReport, percentage
 from tests.screens.support import journey, opened
@@ -23,7 +24,7 @@ async def test_a_letter_goes_to_a_row_a_pane_or_a_tab(three: Home) -> None:
         await shown.until_shown(" a ", " s ", " d ")
         jump_targets = shown.app.screen.jump_targets  # type: ignore[attr-defined] # just asked
         assert len(jump_targets) == 5  # two panes, three rows
-        row = next(key for key, target in jump_targets.items() if target.y == 4)
+        row = next(key for key, target in jump_targets.items() if target.y == 5)  # the last row
         await shown.press(row)
         await shown.until_shown("epoch 59 loss")
         await shown.press("enter")
@@ -91,3 +92,38 @@ async def test_what_a_controller_refuses_is_said_in_a_window(
         await shown.press("y")
         await shown.until(lambda: isinstance(shown.app.screen, Problem))
         await shown.until_shown("halt failed", "the home takes no more", "make room")
+
+
+@pytest.mark.parametrize(
+    "keys", [("y",), ("question_mark",), ("x",), ("colon",), ("ctrl+p",), ("B",), ("ctrl+o",)]
+)
+@journey
+async def test_ctrl_q_leaves_from_any_window(three: Home, keys: tuple[str, ...]) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide", "3 jobs")
+        await shown.press(*keys)
+        await shown.until(lambda: isinstance(shown.app.screen, ModalScreen))
+
+        await shown.press("ctrl+q")
+
+        await shown.until(lambda: shown.app._exit)
+
+
+@journey
+async def test_a_window_that_is_answered_twice_takes_the_first_answer_and_closes_nothing_else(
+    three: Home,
+) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide", "3 jobs")
+        taken: list[Choice] = []
+        shown.app.screen.choose("Copy", [Choice("y", "name", "a"), Choice("i", "id", "b")], taken.append)  # type: ignore[attr-defined] # the table
+        await shown.until(lambda: isinstance(shown.app.screen, Choose))
+        window = shown.app.screen
+        assert isinstance(window, Choose)
+
+        window.dismiss(window.choices[1])
+        window.dismiss(window.choices[0])
+
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
+        assert [choice.title for choice in taken] == ["id"]
+        assert len(shown.app.screen_stack) == 2

@@ -134,7 +134,7 @@ class Walk:
         screen = CompareScreen(rows)
         self.shown.app.push_screen(screen)
         await self.shown.until(lambda: self.shown.app.screen is screen and screen.whole)
-        for tab in ("charts", "values", "differences", "code"):
+        for tab in ("charts", "values", "parameters", "differences", "code"):
             screen.show(tab)
             await self.see(f"compare {tab}", says.get(tab, tab))
         self.shown.app.go_home()
@@ -201,7 +201,7 @@ class _Place:
         )
 
     def probe(self) -> Iterator[Finding]:
-        yield Finding("python", "3.11")
+        yield Finding("python", "/usr/bin/python3 (3.11.9)")
         yield Finding("engine", "none", "lack", "images are not used", "install Docker")
 
 

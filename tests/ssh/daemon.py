@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 def why_not() -> str:
@@ -76,7 +76,7 @@ def set_password(user: User, password: str) -> None:
 
 def remove_user(user: User) -> None:
     """Kill what the user still runs, and remove the user with the home folder."""
-    wait_until(lambda: not _kill_all(user), f"the processes of {user.name} to end")
+    wait_until(lambda: not kill_all(user), f"the processes of {user.name} to end")
     _run("userdel", "-f", user.name)
     shutil.rmtree(user.home, ignore_errors=True)
     shutil.rmtree(f"/dev/shm/fabric-{user.name}", ignore_errors=True)
@@ -106,7 +106,8 @@ def runs(user: User, word: bytes) -> bool:
     return False
 
 
-def _kill_all(user: User) -> list[int]:
+def kill_all(user: User) -> list[int]:
+    """Kill what runs as a user at this moment; return what there was."""
     found = processes_of(user)
     for pid in found:
         with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of
+from tests.ssh.daemon import kill_all, processes_of
 from tests.ssh.relay import Relay
 from workbench.controller.runtime.client import ensure_controller
 
@@ -66,7 +67,8 @@ def stop_sshd(scene: Scene) -> None:
 def kill_host_process(scene: Scene) -> None:
     """The process there that does what we ask crashes."""
     for pid in _agents(scene.box, b"host"):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_guard(scene: Scene) -> None:
@@ -74,7 +76,8 @@ def kill_guard(scene: Scene) -> None:
     pids = _agents(scene.box, b"guard")
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def kill_scribe(scene: Scene) -> None:
@@ -134,9 +137,8 @@ def fill_disk(scene: Scene) -> None:
 def reboot(scene: Scene) -> None:
     """The host is restarted: nothing runs any more, and it says another boot id than it did to the learners."""
     scene.box.daemon.stop()
-    while pids := processes_of(scene.box.user):
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+    while kill_all(scene.box.user):
+        pass
     for file in scene.box.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json"):
         state = json.loads(file.read_text())
         if state.get("phase") != "exited":

@@ -77,12 +77,32 @@ def test_a_proxy_command_is_the_way_there_and_ends_with_the_connection(box: Box)
     wait_until(lambda: not relays(), "the command to end")
 
 
-def test_a_proxy_command_that_fails_is_no_way_there(box: Box) -> None:
+@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+def test_a_proxy_command_that_fails_is_no_way_there_and_is_quoted(box: Box, transport: str) -> None:
+    words = "the token has expired, log in again"
     with box.config.open("a") as stream:
-        stream.write("Host target\n  ProxyCommand exit 1\n")
+        stream.write(
+            f"Host target\n  User {box.user.name}\n"
+            f"  ProxyCommand sh -c 'echo dialling >&2; echo {words} >&2; exit 1'\n"
+        )
+    options = {"config": str(box.config)} if transport == "openssh" else {}
 
-    with pytest.raises(BackendUnreachable):
-        box.backend("ssh://target").open()
+    with pytest.raises(BackendUnreachable, match=words):
+        box.backend("ssh://target", transport=transport, **options).open()
+
+
+def test_a_proxy_command_that_complains_without_end_holds_nothing_up(box: Box) -> None:
+    relay = box.folder / "relay.py"
+    relay.write_text(RELAY)
+    with box.config.open("a") as stream:
+        stream.write(
+            f"Host target\n  User {box.user.name}\n  ProxyCommand sh -c 'yes complaint | head -c 1000000 >&2; "
+            f"exec {sys.executable} {relay} {box.daemon.address} {box.daemon.port}'\n"
+        )
+    box.known_hosts.write_text(box.daemon.known_line("target"))
+
+    with closing(box.backend("ssh://target").open()) as host:
+        assert host.identity().user == box.user.name
 
 
 def test_the_agent_holds_the_key(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

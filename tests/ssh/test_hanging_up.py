@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import paramiko
 import pytest
 
+from backends.contract.host import Host
+from backends.ssh import bootstrap
 from backends.ssh.auth import TOO_MANY, log_in
 from backends.ssh.config import Hop
 from backends.ssh.sockets import ChannelPipe
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import wait_until
+from tests.ssh.daemon import runs, wait_until
+from tests.ssh.relay import Relay
 from workbench.errors import BackendUnreachable, NotAllowed
+from workbench.learner.host import remote_loader
 
 
 class Gone:
@@ -104,3 +110,50 @@ def test_a_host_that_hangs_up_at_the_first_key_is_away(tmp_path: Path) -> None:
 def test_a_host_that_hangs_up_after_many_keys_takes_none_of_them(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed, match="takes none of our keys"):
         log_in(HangsUp(TOO_MANY), hop_with(keys(tmp_path, TOO_MANY)), "", 5.0)
+
+
+def test_an_agent_whose_link_was_cut_without_a_word_ends_and_gives_back_what_it_held(box: Box) -> None:
+    relay = Relay(box.daemon)
+    box.known_hosts.write_text(
+        box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
+    )
+    relayed = box.backend(f"ssh://{box.user.name}@127.0.0.1:{relay.port}", silent_seconds="1")
+    held, leases = ["gpu-1"], str(box.user.home / "leases")
+    try:
+        host = relayed.open()
+        assert host.lock(held, folder=leases, text="before the cut") is not None
+        waiting = threading.Thread(target=_run_without_end, args=(host,))
+        waiting.start()
+        wait_until(lambda: runs(box.user, b"4242"), "the command to run")
+        with closing(box.backend().open()) as other:
+            assert other.lock(held, folder=leases, text="after the cut") is None
+            relay.freeze()
+            wait_until(lambda: not runs(box.user, b"4242"), "the command to end with its agent", 60)
+            wait_until(lambda: other.lock(held, folder=leases, text="after") is not None, "the lock", 60)
+    finally:
+        relay.end()
+    waiting.join()
+    host.close()
+
+
+def _run_without_end(host: Host) -> None:
+    with contextlib.suppress(BackendUnreachable):
+        host.run(["sleep", "4242"], deadline_seconds=600)
+
+
+def test_the_first_agent_that_never_comes_whole_is_not_waited_for_for_ever(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_loader", _impatient_loader)
+    monkeypatch.setattr(bootstrap, "_made", [])
+    monkeypatch.setattr(bootstrap, "_send", lambda agent, writer: writer.write(b"half of it"))
+    monkeypatch.setattr(bootstrap, "START_SECONDS", 600.0)
+
+    with pytest.raises(BackendUnreachable):
+        box.backend().open()
+
+    assert not list(box.user.home.rglob("*.new-*"))
+
+
+def _impatient_loader() -> str:
+    return Path(remote_loader.__file__).read_text().replace("SILENT_SECONDS = 60.0", "SILENT_SECONDS = 0.1")

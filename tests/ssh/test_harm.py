@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,8 @@ def test_killed_in_the_middle_of_the_stream(ground: Ground, box: Box, what: str,
             box.daemon.kill_sessions()
         elif what == "agent":
             for pid in host_processes(box):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         else:
             kill(answers(ground.home).pid)
             ensure_controller(ground.home)

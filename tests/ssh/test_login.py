@@ -121,6 +121,7 @@ def log_in(fabric: Fabric, box: Box, *passwords: str) -> None:
     code = terminal.wait(60)
     assert code == 0, terminal.shown
     assert b"logged in to" in terminal.shown
+    assert terminal.shown.count(b"the last answer was not accepted") == len(passwords) - 1
 
 
 def _asked(terminal: OnTerminal, times: int) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of, wait_until
+from tests.ssh.daemon import kill_all, wait_until
 from tests.ssh.harms import Scene, reboot
 from tests.ssh.relay import Relay
 from workbench.job import State
@@ -45,9 +43,8 @@ def docker(*words: str) -> list[str]:
 def restarted(box: Box) -> Iterator[None]:
     """Restart the host; what is done within is done before its sshd answers again."""
     box.daemon.stop()
-    while pids := processes_of(box.user):
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+    while kill_all(box.user):
+        pass
     for file in box.user.home.glob(".fabric/*/*/jobs/*/attempt-*/learner-*/state.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "boot_id": "0-before"}))
     yield

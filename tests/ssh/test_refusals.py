@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from contextlib import closing
@@ -68,6 +69,20 @@ def test_a_changed_key_is_refused_even_where_somebody_would_accept_it(box: Box) 
     assert "NOT the one that is known" in caught.value.message
     assert "line 1" in caught.value.message
     assert box.known_hosts.read_text() == before
+
+
+def test_a_changed_key_ends_a_command_and_a_job_with_the_same_code(box: Box, fabric: Fabric) -> None:
+    fabric("run", "--backend", box.address, "--", "true")
+    fabric("controller", "stop")
+    box.daemon.stop()
+    box.daemon.new_host_key()
+    box.daemon.start()
+    ran = fabric("run", "--backend", box.address, "--", "true", expect=77)
+    fabric("backend", "test", box.address, expect=77)
+
+    assert "NOT the one that is known" in ran.stderr
+    box.known_hosts.write_text("")
+    fabric("run", "--backend", box.address, "--", "true", expect=78)
 
 
 def test_a_revoked_key_is_refused(box: Box) -> None:
@@ -163,8 +178,6 @@ def test_a_host_without_a_python_says_so(box: Box) -> None:
 
 def test_a_home_that_cannot_be_written_says_so(box: Box) -> None:
     box.user.home.chmod(0o555)
-    import os
-
     os.chown(box.user.home, 0, 0)
     error = refused(box, NotAllowed)
 
@@ -185,6 +198,31 @@ def test_a_full_disk_there_says_so_and_nothing_is_left_on_it(box: Box) -> None:
         assert not [path for path in folder.rglob("*") if path.is_file()]
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(box: Box, fabric: Fabric) -> None:
+    small = box.user.home / "small"
+    small.mkdir()
+    options = f"size=2m,mode=0700,uid={box.user.uid}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(small)], check=True)
+    try:
+        fabric("backend", "add", "gpubox", box.address, "-o", f"root={small}")
+        (fabric.folder / "big").write_bytes(os.urandom(3_000_000))
+        job = fabric("run", "--detach", "--backend", "gpubox", "--", "true").stdout.strip()
+
+        reasons: list[str] = []
+
+        def is_disk_full() -> bool:
+            reasons.append(str(fabric.json("show", job, "--json")["reason"]))
+            return "No space left" in reasons[-1]
+
+        wait_until(is_disk_full, "the disk to be full")
+        # Read once: it is tried again, and says so while it is.
+        assert "On gpubox: " in reasons[-1]
+        assert f"{small}/" in reasons[-1]
+        fabric("halt", job)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 @pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])

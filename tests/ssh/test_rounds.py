@@ -189,10 +189,9 @@ def large_code(home: Home, folder: Path, draw: random.Random) -> str:
 
 def uploaded(scene: Scene) -> int:
     """Return how much of the code has come to the host."""
-    files = [
-        *scene.box.user.home.glob(".fabric/*/*/code/*"),
-        *scene.box.user.home.glob(".fabric/*/*/code/.*"),
-    ]
+    # On its way it is a part, hidden at first; once it is there, contents.
+    patterns = ("code/*", "code/.*", "code/parts/*", "code/parts/.*", "code/files/*/*")
+    files = [file for pattern in patterns for file in scene.box.user.home.glob(f".fabric/*/*/{pattern}")]
     return max((file.stat().st_size for file in files if file.is_file()), default=0)
 
 

@@ -25,8 +25,9 @@ def make_detail(
     trial: int | None = None,
     learners: int = 1,
     recorded: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> JobDetail:
-    spec = JobSpec(name=name, learners=learners, gpus=2, cpus=1.5, memory_bytes=1 << 30)
+    spec = JobSpec(name=name, learners=learners, gpus=2, cpus=1.5, memory_bytes=1 << 30, params=params or {})
     row = JobRow(
         id=new_job_id(),
         name=name,

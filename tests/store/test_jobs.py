@@ -31,6 +31,7 @@ from workbench.store.jobs import (
     step,
     transitions,
 )
+from workbench.store.queries.jobs import find_jobs
 
 WELL = Reason("all is well")
 
@@ -309,3 +310,21 @@ def test_a_job_that_has_no_place_for_its_folder_is_refused_in_a_sentence(store: 
         insert_job(store, make_detail(), who="ada", origin="cli")
 
     assert not any(count_jobs(store).values())
+
+
+def test_jobs_are_found_by_name_id_label_and_tag(home: Home) -> None:
+    with Store.open(home) as store:
+        vision = add_job(store, "UNet-cells", labels={"team": "vision", "sweep": "abc"})
+        speech = add_job(store, "whisper", tags=("paper", "best"))
+        add_job(store, "100%_done")
+
+        def found(*words: str) -> list[str]:
+            return [row.name for row in find_jobs(store, words, limit=5)]
+
+        assert found() == ["100%_done", "whisper", "UNet-cells"]
+        assert found("unet") == found("team=vision") == found("VISION", "cells") == ["UNet-cells"]
+        assert found(str(vision.id)[9:15]) == ["UNet-cells"]
+        assert found("paper") == found(str(speech.id)) == ["whisper"]
+        assert found("%_") == ["100%_done"]  # these are no wildcards
+        assert found("nothing") == []
+        assert len(find_jobs(store, (), limit=2)) == 2

@@ -10,7 +10,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, mark_deleted, step
-from workbench.store.queries.job_list import SORTS, JobList, Window, jobs_between, window
+from workbench.store.queries.job_list import COLUMN_SORTS, SORTS, JobList, Window, jobs_between, window
 from workbench.store.queries.where import parse
 
 NOW_US = 1_800_000_000_000_000
@@ -34,7 +34,7 @@ def ids(found: Window) -> list[str]:
 
 
 @pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", [*SORTS, *COLUMN_SORTS, "loss", "min(train/loss)"])
 def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: str, descending: bool) -> None:
     listing = JobList(sort=sort, descending=descending)
     whole = window(store, listing, now_us=NOW_US, limit=1000)

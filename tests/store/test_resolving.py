@@ -47,11 +47,20 @@ def test_an_ambiguous_prefix_names_the_candidates(store: Store) -> None:
     assert caught.value.exit_code == 64
 
 
-def test_a_name_of_several_jobs_is_ambiguous(store: Store) -> None:
+def test_a_name_of_several_jobs_means_the_newest_with_a_note(store: Store) -> None:
+    rows = [add_job(store, "mnist") for _ in range(7)]
+    notes: list[str] = []
+    store.note_by(notes.append)
+
+    assert resolve(store, "mnist").id == rows[-1].id
+    assert notes == [f"7 jobs have the name 'mnist'; this is the newest, {short_id(rows[-1].id)}"]
+
+
+def test_a_name_of_several_jobs_is_refused_where_one_must_be_meant(store: Store) -> None:
     rows = [add_job(store, "mnist") for _ in range(7)]
 
     with pytest.raises(AmbiguousName, match="'mnist' fits 7 jobs") as caught:
-        resolve(store, "mnist")
+        resolve(store, "mnist", one=True)
     assert short_id(rows[-1].id) in caught.value.message
     assert "and 2 more" in caught.value.message
 
@@ -101,3 +110,14 @@ def test_deleted_jobs_are_not_meant(store: Store) -> None:
 def test_last_of_an_empty_store_says_how_to_begin(store: Store) -> None:
     with pytest.raises(UnknownName, match="no jobs yet"):
         resolve(store, "@last")
+
+
+def test_jobs_are_counted_back_from_the_last(store: Store) -> None:
+    first, second = add_job(store, "one"), add_job(store, "two")
+
+    assert [resolve(store, text).id for text in ("@last", "@last~0", "@last~1")] == [
+        second.id, second.id, first.id,
+    ]  # fmt: skip
+    with pytest.raises(UnknownName, match="no job @last~2") as caught:
+        resolve(store, "@last~2")
+    assert "@last~1" in caught.value.hint

@@ -8,12 +8,16 @@ import pytest
 
 from tests.controller.real import Ground
 from tests.stores.hostile import Hostile, serving
+from tests.stores.servers import Server
 from workbench.job import State
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.errors import TransferError
 from workbench.learner.stores.inventory import StoreListing
 
 PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
+
+NFC, NFD = "\u00e9", "e\u0301"
+"""The same letter in two Unicode forms."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +40,7 @@ def test_an_object_that_can_be_no_file_is_named_and_nothing_is_copied(ground: Gr
     with serving(Hostile({name: b"content", "ok": b"fine"})) as hostile:
         row = ground.ends(ground.submit("true", data_stores=(hostile.store(),)))
 
-    assert (row.state, row.reason.code) == (State.FAILED, "S302")
+    assert (row.state, row.reason.code, row.attempt) == (State.FAILED, "C101", 1)
     assert "the data store bad has objects in hostile that cannot be files: '" in row.reason.text
     assert "\n" not in row.reason.text and len(row.reason.text) < 300
     assert "path:" in row.reason.hint
@@ -101,14 +105,33 @@ def test_a_store_that_refuses_every_listing_is_not_asked_without_end(
 
 
 def test_names_that_a_disk_takes_for_one_are_named(tmp_path: Path) -> None:
-    entry = CacheEntry(str(tmp_path), "key", StoreListing({"Case": (3, ""), "case": (3, "")}), "set")
+    names = ("Case", "case", "A", "a", NFC, NFD)
+    entry = CacheEntry(str(tmp_path), "key", StoreListing(dict.fromkeys(names, (3, ""))), "set")
     assert not entry.take(lambda: None)
 
-    with pytest.raises(TransferError, match="differ in case alone: 'Case', 'case'") as error:
-        entry.fill(lambda target: _write(Path(target) / "Case"), 0)
+    def copy(target: str) -> None:
+        for name in ("Case", "A", "a", NFC):
+            _write(Path(target) / name)
 
-    assert not error.value.transient
+    named = r"differ in case or Unicode form alone: 'Case', 'case', 'e\\u0301' and 1 more"
+    with pytest.raises(TransferError, match=named) as error:
+        entry.fill(copy, 0)
+
+    assert (error.value.transient, error.value.code) == (False, "C101")
     entry.release()
+
+
+def test_names_in_two_unicode_forms_are_two_files_on_the_way_in_and_out(ground: Ground, s3: Server) -> None:
+    for name in (NFC, NFD):
+        s3.write(f"tf_training_data/forms/{name}", name)
+    command = "cat $DATA_DIR/*; cp $DATA_DIR/* $RESULT_DIR"
+    job_id = ground.submit(command, data_stores=(s3.store(path="forms"),))
+
+    row = ground.ends(job_id)
+
+    assert (row.state, row.attempt) == (State.COMPLETED, 1), row.reason
+    assert sorted(ground.output(job_id)) == sorted(NFC + NFD)
+    assert {NFC, NFD} < {path.name for path in s3.results(job_id).iterdir()}
 
 
 def _write(path: Path) -> None:

@@ -53,7 +53,7 @@ from workbench.learner.stores.upload import HeldFiles
         ("StatusCode: 400, api error RequestTimeout: slow", "S302", "cannot be read", True),
         ("StatusCode: 429, api error TooManyRequests: wait", "S302", "cannot be read", True),
         ("StatusCode: 503, api error SlowDown: wait", "S302", "cannot be read", True),
-        ("open /x/aaa: file name too long", "S302", "some names in", False),
+        ("open /x/aaa: file name too long", "C101", "some names in", False),
         ("dial tcp 10.0.0.1:9000: connect: connection refused", "S302", "cannot be read", True),
         ("unexpected EOF", "S302", "cannot be read", True),
     ],

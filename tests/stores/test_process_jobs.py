@@ -155,7 +155,7 @@ def test_what_cannot_work_is_found_before_the_command_starts(ground: Ground, s3:
 
     for job_id, (fields, words, hint) in zip(jobs, WRONG, strict=True):
         row = ground.ends(job_id)
-        assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, "C103", 65), fields
+        assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, "C103", 77), fields
         assert words in row.reason.text
         assert hint in row.reason.hint
         assert ground.output(job_id) == ""

@@ -88,6 +88,6 @@ def test_what_cannot_work_is_found_before_the_command_starts(
 ) -> None:
     row = ground.ends(ground.submit("true", data_stores=(weed.store(login=login, **fields),)))
 
-    assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, "C103", 65), row.reason
+    assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, "C103", 77), row.reason
     assert words in row.reason.text
     assert row.reason.hint

@@ -5,15 +5,17 @@ Every call opens the store for itself, so a :class:`Job` may be kept, copied and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from workbench.errors import FabricError, UnknownName, UsageError
-from workbench.job import JobId, State, short_id
+from workbench.errors import FabricError, TryAgain, UnknownName, UsageError
+from workbench.job import EXIT_LOST, JobId, State, short_id
 from workbench.paths import Home, default_home
+from workbench.services.inspect.job_series import JobMetrics as JobMetrics
 from workbench.services.inspect.job_series import Series as Series
+from workbench.services.transfer.checkpoints import Checkpoint as Checkpoint
 
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
@@ -45,11 +47,12 @@ def answer_by(ask: Ask | None) -> None:
 
 
 class JobFailed(FabricError):
-    """A job that was to complete did not; the message is its reason."""
+    """A job that was to complete did not; the message is its reason, ``exit_code`` what ``fabric run`` ends with."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(f"{short_id(job.id)} {job.name} {job.state.lower()}: {job.reason}", hint=job.hint)
         self.job = job
+        self.exit_code = job.exit_code or EXIT_LOST
 
 
 class Job:
@@ -106,7 +109,7 @@ class Job:
         from workbench.services.inspect.job_document import describe
 
         with _store() as store:
-            return describe(store, JobId(self.id))
+            return dict(describe(store, JobId(self.id)))
 
     def wait(self, timeout: float | None = None, *, show: bool = True, check: bool = False) -> Job:
         """Wait until it has ended, and return it.
@@ -147,8 +150,8 @@ class Job:
 
     def metrics(
         self, *, learner: int | None = 1, attempt: int | None = None, superseded: bool | None = None
-    ) -> dict[str, Series]:
-        """Return every metric by its name, with all its points.
+    ) -> JobMetrics:
+        """Return every metric with all its points, by its name or the last part of it.
 
         Args:
             learner: whose points; None takes of each metric those of the first learner that reported it.
@@ -159,11 +162,75 @@ class Job:
         from workbench.services.inspect.job_series import SeriesQuery, series
 
         with _store() as store:
-            return dict(series(store, self.id, SeriesQuery(learner, attempt, superseded)))
+            return series(store, self.id, SeriesQuery(learner, attempt, superseded))
 
     def results(self) -> Path:
-        """Return the folder of its results."""
+        """Return the folder of its results, where this machine has it; :meth:`download` gets them from elsewhere."""
         return Home(default_home()).job(self.id).results
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return its checkpoints in the order of their time, with step, metrics, and where each is."""
+        from workbench.services.transfer.checkpoints import list_checkpoints
+
+        with _store() as store:
+            return list_checkpoints(store, self._row())
+
+    def download(
+        self,
+        what: str = "results",
+        into: str | Path = "",
+        *,
+        include: Sequence[str] = (),
+        steps: Sequence[int] = (),
+        force: bool = False,
+    ) -> Path:
+        """Copy files of the job here, from its backend or store, also while it runs; whole or not at all.
+
+        Args:
+            what: ``results``, ``checkpoints``, ``logs`` or ``code``.
+            into: where a folder of that name is made; by default a new folder named after the job.
+            include: patterns of the files; by default all.
+            steps: of checkpoints only those of these steps.
+            force: whether files that are there already are replaced.
+
+        Returns:
+            The folder with the files.
+
+        Raises:
+            InputMissing: the job has none.
+            CannotWrite: something is there already, or the disk takes no more.
+        """
+        from workbench.services.transfer.checkpoints import checkpoints_of_steps, list_checkpoints
+        from workbench.services.transfer.download import DownloadOptions, download
+
+        if steps and what != "checkpoints":
+            raise UsageError(f"{what} have no steps", hint='download("checkpoints", steps=[...])')
+        patterns = [include] if isinstance(include, str) else list(include)
+        with _store() as store:
+            row = self._row()
+            if steps:
+                picked = checkpoints_of_steps(list_checkpoints(store, row), steps, row)
+                patterns += [pattern for each in picked for pattern in each.patterns]
+            target = Path(into or row.id) / what
+            return download(store, row, what, target, DownloadOptions(tuple(patterns), force))
+
+    def delete(self, *, wait: bool = True) -> None:
+        """Stop it and delete it with results, checkpoints and logs.
+
+        Args:
+            wait: whether to return only when all is deleted.
+
+        Raises:
+            TryAgain: its folder is still being removed after a while.
+        """
+        from workbench.services.control.requests import request, wait_until_deleted
+
+        with _store() as store:
+            row = self._row()
+            request(store, [row], "delete", origin=ORIGIN)
+            left = wait_until_deleted(store, [row]) if wait else []
+        if left:
+            raise TryAgain(f"{left[0]} is still being removed", hint="it will be gone in a while")
 
     def halt(self, *, wait: bool = True) -> Job:
         """Ask it to checkpoint and stop; it can be resumed."""
@@ -217,15 +284,14 @@ class Job:
 
     def _stop(self, kind: StopKind, *, wait: bool) -> Job:
         from workbench.services.control.requests import request_stop
-        from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
-        from workbench.services.follow.wait import wait_until
+        from workbench.services.follow.wait import request_check, wait_until
         from workbench.store.db.rows import is_over
 
         with _store() as store:
             row = self._row()
             request_stop(store, [row], kind, origin=ORIGIN)
             if wait:
-                check = check_every_second(UnrecordedEnd(store.home).check)
+                check = request_check(store.home, kind)
                 wait_until(store, [row], lambda rows: is_over(rows[0]), check=check)
         return self
 
@@ -307,22 +373,23 @@ def run(
     from workbench.services.submit.submit import ControllerStart
     from workbench.terminal.code import terminal_code_options
 
-    options = _options(
+    options = _read_options(
         manifest,
-        code=str(code),
+        code,
+        _overrides(params, set),
         backend=backend,
         runner=runner,
         code_anyway=code_anyway,
         name=name,
-        overrides=_overrides(params, set),
-        environment=(*(f"{key}={value}" for key, value in (env or {}).items()), *secrets),
-        labels=tuple(f"{key}={value}" for key, value in (labels or {}).items()),
+        env=env,
+        secrets=secrets,
+        labels=labels,
         gpus=gpus,
         image=image,
-        data=tuple(filter(None, [data] if isinstance(data, str) else data)),
+        data=data,
         results=results,
-        after=tuple(each.id if isinstance(each, Job) else each for each in after),
-        templates=tuple(templates),
+        after=after,
+        templates=templates,
     )
     with chosen(profile), _store() as store, ControllerStart(store.home):
         code_options = terminal_code_options(quiet=not show, asks=False)
@@ -330,6 +397,76 @@ def run(
         row = _submit(store, submission, show=show)
     started = Job(row.id)
     return started.wait(show=show) if wait else started
+
+
+class JobOptions(TypedDict, total=False):
+    """What is chosen of a job besides its manifest, code and parameters, as :func:`run` describes it."""
+
+    backend: str
+    runner: str
+    code_anyway: bool
+    name: str
+    env: Mapping[str, str] | None
+    secrets: Sequence[str]
+    labels: Mapping[str, str] | None
+    gpus: int | None
+    image: str
+    data: str | Sequence[str]
+    results: str
+    after: Sequence[Job | str]
+    templates: Sequence[str]
+
+
+class SweepOptions(JobOptions, total=False):
+    """What :func:`sweep` takes as :func:`run` does."""
+
+    set: Mapping[str, Any] | None
+    profile: str
+
+
+def sweep(
+    manifest: str | Path | Mapping[str, Any] | Sequence[str],
+    code: str | Path = "",
+    *,
+    params: Mapping[str, Any],
+    at_most: int | None = None,
+    wait: bool = False,
+    show: bool = True,
+    **options: Unpack[SweepOptions],
+) -> list[Job]:
+    """Start a job for each combination of params; they have the label ``sweep`` in common.
+
+    Args:
+        manifest: a file, a manifest as a dictionary, or a command line as a list of arguments.
+        code: folder, zip or tar with the code; else the manifest's folder, or the working one.
+        params: by name the values to try, a list, a range or an array; anything else is one value for all jobs.
+        at_most: so many of them run at once.
+        wait: whether to return only when all have ended.
+        show: whether it says what it does; what waits shows its progress.
+        options: as for :func:`run`.
+
+    Raises:
+        FabricError: one of them cannot be started, then none is; the subclass says why, ``hint`` what to do.
+    """
+    from workbench.config import profile as chosen
+    from workbench.services.submit.batch import read_batch
+    from workbench.services.submit.submit import ControllerStart
+    from workbench.services.submit.sweeps import new_label
+    from workbench.spec import SWEEP_LABEL
+    from workbench.terminal.code import terminal_code_options
+
+    given: dict[str, Any] = dict(options)
+    keys = tuple(f"{path}={_json(value)}" for path, value in (given.pop("set", None) or {}).items())
+    labels = {SWEEP_LABEL: new_label(), **(given.pop("labels", None) or {})}
+    profile = given.pop("profile", "")
+    read = _read_options(
+        manifest, code, (*keys, *_alternatives(params)), at_most=at_most, labels=labels, **given
+    )
+    with chosen(profile), _store() as store, ControllerStart(store.home):
+        code_options = terminal_code_options(quiet=not show, asks=False)
+        submissions = read_batch(read).prepare(store.home, launch=True, code_options=code_options)
+        started = [Job(_submit(store, each, show=show).id) for each in submissions]
+    return [each.wait(show=show) for each in started] if wait else started
 
 
 def job(text: str = "@last") -> Job:
@@ -361,6 +498,37 @@ def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[J
     with _store() as store:
         query = JobQuery(where=(where,) if where else (), sort=sort or "-submitted", limit=limit)
         return [Job(row.id) for row in find(store, query).rows]
+
+
+def records(jobs: Sequence[Job] | str = "") -> list[dict[str, Any]]:
+    """Return a flat dictionary for each job: state, times, ``params.NAME``, ``label.NAME``, the last of each metric.
+
+    Args:
+        jobs: the jobs, or a filter of them; by default all.
+    """
+    from workbench.services.inspect.job_document import flat_documents
+    from workbench.services.inspect.job_query import JobQuery, find
+    from workbench.store.queries.jobs import jobs_by_id
+
+    with _store() as store:
+        if isinstance(jobs, str):
+            return flat_documents(store, find(store, JobQuery(where=(jobs,) if jobs else ())).rows)
+        found = {row.id: row for row in jobs_by_id(store, [each.id for each in jobs])}
+        return flat_documents(store, [found.get(JobId(each.id)) or each._row() for each in jobs])
+
+
+def frame(jobs: Sequence[Job] | str = "") -> Any:
+    """Return :func:`records` as a ``pandas.DataFrame``, one row a job.
+
+    Args:
+        jobs: the jobs, or a filter of them; by default all.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    from workbench.services.inspect.data_frame import data_frame
+
+    return data_frame(records(jobs))
 
 
 def _submit(store: Store, submission: JobSubmission, *, show: bool) -> JobRow:
@@ -396,11 +564,56 @@ def _store() -> Iterator[Store]:
 
 
 def _overrides(params: Mapping[str, Any] | None, keys: Mapping[str, Any] | None) -> tuple[str, ...]:
+    values = {**{f"params.{name}": value for name, value in (params or {}).items()}, **(keys or {})}
+    return tuple(f"{path}={_json(value)}" for path, value in values.items())
+
+
+def _alternatives(params: Mapping[str, Any]) -> Iterator[str]:
+    """Write the values of a sweep as ``--set`` has them, with commas between."""
+    for name, values in params.items():
+        several = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))
+        texts = [_json(value) for value in values] if several else [_json(values)]
+        if not texts:
+            raise UsageError(f"params.{name} has no values", hint="give it one at least")
+        yield f"params.{name}={','.join(texts)}"
+
+
+def _json(value: Any) -> str:
+    """Write a value as JSON, which is YAML and leaves no doubt what is a text; NumPy's numbers and arrays, too."""
     import json
 
-    values = {**{f"params.{name}": value for name, value in (params or {}).items()}, **(keys or {})}
-    # JSON is YAML, and leaves no doubt what is a text.
-    return tuple(f"{path}={json.dumps(value)}" for path, value in values.items())
+    def plain(other: Any) -> Any:
+        if hasattr(other, "tolist"):
+            return other.tolist()
+        raise UsageError(
+            f"{other!r} is no value that a manifest can have", hint="numbers, texts, lists, dictionaries"
+        )
+
+    return json.dumps(value, default=plain, ensure_ascii=False)
+
+
+def _read_options(
+    manifest: str | Path | Mapping[str, Any] | Sequence[str],
+    code: str | Path,
+    overrides: tuple[str, ...],
+    *,
+    at_most: int | None = None,
+    **given: Unpack[JobOptions],
+) -> RunOptions:
+    env, secrets, labels = given.pop("env", None), given.pop("secrets", ()), given.pop("labels", None)
+    data, after, templates = given.pop("data", ()), given.pop("after", ()), given.pop("templates", ())
+    return _options(
+        manifest,
+        code=str(code),
+        overrides=overrides,
+        at_most=at_most,
+        environment=(*(f"{key}={value}" for key, value in (env or {}).items()), *secrets),
+        labels=tuple(f"{key}={value}" for key, value in (labels or {}).items()),
+        data=tuple(filter(None, [data] if isinstance(data, str) else data)),
+        after=tuple(each.id if isinstance(each, Job) else each for each in after),
+        templates=tuple(templates),
+        **given,
+    )
 
 
 def _options(manifest: str | Path | Mapping[str, Any] | Sequence[str], **options: Any) -> RunOptions:

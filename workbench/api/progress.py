@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
-from workbench.formats import duration
+from workbench.formats import MICROSECONDS, duration
 from workbench.services.follow.events import JobView
-from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
+from workbench.services.follow.job_text import VERBS, ended_lines, metrics_line, state_line
 from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:

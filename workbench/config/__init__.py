@@ -11,12 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.config.load import backend, load_config, profile, project_file, resolve_option
+from workbench.config.load import (
+    PROFILE_VARIABLE,
+    backend,
+    load_config,
+    profile,
+    profile_in_force,
+    project_file,
+    resolve_option,
+)
 from workbench.config.model import LOCAL, RUN_OPTIONS, SCHEMES, type_of_address
 from workbench.config.types import Config
 
 __all__ = [
     "LOCAL",
+    "PROFILE_VARIABLE",
     "RUN_OPTIONS",
     "SCHEMES",
     "Config",
@@ -24,6 +33,7 @@ __all__ = [
     "backend",
     "load_config",
     "profile",
+    "profile_in_force",
     "project_file",
     "remove_backend",
     "resolve_option",

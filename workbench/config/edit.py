@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from workbench.config.model import (
     reader_of,
     type_of_address,
 )
-from workbench.errors import CannotWrite, ConfigError, UnknownName, UsageError
+from workbench.errors import CannotWrite, ConfigError, UnknownName, UsageError, is_utf8, not_utf8
 from workbench.paths import config_file
 
 Entry = tuple[Key | None, Item]
@@ -61,7 +61,7 @@ def add_backend(
         )
     if kind == LOCAL:
         raise UsageError("there is one backend of type local, this machine")
-    if not _is_text((address, kind, *(options or {}).values())):
+    if not is_utf8("".join(map(str, (address, kind, *(options or {}).values())))):
         raise UsageError("the address and options of a backend must be UTF-8 text")
     settings = {"type": kind, **({"address": address} if address else {}), **(options or {})}
     with editing() as (path, text):
@@ -230,14 +230,6 @@ def _replace(path: Path, document: tomlkit.TOMLDocument, expected: Mapping[str, 
         raise CannotWrite(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _is_text(values: Iterable[Any]) -> bool:
-    try:
-        "".join(map(str, values)).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 _PART: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^.\s]+")
 
 
@@ -250,8 +242,10 @@ def set_value(path: Path, key: str, text: str) -> Any:
         ConfigError: the file is at fault, or says this in a form that only its author can change.
         CannotWrite: it cannot be written.
     """
+    if not is_utf8(key + text):
+        raise not_utf8(f"{key}={text}")
     parts = parts_of(key)
-    value = _value_of(text, parts)
+    value = value_of(text, parts)
     with editing(path) as (file, before):
         expected = _with(parse(file, before), parts, value)
         document = _document(file, before)
@@ -319,7 +313,8 @@ def _is_default(name: str) -> bool:
     return name in (*MANIFEST.known(), *RUN_OPTIONS)
 
 
-def _value_of(text: str, parts: Sequence[str]) -> Any:
+def value_of(text: str, parts: Sequence[str]) -> Any:
+    """Return the value that a text is for a key: as TOML where it is that, else the text."""
     import tomllib
 
     if _kind(parts) is str:

@@ -30,6 +30,11 @@ def profile(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
+def profile_in_force() -> str:
+    """Return the profile that counts: the one of ``--profile``, else ``$FABRIC_PROFILE``; empty for none."""
+    return _chosen.get() or os.environ.get(PROFILE_VARIABLE, "")
+
+
 def project_file(folder: Path | None = None) -> Path | None:
     """Return the ``fabric.toml`` of a folder (the working one) or of the nearest above it; None if there is none.
 
@@ -63,7 +68,7 @@ def load_config(file: Path | None = None) -> Config:
         return read_config(file)
     user = read_config(config_file())
     found = project_file()
-    chosen = _chosen.get() or os.environ.get(PROFILE_VARIABLE, "")
+    chosen = profile_in_force()
     if found is None and not chosen:
         return _joined([("config.toml", user)])
     parts = [("config.toml", user)]
@@ -98,6 +103,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     retention: dict[str, Any] = {}
     data: dict[str, Any] = {}
     code: dict[str, Any] = {}
+    experiments: dict[str, Any] = {}
     keys: dict[str, tuple[str, ...]] = {}
     stores: dict[str, Any] = {}
     aliases: dict[str, str] = {}
@@ -112,11 +118,13 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         retention |= config.retention
         data |= config.data
         code |= config.code
+        experiments |= config.experiments
         keys |= config.keys
         origins |= {f"defaults.{name}": origin for name in config.defaults}
         origins |= {f"retention.{name}": origin for name in config.retention}
         origins |= {f"data.{name}": origin for name in config.data}
         origins |= {f"code.{name}": origin for name in config.code}
+        origins |= {f"experiments.{name}": origin for name in config.experiments}
         origins |= {f"keys.{name}": origin for name in config.keys}
         stores |= config.stores
         aliases |= config.store_alias
@@ -131,6 +139,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         retention=retention,
         data=data,
         code=code,
+        experiments=experiments,
         keys=keys,
         stores=stores,
         store_alias=aliases,

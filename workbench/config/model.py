@@ -23,6 +23,7 @@ TABLES: Final = (
     "code",
     "data",
     "defaults",
+    "experiments",
     "keys",
     "profiles",
     "retention",
@@ -47,6 +48,10 @@ RETENTION: Final[Mapping[str, type]] = {
     "logs_only": bool,
 }
 """What ``fabric prune`` does by default."""
+
+CPU_SLOT: Final = "cpu_slot"
+"""What a slot of an experiment of Determined is where there is no GPU: a process with so many cores, or false."""
+CORES_MAX: Final = 1024
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
@@ -165,12 +170,15 @@ class ConfigReader:
             self._check_data(data, prefix)
         if code:
             self._check_code(code, prefix)
+        experiments = self._table(document, "experiments")
+        self._check_experiments(experiments, prefix)
         return Config(
             backends,
             defaults,
             self._path,
             data=data,
             code=code,
+            experiments=experiments,
             retention=retention,
             keys=keys,
             stores=stores,
@@ -207,6 +215,16 @@ class ConfigReader:
         key, problem = fault_of(code)
         if key:
             raise self._error(key, f"{prefix}code.{key} {problem}")
+
+    def _check_experiments(self, experiments: Mapping[str, Any], prefix: str) -> None:
+        for name, value in experiments.items():
+            if name != CPU_SLOT:
+                self._warn_unknown(name, (CPU_SLOT,), f"{prefix}experiments.")
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not False and not (is_number and 0 <= value <= CORES_MAX):
+                problem = "must be a number of cores, 0 for none reserved, or false"
+                raise self._error(name, f"{prefix}experiments.{name} {problem}")
 
     def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
         for name, value in retention.items():

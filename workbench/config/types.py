@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import ManifestFault
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Config:
     """Keys of :mod:`workbench.config.stores`."""
     code: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :mod:`workbench.config.code`."""
+    experiments: Mapping[str, Any] = field(default_factory=dict)
+    """``cpu_slot``: what a slot of an experiment of Determined is where there is no GPU."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()

@@ -15,6 +15,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "memory_bytes": null, "cpus": [0, 1],      # cpus: affinity, null for all
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
+     "learner_hosts": [...],         # of pods alone: their host names; they share LOG_DIR and nothing else
      "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }
 
@@ -26,11 +27,14 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "output_pipe": inode,           # of the pipe that the command prints into
      "started_us": ..., "ended_us": ..., "exit_code": null, "signal": null, "decided": false, "stopped": "",
      "reason": {"text": ..., "code": "C201", "hint": ...} or null,
-     "stall": "" }                   # why output waits (disk full)
+     "stall": "",                    # why output waits (disk full)
+     "output_saved": true }          # once all output is saved and the results are being stored
 
 A start is in it before the command is executed (a held child is let go once it is written), and the command's own
 end before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in
-a folder starts nothing where a start is recorded; it ends what is left and records the end (S202, S203).
+a folder starts nothing where a start is recorded; it ends what is left and records the end (S202, S203). Where the
+command's end was recorded and its pipe is gone with both agents, the reason says that output may be missing: S206
+for a success, which it stays, else after the reason of the failure.
 
 ``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may
 come. On a full disk a link whose target is the kind alone serves as well (``state.ask_to_stop`` writes either).
@@ -57,10 +61,19 @@ and ``cursor``, from where a restarted agent goes on; other records may have ``c
          # "learner": 2 where another learner's agent read what learner 2 wrote;
          # steps may hold null; a name that is missing in one point of a block starts a new block
     {"seq": 2, "time": us, "kind": "usage", "cpu_percent": 180.0, "memory_bytes": n, "processes": 3,
-     "gpus": [{"uuid": "GPU-...", "memory_bytes": n, "utilization_percent": 97.0}]}
+     "disk_read_bytes_per_second": n, "disk_write_bytes_per_second": n,   # not in the first one, nor where not known
+     "network_receive_bytes_per_second": n, "network_send_bytes_per_second": n,   # of a network of its own alone
+     "gpus": [{"uuid": "GPU-...", "memory_bytes": n, "utilization_percent": 97.0, "temperature_celsius": 61.0,
+               "power_watts": 250.0, "memory_limit_bytes": n, "power_limit_watts": 400.0}]}   # limits when they change
     {"seq": 3, "time": us, "kind": "checkpoint", "path": "...", "step": 100, "metrics": {...}, "metadata": {...}}
     {"seq": 4, "time": us, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"}
     {"seq": 5, "time": us, "kind": "note", "level": "warning", "text": "3 images in event files are not shown"}
+
+``processes.json``: the processes of the last usage sample, one line, overwritten in place by the next and removed
+at the end; command lines have their secrets overwritten::
+
+    {"format": 1, "time": us, "processes": [{"pid": 12, "parent": 1, "user": "me", "cpu_percent": 97.5,
+     "memory_bytes": n, "gpu_memory_bytes": n, "command": "python train.py"}], "omitted": 0}
 
 Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attempt>/<learner>`` in its environment.
 ``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it, ``python agent.pyz host``

@@ -126,14 +126,15 @@ def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> 
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
     launch.follow_move(folder)
-    pipes = rescued_pipes(folder, launch)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    pipes = rescued_pipes(folder, descriptor, launch)
     while True:
         try:
             channels = open_channels(folder, launch, Mask(masked(secrets)), pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
-            if state.is_removed(folder):
+            if state.is_removed(folder, descriptor):
                 return
             time.sleep(RETRY_SECONDS)
-    Scribe(folder, launch, channels).run()
+    Scribe(folder, launch, channels, folder_descriptor=descriptor).run()

@@ -70,14 +70,23 @@ def checkpoint(
     metrics: "Optional[Mapping[str, Any]]" = None,
     **metadata: "Any",
 ) -> None:
-    """Say that a checkpoint, a file or a folder, was saved after ``step``, and what is to be known of it."""
+    """Say that a checkpoint, a file or a folder, was saved after ``step``, and what is to be known of it.
+
+    ``checkpoint(path, step=3, val_loss=0.2, note="warm")`` records the metric ``val_loss``, and a note.
+
+    Args:
+        path: the file or folder.
+        step: the step after which it was saved.
+        metrics: names and values, in addition to the numbers given by keyword.
+        **metadata: what else is to be known of it; numbers are metrics, too.
+    """
     if not os.environ.get(REPORT_VARIABLE):
         return
     message = {
         "kind": "checkpoint",
         "path": os.path.abspath(os.fsdecode(path)),
         "step": _step(step),
-        "metrics": _mapping(metrics or {}),
+        "metrics": {**_mapping(_numbers(metadata)), **_mapping(metrics or {})},
         "metadata": _mapping(metadata),
     }
     _append(message)
@@ -90,6 +99,12 @@ def progress(fraction: float, text: str = "") -> None:
     done = _plain(fraction)
     if isinstance(done, (int, float)) and done == done:
         _append({"kind": "progress", "fraction": min(1.0, max(0.0, float(done))), "text": _text(str(text))})
+
+
+def note(text: str, level: str = "info") -> None:
+    """Have a line kept with the job, where people look; the level is ``info``, ``warning`` or ``error``."""
+    if os.environ.get(REPORT_VARIABLE):
+        _append({"kind": "note", "level": level, "text": _text(str(text))})
 
 
 def should_stop() -> bool:
@@ -138,6 +153,15 @@ def _plain(value: "Any") -> "Any":
     if value - value != 0 and value == value:
         return "inf" if value > 0 else "-inf"
     return float(value)
+
+
+def _numbers(given: "Mapping[str, Any]") -> "Dict[str, Any]":
+    """Return what is a number; a truth value is none."""
+    return {
+        name: given[name]
+        for name in given
+        if not isinstance(given[name], (bool, str)) and _plain(given[name]) is not None
+    }
 
 
 def _mapping(given: "Mapping[str, Any]") -> "Dict[str, Any]":

@@ -5,12 +5,11 @@ not UTF-8. Such characters, and those that control a terminal, become escapes th
 Runs wherever training code does, on Python 3.6 and later.
 """
 
-import hashlib
 import re
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Match
+    from typing import Any, Match, Pattern
 
 NAME_LIMIT = 500
 """Characters of a name of a metric, a group or a GPU."""
@@ -26,6 +25,30 @@ _KNOWN_LIMIT = 4096
 
 _known: "dict[str, str]" = {}
 """Names that were cleaned before: the same few come again and again."""
+
+
+class Expression:
+    """A regular expression that is compiled when it is first used: most learners print nothing that needs it.
+
+    It has the methods of a compiled one; :func:`expression` makes it.
+    """
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._text = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> "Any":
+        """Compile it, and keep the method that is asked for."""
+        found = getattr(re.compile(self._text, self._flags), name)
+        setattr(self, name, found)
+        return found
+
+
+def expression(text: str, flags: int = 0) -> "Pattern[str]":
+    """Return a regular expression that is compiled when it is first used."""
+    made: "Any" = Expression(text, flags)
+    lazy: "Pattern[str]" = made
+    return lazy
 
 
 def clean(text: str, limit: int = 0) -> str:
@@ -44,6 +67,8 @@ def clean_name(name: str) -> str:
         return known
     cleaned = name
     if len(name) > NAME_LIMIT:
+        import hashlib  # it loads OpenSSL, which no other part of an agent needs
+
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
         cleaned = "%s-%s" % (name[: NAME_LIMIT - _DIGEST_CHARACTERS - 1], digest)
     cleaned = _HARM_IN_NAMES.sub(_escape, cleaned)
@@ -97,3 +122,12 @@ def _escape(match: "Match[str]") -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name
         code -= 0xDC00
     return "\\x%02x" % code if code <= 0xFF else "\\u%04x" % code
+
+
+def short_hash(data: bytes, size_bytes: int) -> str:
+    """Return a hash of some bytes as hexadecimal digits, the same on every machine."""
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b  # loads OpenSSL: some megabytes and milliseconds of every learner
+    return blake2b(data, digest_size=size_bytes).hexdigest()

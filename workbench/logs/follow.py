@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from workbench.logs.grep import Pattern, select
 from workbench.logs.journal import JournalEntry, JournalReader
+from workbench.values import dataclass
 
 LINE_MAX: Final = 1 << 20
 """A line of several learners' that is longer is broken here, so that it need not be kept in memory."""

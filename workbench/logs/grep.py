@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Final
 
-from workbench.errors import UsageError
+from workbench.errors import PatternTooSlow, UsageError
+from workbench.expression import TypedExpression
 
 BLOCK: Final = 1 << 20
 """Read at once. Lines that are longer are taken whole all the same."""
 
+_ANYTHING_FIRST: Final = re.compile(r"\A(?:\.\*(?![*+?{]))+(?=.)")
+"""What a search need not look for: with it a line is gone through once more for each of its characters."""
 _LONG_WORD: Final = 12
 """From here on looking for a word takes larger steps than the regular expression does."""
+_HIGHLIGHT_SECONDS: Final = 0.02
+"""For the highlights of one line: the thread that draws waits for them."""
 
 
 class Pattern:
     """A regular expression or a plain text to find in lines, over bytes.
 
-    Texts without capitals match in any case where ``smart_case`` is set.
+    Texts without capitals match in any case where ``smart_case`` is set. Whatever looks for a pattern raises
+    :class:`PatternTooSlow` where it is an expression that takes too long.
     """
 
     def __init__(
@@ -30,17 +37,29 @@ class Pattern:
             UsageError: it is no regular expression.
         """
         self.text = text
+        self._is_unlit = False
         folded = ignore_case or (smart_case and text == text.lower())
         plain = literal or re.escape(text) == text
+        self.is_expression = not plain
+        """Whether it is a regular expression, which may look at each part of a line many times."""
         # Only what has no case at all is the same in bytes whatever the case.
-        self._word = text.encode() if plain and (not folded or text.lower() == text.upper()) else b""
+        self._word = (
+            text.encode("utf-8", "surrogateescape")
+            if plain and (not folded or text.lower() == text.upper())
+            else b""
+        )
+        if not literal:
+            text = _ANYTHING_FIRST.sub("", text)
         flags = re.MULTILINE | (re.IGNORECASE if folded else 0)
         try:
             # Letters beyond ASCII have a case only in text: such a pattern is matched line by line there.
+            expression = re.escape(text) if literal else text
             self._text = (
-                re.compile(re.escape(text) if literal else text, flags) if _beyond(text, folded) else None
+                TypedExpression(expression, shown=self.text, flags=flags) if _beyond(text, folded) else None
             )
-            self._regex = re.compile((re.escape(text) if literal else text).encode(), flags)
+            # A pattern typed in another encoding finds its own bytes.
+            searched = expression.encode("utf-8", "surrogateescape")
+            self._regex = TypedExpression(searched, shown=self.text, flags=flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise UsageError(
                 f"{text!r} is no regular expression: {error}", hint="-F takes the text literally"
@@ -88,9 +107,22 @@ class Pattern:
         return found
 
     def highlights(self, text: str) -> list[tuple[int, int]]:
-        """Return where a line's text matches, for showing."""
-        regex = self._text or re.compile(self._regex.pattern.decode(), self._regex.flags & re.IGNORECASE)
-        return [match.span() for match in regex.finditer(text) if match.end() > match.start()]
+        """Return where a line's text matches, for showing; nowhere once that has taken too long."""
+        if self._is_unlit:
+            return []
+        try:
+            found = self._highlighter.spans(text, seconds=_HIGHLIGHT_SECONDS)
+        except PatternTooSlow:
+            self._is_unlit = True
+            return []
+        return [(start, end) for start, end in found if end > start]
+
+    @cached_property
+    def _highlighter(self) -> TypedExpression[str]:
+        searched = self._regex.pattern.decode("utf-8", "surrogateescape")
+        return self._text or TypedExpression(
+            searched, shown=self.text, flags=self._regex.flags & re.IGNORECASE
+        )
 
     def _finder(self, block: bytes, end: int) -> Callable[[int], int]:
         if word := self._word:
@@ -101,7 +133,7 @@ class Pattern:
 
         def find(position: int) -> int:
             hit = search(block, position, end)
-            return -1 if hit is None else hit.start()
+            return -1 if hit is None else hit[0]
 
         return find
 

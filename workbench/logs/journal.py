@@ -7,12 +7,12 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from workbench.paths import LearnerFolder
 from workbench.store.db.errors import read_failure
+from workbench.values import dataclass
 
 HEADER_BYTES: Final = 24
 _ENTRY: Final = struct.Struct("<QQQ")

@@ -10,6 +10,8 @@ from workbench.logs.grep import Pattern
 from workbench.logs.line_index import LineIndex
 
 _BLOCK: Final = 1 << 20
+EXPRESSION_BYTES: Final = 8 << 10
+"""A regular expression is matched against so much of a line: some look at each part of it as often as it is long."""
 
 Cancelled = Callable[[], bool]
 
@@ -32,6 +34,7 @@ def find(
     for first, block in blocks:
         if cancelled and cancelled():
             return None
+        block = _clipped(block, pattern)
         span = pattern.last_span(block) if backward else next(pattern.spans(block), None)
         if span is not None:
             return first + block.count(b"\n", 0, span[0])
@@ -69,6 +72,7 @@ class LineFilter:
 
     def _matching(self, first: int, block: bytes) -> list[int]:
         found: list[int] = []
+        block = _clipped(block, self.pattern)
         number, position = first, 0
         for begin, _ in self.pattern.spans(block):
             number += block.count(b"\n", position, begin)
@@ -78,6 +82,16 @@ class LineFilter:
             return found
         hits = set(found)
         return [line for line in range(first, first + block.count(b"\n")) if line not in hits]
+
+
+def _clipped(block: bytes, pattern: Pattern) -> bytes:
+    """Return the same lines, those cut that are too long for a regular expression."""
+    if not pattern.is_expression or len(block) <= EXPRESSION_BYTES:
+        return block
+    lines = block.split(b"\n")
+    if max(map(len, lines)) <= EXPRESSION_BYTES:
+        return block
+    return b"\n".join(line[:EXPRESSION_BYTES] for line in lines)
 
 
 def _forward(index: LineIndex, first: int, *, whole: bool = False) -> Iterator[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO, Final
 
-from workbench.errors import FabricError
+from workbench.errors import FabricError, PatternTooSlow
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
 from workbench.paths import LearnerFolder
@@ -126,6 +126,8 @@ def _of(folder: LearnerFolder, pattern: Pattern, limit: int | None) -> Iterator[
 def _received(stream: BinaryIO, number: int) -> Iterator[tuple[int, Hit]]:
     while head := stream.read(_LENGTH.size):
         message = marshal.loads(stream.read(*_LENGTH.unpack(head)))
+        if isinstance(message, tuple):
+            raise PatternTooSlow(*message)
         if isinstance(message, str):
             raise FabricError(message)
         if message is None:
@@ -163,6 +165,9 @@ def _send(stream: BinaryIO, folder: LearnerFolder, pattern: Pattern, limit: int 
             if len(batch) >= BATCH:
                 _put(stream, batch)
                 batch = []
+    except PatternTooSlow as error:
+        _put(stream, (error.pattern,))
+        return
     except (FabricError, OSError) as error:
         message = (
             f"{folder.path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
@@ -174,6 +179,6 @@ def _send(stream: BinaryIO, folder: LearnerFolder, pattern: Pattern, limit: int 
     _put(stream, None)
 
 
-def _put(stream: BinaryIO, message: list[Hit] | str | None) -> None:
+def _put(stream: BinaryIO, message: list[Hit] | tuple[str] | str | None) -> None:
     data = marshal.dumps(message)
     stream.write(_LENGTH.pack(len(data)) + data)

@@ -13,28 +13,36 @@ from typing import TYPE_CHECKING
 from workbench.lazy import offered
 
 if TYPE_CHECKING:
+    from workbench.manifest.builder.conversion import convert as convert
     from workbench.manifest.builder.load import Loaded as Loaded
     from workbench.manifest.builder.load import load as load
     from workbench.manifest.builder.load import load_text as load_text
-    from workbench.manifest.builder.load import validate as validate
     from workbench.manifest.builder.params import param_text as param_text
     from workbench.manifest.builder.params import param_variable as param_variable
+    from workbench.manifest.builder.script_options import read_script_options as read_script_options
+    from workbench.manifest.builder.script_options import read_values as read_values
+    from workbench.manifest.builder.templates import command_in as command_in
     from workbench.manifest.builder.templates import from_command as from_command
+    from workbench.manifest.builder.templates import interpreter_of as interpreter_of
     from workbench.manifest.builder.templates import template as template
     from workbench.manifest.builder.unsupported import not_built as not_built
     from workbench.manifest.publish.json_schema import schema as schema
 
 _HOMES = {
     "Loaded": "builder.load",
+    "command_in": "builder.templates",
+    "convert": "builder.conversion",
     "from_command": "builder.templates",
+    "interpreter_of": "builder.templates",
     "load": "builder.load",
     "load_text": "builder.load",
     "not_built": "builder.unsupported",
     "param_text": "builder.params",
     "param_variable": "builder.params",
     "schema": "publish.json_schema",
+    "read_script_options": "builder.script_options",
+    "read_values": "builder.script_options",
     "template": "builder.templates",
-    "validate": "builder.load",
 }
 __all__ = sorted(_HOMES)
 

@@ -1,7 +1,8 @@
 """What the x of a chart is: one thing for all its points; and the points of a series laid out over it.
 
-Steps where every point has one; else the epochs that were reported together with the points, where every point has one;
-else their order. Superseded points are in no chart, unless they are asked for.
+Steps where every point has one, continued where code counts those of each epoch from the beginning; else the epochs
+that were reported together with the points, where every point has one; else their order. Superseded points are in no
+chart, unless they are asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from workbench.metrics.chart_buckets import buckets, merged
@@ -17,6 +19,7 @@ from workbench.metrics.rollup import BITS, levels_of
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Bucket, Point, SeriesRow
 from workbench.store.queries.reports import report_runs
+from workbench.store.queries.step_course import course_of
 from workbench.store.queries.superseded import NOTHING, Cut, condition, runs_of
 
 STEP: Final = "step"
@@ -68,13 +71,51 @@ def chart_points(
         None where a point has no value on this axis.
     """
     if axis in (STEP, TIME, NUMBER):
-        if axis == STEP and _goes_back(store, row) and _total(row) <= POINTS_MAX:
-            read = _shown_points(store, row, shown)
-            stepped = [(point.step, point) for point in read if point.step is not None]
-            return _laid_out(stepped, width, shown)
+        if axis == STEP and (course_of(store.connection, row.id) or _is_unordered(store, row)):
+            return _laid_out(_with_steps(_shown_points(store, row, shown)), width, shown)
         return _rolled_up(store, row, axis, width, shown)
     placed = _along(store, row, axis, shown)
     return None if placed is None else _laid_out(placed, width, shown)
+
+
+def points_behind(
+    store: Store, before: SeriesRow, now: SeriesRow, axis: str, last_x: float
+) -> list[Bucket] | None:
+    """Return the points that came since a series was read, as buckets of one, where they go on from what was read.
+
+    Args:
+        store: The store.
+        before: The series as it was when its points were read.
+        now: The series as it is.
+        axis: ``step`` or ``time``.
+        last_x: The x of the last point that was read: its step, or its time in microseconds.
+
+    Returns:
+        None where the series has to be read anew: another attempt began, a point lies before one that was read, or is
+        on no place of this axis.
+    """
+    if axis not in (STEP, TIME) or before.id != now.id or before.superseded or now.superseded:
+        return None
+    sql = "SELECT seq, attempt, step, time, value FROM points WHERE series = ? AND seq >= ? AND seq <= ? ORDER BY seq"
+    found = [Point(*row) for row in store.rows(sql, (now.id, before.points, now.points))]
+    places = [point.step if axis == STEP else point.time_us for point in found]
+    if len(found) != now.points - before.points + 1 or places[0] != last_x:
+        return None
+    goes_on = all(b is not None and a is not None and a <= b for a, b in pairwise(places))
+    if not goes_on or found[0].attempt != found[-1].attempt:
+        return None
+    return [_bucket(point.seq, point.step, point) for point in found[1:]]
+
+
+def points_axis(store: Store, row: SeriesRow, shown: Sequence[Point]) -> tuple[str, tuple[float, ...]]:
+    """Return what the x of some points of a series is, as :func:`chart_axis` does, and the x of each point."""
+    steps = tuple(x for x, _ in _with_steps(shown))
+    if len(steps) == len(shown):
+        return STEP, steps
+    epochs = _reported_with(store, row, EPOCH, shown)
+    if epochs is not None:
+        return EPOCH, tuple(epoch for epoch, _ in epochs)
+    return NUMBER, tuple(map(float, range(1, len(shown) + 1)))
 
 
 def infinities(store: Store, row: SeriesRow, shown: ChartRange = ChartRange()) -> int:
@@ -87,6 +128,25 @@ def infinities(store: Store, row: SeriesRow, shown: ChartRange = ChartRange()) -
     sql = f"SELECT count(*) FROM points WHERE series = ? AND abs(value) = 9e999 AND NOT ({hidden})"
     found = store.row(sql, (row.id,))
     return int(found[0]) if found else 0
+
+
+def _with_name(store: Store, row: SeriesRow, name: str) -> list[SeriesRow]:
+    """Return the series that count something together with metrics of a learner; those of the metric's group first.
+
+    What comes before the last ``/`` of a metric's name may be part of its group or of its own name.
+    """
+    parts = row.name.split("/")[:-1]
+    own = ["/".join([*parts[:count], name]) for count in range(len(parts), -1, -1)]
+    found = [
+        each
+        for each in series(store, row.job_id, kinds=("etime",))
+        if each.learner == row.learner and (each.name == name or each.name.endswith(f"/{name}"))
+    ]
+    return sorted(found, key=lambda each: own.index(each.name) if each.name in own else len(own))
+
+
+def _with_steps(read: Iterable[Point]) -> list[tuple[float, Point]]:
+    return [(point.step, point) for point in read if point.step is not None]
 
 
 def _total(row: SeriesRow) -> int:
@@ -130,7 +190,7 @@ def _laid_out(placed: Iterable[tuple[float, Point]], width: int, shown: ChartRan
     return merged(found, max(2, 2 * width))
 
 
-def _bucket(number: int, x: float, point: Point) -> Bucket:
+def _bucket(number: int, x: float | None, point: Point) -> Bucket:
     value, time_us = point.value, point.time_us
     return Bucket(number, 1, x, x, time_us, time_us, value, value, value, value, int(value is None))
 
@@ -158,8 +218,13 @@ def _has_steps(store: Store, row: SeriesRow, shown: ChartRange) -> bool:
     return store.row(sql, (row.id,)) is None
 
 
-def _goes_back(store: Store, row: SeriesRow) -> bool:
-    """Say whether the steps of a series go back, as far as its roll-ups tell: what they hide is within a dot."""
+def _is_unordered(store: Store, row: SeriesRow) -> bool:
+    """Say whether the steps of a series go back, between attempts too, as far as its roll-ups tell.
+
+    What they hide is within a dot.
+    """
+    if _total(row) > POINTS_MAX:
+        return False
     level = 1
     while _total(row) >> (BITS * level) > _BUCKETS_MAX:
         level += 1
@@ -179,24 +244,28 @@ def _goes_back(store: Store, row: SeriesRow) -> bool:
 
 def _along(store: Store, row: SeriesRow, name: str, shown: ChartRange) -> list[tuple[float, Point]] | None:
     """Return points with what was reported together with them by a name; None where one has none of it."""
-    group = row.name.rpartition("/")[0]
-    full_name = f"{group}/{name}" if group else name
-    reported = [
-        each
-        for each in series(store, row.job_id, kinds=("etime",))
-        if (each.learner, each.name) == (row.learner, full_name)
-    ]
-    if not reported or max(_total(row), _total(reported[0])) > POINTS_MAX:
+    return _reported_with(store, row, name, None, shown)
+
+
+def _reported_with(
+    store: Store, row: SeriesRow, name: str, read: Sequence[Point] | None, shown: ChartRange = ChartRange()
+) -> list[tuple[float, Point]] | None:
+    """Do the same for the points that were read, or for those that are shown."""
+    reported = _with_name(store, row, name)
+    if not reported or max(map(_total, [row, *reported])) > POINTS_MAX:
         return None
-    values = _by_report(store, reported[0])
-    runs = report_runs(store, row.job_id, row.id)
+    values: dict[_ReportKey, float | None] = {}
+    for number, each in enumerate(reported):
+        for key, value in _by_report(store, each).items():
+            if number == 0 or key[1] is not None:  # of points without a report the group alone tells
+                values.setdefault(key, value)
+    runs = report_runs(store.connection, row.job_id, row.id)
     found: list[tuple[float, Point]] = []
-    for point in _shown_points(store, row, shown):
-        report = runs.report_of(point.seq)
-        value = values.get(_report_key(point, report))
-        if value is None:
+    for point in _shown_points(store, row, shown) if read is None else read:
+        along = values.get(_report_key(point, runs.report_of(point.seq)))
+        if along is None:
             return None
-        found.append((value, point))
+        found.append((along, point))
     return found
 
 
@@ -212,7 +281,7 @@ def _report_key(point: Point, report: int | None) -> _ReportKey:
 
 def _by_report(store: Store, row: SeriesRow) -> dict[_ReportKey, float | None]:
     """Return the values of a series by their reports; None where several have the same step and time."""
-    runs = report_runs(store, row.job_id, row.id)
+    runs = report_runs(store.connection, row.job_id, row.id)
     found: dict[_ReportKey, float | None] = {}
     for point in points(store, row.id):
         key = _report_key(point, runs.report_of(point.seq))

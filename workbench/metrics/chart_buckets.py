@@ -7,12 +7,12 @@ with the width of the chart. The edges of a window are exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from workbench.metrics.rollup import BITS, levels_of
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Bucket
+from workbench.values import dataclass
 
 Axis = Literal["step", "time"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
 
 from workbench.learner.collectors.values import as_step
 from workbench.learner.texts import clean, clean_name
+from workbench.values import dataclass
 
 SeriesKind = Literal["value", "etime", "usage", "text"]
 

@@ -6,12 +6,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from workbench.errors import UsageError
 from workbench.store.db.rows import SeriesRow
 from workbench.store.queries.metric_values import WHICH, fitting_series, read_number
+from workbench.values import dataclass
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,

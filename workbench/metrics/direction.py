@@ -17,6 +17,14 @@ LARGER_IS_BETTER: Final = frozenset((
     "throughput",
 ))  # fmt: skip
 
+HELD_OUT: Final = frozenset(("val", "valid", "validation", "eval", "test", "dev", "heldout"))
+"""Parts of the names of metrics that are measured on data held out from the training."""
+_INSTRUMENTS: Final = frozenset((
+    "lr", "learning", "time", "seconds", "latency", "throughput", "memory", "mem", "norm", "epoch", "step", "flos",
+    "flops",
+))  # fmt: skip
+"""Parts of the names of what is watched and not aimed at."""
+
 _CAPITALS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 _SPEED: Final = re.compile(r"(?:^|[^a-z])per[^a-z]*(?:s|secs?|seconds?|mins?|minutes?|hours?)(?:$|[^a-z])")
@@ -31,13 +39,36 @@ def smaller_is_better(name: str) -> bool | None:
     last = name.rpartition("/")[2]
     if _SPEED.search(_CAPITALS.sub(" ", last).lower()):
         return False
-    parts = {part for text in (last, _CAPITALS.sub(" ", last)) for part in _SEPARATORS.split(text.lower())}
-    parts |= {part.rstrip("0123456789") for part in parts}
+    parts = _parts(last)
     if parts & SMALLER_IS_BETTER or any(part.endswith("loss") for part in parts):
         return True
     if parts & LARGER_IS_BETTER:
         return bool(parts & {"negative", "neg"})
     return None
+
+
+def main_metrics(names: Iterable[str], most: int) -> tuple[str, ...]:
+    """Return the metrics that a person looks at first: losses, then what else tells good from bad, then the rest.
+
+    Within each the training comes before what is held out; what only accompanies it (times, learning rate) comes last.
+    """
+    return tuple(sorted(names, key=_main_key)[:most])
+
+
+def _main_key(name: str) -> tuple[int, bool, str]:
+    parts = _parts(name.rpartition("/")[2])
+    if parts & _INSTRUMENTS or _SPEED.search(_CAPITALS.sub(" ", name).lower()):
+        rank = 3
+    elif any(part.endswith("loss") for part in parts):
+        rank = 0
+    else:
+        rank = 1 if smaller_is_better(name) is not None else 2
+    return rank, bool(_parts(name) & HELD_OUT), name.lower()
+
+
+def _parts(name: str) -> set[str]:
+    parts = {part for text in (name, _CAPITALS.sub(" ", name)) for part in _SEPARATORS.split(text.lower())}
+    return parts | {part.rstrip("0123456789") for part in parts}
 
 
 def best_value(name: str, values: Iterable[float | None]) -> float | None:

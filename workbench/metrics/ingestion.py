@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -26,6 +26,7 @@ from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
 from workbench.store.db.schema import REPORTS, statements
+from workbench.values import dataclass
 
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""

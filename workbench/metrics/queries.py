@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 from workbench.job import JobId
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
-from workbench.store.queries.superseded import Cut, condition, has_attempts, live, series_cuts
+from workbench.store.queries.step_course import course_of, courses_of
+from workbench.store.queries.superseded import NOTHING, Cut, condition, has_attempts, live, series_cuts
+from workbench.values import dataclass
 
 T = TypeVar("T")
 
@@ -101,7 +103,15 @@ def series(
         rows = [_summed_up(store, row, f"attempt <> {int(attempt)}") for row in found]
         return [replace(row, superseded=0) for row in rows if row.points]
     several = not superseded and has_attempts(store.connection, job_id)
-    return [_live(store, row) if several else _without_infinities(store, row) for row in found]
+    if several:
+        return [_live(store, row) for row in found]
+    courses = {
+        learner: courses_of(store.connection, job_id, learner) for learner in {row.learner for row in found}
+    }
+    return [
+        _summed_up(store, row, NOTHING) if row.id in courses[row.learner] else _without_infinities(store, row)
+        for row in found
+    ]
 
 
 _known_cuts: dict[tuple[Any, ...], tuple[Cut, ...]] = {}
@@ -126,7 +136,8 @@ def _live(store: Store, row: SeriesRow) -> SeriesRow:
     key = _key(store, row)
     if (known := _known_sums.get(key)) is None:
         cuts = cuts_of_series(store, row)
-        known = _summed_up(store, row, condition(cuts)) if cuts else _without_infinities(store, row)
+        is_plain = not cuts and not course_of(store.connection, row.id)
+        known = _without_infinities(store, row) if is_plain else _summed_up(store, row, condition(cuts))
         _remember(_known_sums, key, known)
     return known
 
@@ -155,11 +166,21 @@ def _summed_up(store: Store, row: SeriesRow, superseded: str) -> SeriesRow:
 
 
 def points(store: Store, series_id: int, *, since_seq: int = 0, limit: int | None = None) -> list[Point]:
-    """List a series' points after ``since_seq``, in order, at most ``limit``."""
+    """List a series' points after ``since_seq``, in order, at most ``limit``.
+
+    Their steps are those of the one count (:mod:`workbench.store.queries.step_course`).
+    """
     sql = (
         "SELECT seq, attempt, step, time, value FROM points WHERE series = ? AND seq > ? ORDER BY seq LIMIT ?"
     )
-    return [Point(*row) for row in store.rows(sql, (series_id, since_seq, -1 if limit is None else limit))]
+    found = store.rows(sql, (series_id, since_seq, -1 if limit is None else limit))
+    course = course_of(store.connection, series_id)
+    if not course:
+        return [Point(*row) for row in found]
+    return [
+        Point(seq, attempt, course.step(seq, step), time_us, value)
+        for seq, attempt, step, time_us, value in found
+    ]
 
 
 def texts(
@@ -197,8 +218,8 @@ def latest_of(store: Store, job_ids: Iterable[str]) -> dict[str, dict[str, float
 
 def last_step(store: Store, job_id: str) -> float | None:
     """Return the highest step that any metric of the job was last reported for."""
-    found = store.row("SELECT max(last_step) FROM series WHERE job_id = ? AND kind = 'value'", (job_id,))
-    return found[0] if found else None
+    steps = (row.last_step for row in series(store, job_id, kinds=("value",)))
+    return max((step for step in steps if step is not None), default=None)
 
 
 def time_of_step(store: Store, job_id: str, step: int, attempt: int) -> int | None:
@@ -208,6 +229,15 @@ def time_of_step(store: Store, job_id: str, step: int, attempt: int) -> int | No
     """
     for row in series(store, job_id, kinds=("value",)):
         if row.last_step is None or row.last_step < step:
+            continue
+        if course_of(store.connection, row.id):
+            times = (
+                point.time_us
+                for point in points(store, row.id)
+                if point.attempt == attempt and point.step is not None and point.step >= step
+            )
+            if (first := next(times, None)) is not None:
+                return first
             continue
         sql = "SELECT time FROM points WHERE series = ? AND attempt = ? AND step >= ? ORDER BY seq LIMIT 1"
         if found := store.row(sql, (row.id, attempt, step)):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from workbench.errors import ConfigError
 from workbench.store.db.errors import read_failure
+from workbench.values import dataclass
 
 FORMAT: Final = 1
 """The newest format of the file that is understood."""

@@ -1,6 +1,7 @@
 """Metrics as a table: what was reported together stands in one row.
 
 Reports of one step share a row as long as none of them repeats a metric of another; else each has a row of its own.
+Where steps begin anew within an attempt (batches of each epoch), each report is a row, in the order of epoch and time.
 Points whose report is not known (an older version wrote them) are joined by step or time where that is unambiguous.
 Rows are merged from all series as they are read, so a table of any length needs little memory.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Final, NamedTuple
 
@@ -18,6 +18,8 @@ from workbench.metrics.queries import cuts_of_series, points, series
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
 from workbench.store.queries.reports import report_runs
+from workbench.store.queries.step_course import EpochOrder, courses_of
+from workbench.values import dataclass
 
 _PAGE: Final = 2000
 """So many points of each series are held at once."""
@@ -31,9 +33,11 @@ class _Key(NamedTuple):
 
     learner: int
     attempt: int
+    epoch: float
+    """Where steps begin anew within an attempt: the epoch, if any was reported; else 0."""
     is_without_step: bool
     step: float
-    """Or the time, where there is no step."""
+    """Or the time, where there is no step, or steps begin anew: they order nothing then."""
 
 
 class _Cell(NamedTuple):
@@ -94,23 +98,33 @@ def table(
     selected = [row for row in found if learner in (None, row.learner)]
     columns = tuple(dict.fromkeys(row.name for row in selected))
     shows = attempt is not None if superseded is None else superseded
-    cells = heapq.merge(*(_cells(store, row, column) for column, row in enumerate(selected)))
+    learners = {row.learner for row in selected}
+    anew = {each for each in learners if courses_of(store.connection, job_id, each)}
+    cells = heapq.merge(
+        *(_cells(store, row, column, anew=row.learner in anew) for column, row in enumerate(selected))
+    )
     kept = (
         cell for cell in cells if attempt in (None, cell.key.attempt) and (shows or not cell.is_superseded)
     )
     return MetricTable(columns, _rows(kept))
 
 
-def _cells(store: Store, row: SeriesRow, column: int) -> Iterator[_Cell]:
-    """Yield the points of a series in the order of the table."""
+def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator[_Cell]:
+    """Yield the points of a series in the order of the table; ``anew`` is whether the learner's steps begin anew."""
+    epochs = EpochOrder(store.connection, row.job_id, row.learner) if anew else None
     cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
-    runs = report_runs(store, row.job_id, row.id)
+    runs = report_runs(store.connection, row.job_id, row.id)
 
     def cell(point: Point) -> _Cell:
         cut = cuts.get(point.attempt)
         report = runs.report_of(point.seq)
+        if epochs is None:
+            key = _key(row.learner, point)
+        else:
+            epoch = epochs.epoch_of((point.attempt, _UNKNOWN if report is None else report), point.time_us)
+            key = _Key(row.learner, point.attempt, epoch, True, point.time_us)
         return _Cell(
-            _key(row.learner, point),
+            key,
             _UNKNOWN if report is None else report,
             point.time_us,
             column,
@@ -122,7 +136,7 @@ def _cells(store: Store, row: SeriesRow, column: int) -> Iterator[_Cell]:
         )
 
     cells = (cell(point) for point in _points(store, row))
-    return cells if _is_ordered(store, row) else iter(sorted(cells, key=_order))
+    return cells if not anew and _is_ordered(store, row) else iter(sorted(cells, key=_order))
 
 
 def _order(cell: _Cell) -> tuple[_Key, int, int, int]:
@@ -151,8 +165,8 @@ def _is_ordered(store: Store, row: SeriesRow) -> bool:
 
 def _key(learner: int, point: Point) -> _Key:
     if point.step is None:
-        return _Key(learner, point.attempt, True, point.time_us)
-    return _Key(learner, point.attempt, False, point.step)
+        return _Key(learner, point.attempt, 0, True, point.time_us)
+    return _Key(learner, point.attempt, 0, False, point.step)
 
 
 def _rows(cells: Iterable[_Cell]) -> Iterator[MetricRow]:

@@ -34,14 +34,22 @@ def last_look_us(home: Home) -> int | None:
 
 
 def is_unattended(store: Store) -> bool:
-    """Say whether there are open jobs that no controller looks after, and that one can be started for here."""
+    """Say whether there are open jobs or schedules without a controller, and one can be started for them here."""
     from workbench.store.db.home_folder import is_home
-    from workbench.store.jobs import has_open_jobs
+    from workbench.store.jobs import has_open_jobs, has_open_searches
 
-    if not has_open_jobs(store):
+    if not has_open_jobs(store) and not has_open_searches(store) and not _has_schedules(store.home):
         return False
     held = _read_lock(store.home)
     return (held is None or not _is_attended(store.home, held)) and is_home(store.home)
+
+
+def _has_schedules(home: Home) -> bool:
+    if not os.path.isdir(home.schedules):  # noqa: PTH112 - every command that reads asks
+        return False
+    from workbench.store.updates.schedules import has_active_schedules
+
+    return has_active_schedules(home)
 
 
 def stale_sentence(home: Home) -> str:

@@ -14,25 +14,56 @@ if TYPE_CHECKING:
 
 
 def read_where(store: Store, texts: list[str] | None) -> JobFilter:
-    """Read what ``--where`` says, several times joined.
+    """Read what ``--where`` says; of several filters all must fit.
 
     Raises:
-        UsageError: it cannot be read, or names a metric that no job has; its position is marked.
+        UsageError: it cannot be read, or names a metric or param that no job has; its position is marked.
     """
-    from workbench.store.queries.job_list import known_metrics
-    from workbench.store.queries.where import WhereError, parse
+    from workbench.store.queries.where import joined
 
-    text = " ".join(texts or ())
+    filters: list[JobFilter] = []
+    for text in texts or ():
+        filters.append(_read_one(store, text, sum(len(each.values) for each in filters)))
+    return joined(filters)
+
+
+def _read_one(store: Store, text: str, values_from: int) -> JobFilter:
+    from workbench.store.queries.filter_syntax import WhereError
+    from workbench.store.queries.job_list import known_metrics, known_numbers
+    from workbench.store.queries.where import parse
+
     try:
-        where = parse(text)
+        where = parse(text, values_from=values_from)
     except WhereError as error:
         raise pointing(text, error.start, error.end, error.message, error.hint) from None
     if where.metrics:
-        known = known_metrics(store)
+        known = known_numbers(store)
         for name, start, end in where.metrics:
             if not has_metric(known, name):
-                raise pointing(text, start, end, f"no job has a metric {name!r}", nearest_metric(known, name))
+                near = nearest_metric(known_metrics(store), name)
+                raise pointing(text, start, end, f"no job has a metric {name!r}", near)
+    for name, start, end in where.params:
+        if (hint := _unknown_param(store, name)) is not None:
+            raise pointing(text, start, end, f"no job has a param {name!r}", hint)
     return where
+
+
+def _unknown_param(store: Store, name: str) -> str | None:
+    """Return a hint where no job has a param, else None."""
+    from workbench.manifest.yaml.faults import nearest
+    from workbench.store.queries.params import has_param, job_params
+
+    seen: dict[str, None] = {}
+    for job_id, attempt in store.rows(
+        "SELECT id, attempt FROM jobs WHERE deleted_us IS NULL ORDER BY seq DESC"
+    ):
+        params = job_params(store.home, job_id, attempt)
+        if has_param(params, name):
+            return None
+        seen |= dict.fromkeys(params)
+    if close := nearest(name, seen):
+        return f"did you mean params.{close}?"
+    return f"there are {', '.join([*seen][:10])}" if seen else "no job has any param yet"
 
 
 def check_metric(store: Store, name: str) -> None:
@@ -41,11 +72,10 @@ def check_metric(store: Store, name: str) -> None:
     Raises:
         UsageError: none has; the hint names the nearest.
     """
-    from workbench.store.queries.job_list import known_metrics
+    from workbench.store.queries.job_list import known_metrics, known_numbers
 
-    known = known_metrics(store)
-    if not has_metric(known, name):
-        raise UsageError(f"no job has a metric {name!r}", hint=nearest_metric(known, name))
+    if not has_metric(known_numbers(store), name):
+        raise UsageError(f"no job has a metric {name!r}", hint=nearest_metric(known_metrics(store), name))
 
 
 def has_metric(known: list[str], name: str) -> bool:
@@ -77,6 +107,8 @@ def read_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     Raises:
         UsageError: a part of it cannot be read; it is marked.
     """
+    if not texts:
+        return ()
     from workbench.metrics.conditions import ConditionError, parse
 
     found: list[Condition] = []

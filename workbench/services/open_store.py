@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 _report_copy: Callable[[str], None] | None = None
+_note: Callable[[str], None] | None = None
 _attend: Callable[[Home], None] | None = None
 
 
@@ -28,6 +29,18 @@ def attend_by(attend: Callable[[Home], None]) -> None:
     """Have a front end start the controller where open jobs have none, after it has shown what it read."""
     global _attend
     _attend = attend
+
+
+def note_by(note: Callable[[str], None]) -> None:
+    """Have a front end show notes of the stores that are opened here: a name that several jobs have."""
+    global _note
+    _note = note
+
+
+def note(text: str) -> None:
+    """Show a note, if a front end asked for them."""
+    if _note is not None:
+        _note(text)
 
 
 @contextmanager
@@ -49,6 +62,7 @@ def open_store(*, steers: bool = False, attends: bool = True) -> Iterator[Store]
     if steers:
         require_home(home)
     with Store.open(home) as store:
+        store.note_by(note)
         if not steers:
             store.date_rows_by(partial(last_look_us, home))
         if _report_copy is not None and not steers and (why := why_not(home)) is not None:
@@ -68,8 +82,17 @@ def attend_open_jobs() -> None:
 
 @contextmanager
 def existing_store(*, steers: bool = False, attends: bool = True) -> Iterator[Store | None]:
-    """Open the store of this home; None where there is none yet: reading creates nothing."""
-    if not Home(default_home()).database.exists():
+    """Open the store of this home; None where there is none yet: reading creates nothing.
+
+    Raises:
+        InputMissing: there are jobs, and the database is lost.
+    """
+    home = Home(default_home())
+    if not home.database.exists():
+        if attends:
+            from workbench.store.db.setup import refuse_lost_database
+
+            refuse_lost_database(home)
         yield None
         return
     with open_store(steers=steers, attends=attends) as store:
@@ -77,8 +100,29 @@ def existing_store(*, steers: bool = False, attends: bool = True) -> Iterator[St
 
 
 @contextmanager
-def store_with(text: str, *, steers: bool = False) -> Iterator[tuple[Store, JobRow]]:
+def store_of(text: str, *, steers: bool = False) -> Iterator[Store]:
+    """Open the store of this home, where jobs are; ``text`` is what was asked for.
+
+    Raises:
+        HomeNotBound: jobs are to be changed, and the home is a copy.
+        UnknownName: there is no home yet.
+    """
+    with existing_store(steers=steers) as store:
+        if store is None:
+            raise UnknownName(
+                f"there is no job '{text}': no job was ever started from {default_home()}"
+                if text
+                else f"no job was ever started from {default_home()}",
+                hint="`fabric run` starts one; FABRIC_HOME says where jobs are kept",
+            )
+        yield store
+
+
+@contextmanager
+def store_with(text: str, *, steers: bool = False, one: bool = False) -> Iterator[tuple[Store, JobRow]]:
     """Open the store and find a job by an id, a unique part of one, a name, or ``@last``.
+
+    ``one`` refuses a name that several jobs have.
 
     Raises:
         HomeNotBound: jobs are to be changed, and the home is a copy.
@@ -87,11 +131,5 @@ def store_with(text: str, *, steers: bool = False) -> Iterator[tuple[Store, JobR
     """
     from workbench.store.jobs import resolve
 
-    with existing_store(steers=steers) as store:
-        if store is None:
-            home = default_home()
-            hint = "`fabric run` starts one; FABRIC_HOME says where jobs are kept"
-            if any((home / "jobs").glob("training-*")):
-                hint = "its database is lost; `fabric doctor --rebuild` restores it"
-            raise UnknownName(f"there is no job '{text}': no job was ever started from {home}", hint=hint)
-        yield store, resolve(store, text)
+    with store_of(text, steers=steers) as store:
+        yield store, resolve(store, text, one=one)

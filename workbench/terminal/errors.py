@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from workbench.errors import FabricError, LaunchRefused, ManifestError
-from workbench.job import FaultOwner
+from workbench.errors import FabricError, LaunchRefused
+from workbench.job import refused_exit_code
 
 DEBUG_VARIABLE = "FABRIC_DEBUG"
 """Set to anything, a failure also shows where in fabric it came from."""
@@ -48,8 +48,8 @@ def report(error: BaseException) -> int:
 
 
 def _exit_code(error: FabricError) -> int:
-    if isinstance(error, LaunchRefused) and error.code.startswith(FaultOwner.USER):
-        return ManifestError.exit_code
+    if isinstance(error, LaunchRefused):
+        return refused_exit_code(error.code)
     return error.exit_code
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.formats import json_value
 
+if TYPE_CHECKING:
+    from workbench.documents.catalogue import Document
+    from workbench.documents.events import Event
 
-def print_document(document: Any) -> None:
+
+def print_document(document: Document | Sequence[Document]) -> None:
     """Print one whole document: an object indented, of an array one element a line."""
+    print_json(document)
+
+
+def print_json(document: Any) -> None:  # any value that JSON has
+    """Print a value that is none of our documents, as a schema is."""
     if isinstance(document, list):
         # One line an element: the standard library indents ten times slower than it writes.
         body = ",\n".join(_dump(element) for element in document)
@@ -20,9 +29,9 @@ def print_document(document: Any) -> None:
         sys.stdout.write(_dump(document, indent=2) + "\n")
 
 
-def print_event(kind: str, fields: Mapping[str, Any], *, flush: bool = True) -> None:
+def print_event(event: Event, *, flush: bool = True) -> None:
     """Print one line of a stream, at once unless more follow."""
-    sys.stdout.write(_dump({"schema": "fabric.event/1", "event": kind, **fields}) + "\n")
+    sys.stdout.write(_dump(event) + "\n")
     if flush:
         sys.stdout.flush()
 
@@ -30,7 +39,8 @@ def print_event(kind: str, fields: Mapping[str, Any], *, flush: bool = True) -> 
 def _dump(value: Any, *, indent: int | None = None) -> str:
     r"""Write JSON; NaN and infinities, which it does not have, are null and texts.
 
-    A file name that is not UTF-8 makes it all ASCII: with ``\udce9`` in it, which Python reads back as that name.
+    A file name that is not UTF-8 makes it all ASCII: with ``\udce9`` in it, which Python reads back as that name. So
+    does an output whose encoding lacks a character.
     """
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
@@ -39,6 +49,7 @@ def _dump(value: Any, *, indent: int | None = None) -> str:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
+        text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent, allow_nan=False)
     return text

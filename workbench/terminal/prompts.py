@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.terminal.console import confirm, is_terminal, narrate, person_present
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
@@ -33,6 +33,8 @@ def type_answer(question: LoginPrompt) -> str | None:
     """Ask for a password or a code; None where nobody sits at a terminal."""
     if not _can_type():
         return None
+    if question.refused:
+        narrate("the last answer was not accepted")
     if question.shown:
         sys.stderr.write(f"{question.text}: ")
         sys.stderr.flush()

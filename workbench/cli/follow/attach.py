@@ -41,12 +41,13 @@ def attach_to(
     Raises:
         BrokenPipeError: stdout was closed; the job keeps running.
         NoSpaceLeft: a signal asked for its end, which cannot be recorded.
+        BackendUnreachable: a signal asked for its end, which is recorded, and the backend does not answer.
     """
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.follow.views import TerminalView, view_for
     from workbench.services.follow.events import Idle, JobEnded, Notice, StateChanged
     from workbench.services.follow.follower import follow
-    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
+    from workbench.services.follow.wait import request_check
 
     sys.stdout.flush()
     view = view_for(row.learners, json=options.json, prefix=options.prefix, quiet=options.quiet)
@@ -56,7 +57,7 @@ def attach_to(
 
         shown = NotifyingView(view, at_end=options.notify, when=options.notify_when)
     stop = JobStopper(store, row)
-    check, trouble = check_every_second(UnrecordedEnd(store.home).check), ""
+    check, trouble = request_check(store.home, "stop"), ""
     limit = TimeLimit(options.timeout_seconds, _grace_seconds(store, row, options.timeout_seconds), stop)
     try:
         events = follow(store, row, tail=tail, fresh=fresh, copy_to=view.descriptor())

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Literal
 
 from workbench.formats import iso
 from workbench.services.follow.events import JobView
-from workbench.services.inspect.job_document import job_document
+from workbench.services.inspect.job_document import job_event
 from workbench.terminal.json_output import print_event
 
 if TYPE_CHECKING:
+    from workbench.documents.events import EndEvent, HistoryEvent, OutputEvent, SeriesEvent
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
+
+_SHOWN: Final[tuple[Literal["state", "reason", "attempt", "exit_code", "intent"], ...]] = (
+    "state",
+    "reason",
+    "attempt",
+    "exit_code",
+    "intent",
+)
+"""The keys of a job whose change is an event."""
 
 
 class EventView(JobView):
@@ -21,20 +31,19 @@ class EventView(JobView):
     def __init__(self) -> None:
         self._rest: dict[tuple[int, int], bytes] = {}
         self._values: dict[tuple[int, str], int] = {}
-        self._last: dict[str, Any] = {}
+        self._last: list[str | int | None] = []
         self._progress = ""
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
         """Print each thing that happened, and the job where it changed."""
         for event in history:
             if event.kind != "state":
-                fields = {"text": event.text, "code": event.code, "who": event.who, "origin": event.origin}
-                print_event(event.kind, {"id": row.id, "time": iso(event.time_us), **fields})
-        document = job_document(row)
-        known = {key: document[key] for key in ("state", "reason", "attempt", "exit_code", "intent")}
+                print_event(_history_event(row, event))
+        document = job_event(row, "state")
+        known = [document[key] for key in _SHOWN]
         if known != self._last:
             self._last = known
-            print_event("state", {**document, "schema": "fabric.event/1"})
+            print_event(document)
 
     def output(self, attempt: int, learner: int, data: bytes) -> None:
         """Print each whole line."""
@@ -56,30 +65,53 @@ class EventView(JobView):
         for row in series:
             if self._values.get((row.learner, row.name)) != row.points:
                 self._values[row.learner, row.name] = row.points
-                series_fields = {
+                event: SeriesEvent = {
+                    "schema": "fabric.event/1",
+                    "event": "metric",
                     "learner": row.learner,
                     "name": row.name,
                     "kind": row.kind,
                     "points": row.points,
+                    "step": row.last_step,
+                    "value": row.last,
+                    "time": iso(row.last_time_us),
                 }
-                last = {"step": row.last_step, "value": row.last, "time": iso(row.last_time_us)}
-                print_event("metric", {**series_fields, **last})
+                print_event(event)
 
     def progress(self, text: str) -> None:
         """Print how far data or results are on their way."""
         if text and text != self._progress:
-            print_event("progress", {"text": text})
+            print_event({"schema": "fabric.event/1", "event": "progress", "text": text})
         self._progress = text
 
     def notice(self, text: str) -> None:
         """Print it as an event."""
-        print_event("trouble", {"text": text})
+        print_event({"schema": "fabric.event/1", "event": "trouble", "text": text})
 
     def ended(self, row: JobRow, results: str) -> None:
         """Print the job once more, with the folder of its results."""
-        print_event("end", {**job_document(row), "schema": "fabric.event/1", "results": results})
+        event: EndEvent = {**job_event(row, "end"), "results": results}
+        print_event(event)
 
     def _print_line(self, attempt: int, learner: int, line: bytes) -> None:
+        event: OutputEvent = {
+            "schema": "fabric.event/1",
+            "event": "output",
+            "attempt": attempt,
+            "learner": learner,
+            "text": line.decode(errors="replace"),
+        }
+        print_event(event, flush=False)
 
-        fields = {"attempt": attempt, "learner": learner, "text": line.decode(errors="replace")}
-        print_event("output", fields, flush=False)
+
+def _history_event(row: JobRow, event: TransitionRow) -> HistoryEvent:
+    return {
+        "schema": "fabric.event/1",
+        "event": event.kind,
+        "id": row.id,
+        "time": iso(event.time_us),
+        "text": event.text,
+        "code": event.code,
+        "who": event.who,
+        "origin": event.origin,
+    }

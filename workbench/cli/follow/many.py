@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.follow.signals import Detached, Interruption, Policy
 from workbench.formats import count
 from workbench.job import State
-from workbench.services.follow.job_text import ended_lines, state_line
+from workbench.services.follow.job_text import ended_lines, quiet_lines, state_line
 from workbench.store.db.rows import is_over
 from workbench.terminal.console import narrate
 
@@ -38,13 +38,13 @@ def follow_all(
     from workbench.cli.follow.attach import JobStopper
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
-    from workbench.services.follow.wait import wait_until
+    from workbench.services.follow.wait import UnconfirmedRequest, wait_until
     from workbench.store.jobs import job
     from workbench.terminal.errors import warn
 
     printer = _ChangePrinter(rows, json=json, quiet=quiet)
     stoppers = {row.id: JobStopper(store, row) for row in rows}
-    unrecorded = UnrecordedEnd(store.home, None if quiet else warn)
+    unrecorded, unconfirmed = UnrecordedEnd(store.home, warn), UnconfirmedRequest("stop", narrate)
 
     def check(current: Sequence[JobRow], trouble: str) -> None:
         for each in stoppers.values():
@@ -52,6 +52,7 @@ def follow_all(
                 raise each.failure
         if all(stoppers[row.id].was_asked or is_over(row) for row in current):
             unrecorded.check(current, trouble)
+            unconfirmed.check(current)
 
     def stop(kind: Policy) -> None:
         # The newest first: what still waits must not begin because something before it ended.
@@ -90,14 +91,14 @@ class _ChangePrinter:
 
     def _print(self, row: JobRow) -> None:
         if self._json:
-            from workbench.services.inspect.job_document import job_document
+            from workbench.services.inspect.job_document import job_event
             from workbench.terminal.json_output import print_event
 
-            kind = "end" if is_over(row) else "state"
-            print_event(kind, {**job_document(row), "schema": "fabric.event/1"})
+            print_event(job_event(row, "end" if is_over(row) else "state"))
             sys.stdout.flush()
         elif self._quiet:
-            return
+            for line in quiet_lines(row) if is_over(row) else ():
+                narrate(line)
         elif is_over(row):
             done = sum(is_over(each) for each in self.known.values())
             narrate(f"[{done}/{self._total}] {ended_lines(row, '')[0]}")

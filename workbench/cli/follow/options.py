@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
 from workbench.services.inspect.job_report import ReportFiles
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.cli.follow.signals import Policy

@@ -17,10 +17,10 @@ from typing import Final, Literal, Self
 
 from workbench.errors import UsageError
 from workbench.formats import duration
+from workbench.services.setting_check import POLICIES
 from workbench.terminal.console import narrate, person_present
 
 Policy = Literal["detach", "halt", "kill"]
-POLICIES: Final = ("detach", "halt", "kill")
 
 OBEYED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -7,17 +7,24 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
-from workbench.formats import duration
+from workbench.formats import MICROSECONDS, duration
 from workbench.job import TERMINAL, State, short_id
 from workbench.services.follow.events import JobView
-from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
+from workbench.services.follow.job_text import (
+    COMMAND_FAILED,
+    VERBS,
+    ended_lines,
+    metrics_line,
+    quiet_lines,
+    state_line,
+)
 from workbench.terminal.console import is_terminal, narrate, state_style
 from workbench.terminal.status_line import StatusLine
 from workbench.terminal.stdout import STDOUT, Prefixed, write_all
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.logs.sanitise import Sanitiser
@@ -37,6 +44,7 @@ class PlainView(JobView):
         self._quiet = quiet
         self._row: JobRow | None = None
         self._due: tuple[float, str] | None = None
+        self._due_is_trouble = False
         self._state_line = ""
         self._metrics = ""
         self._metrics_shown = ""
@@ -58,6 +66,8 @@ class PlainView(JobView):
         line = state_line(row)
         if self._row is None or line != state_line(self._row):
             self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)
+            # The end of the command may be known a while before the job's: its output has explained it.
+            self._due_is_trouble = row.reason.fault is not None and row.reason.code != COMMAND_FAILED
         self._row = row
 
     def output(self, attempt: int, learner: int, data: bytes) -> None:
@@ -76,6 +86,10 @@ class PlainView(JobView):
         if self._sanitiser:
             write_all(self._sanitiser.finish())
 
+    def recognised(self, text: str) -> None:
+        """Say which metrics are recognised."""
+        self._say(text)
+
     def metrics(self, series: Sequence[SeriesRow]) -> None:
         """Say the latest values now and then."""
         self._metrics = metrics_line(series)
@@ -87,8 +101,8 @@ class PlainView(JobView):
         self._progress = text
 
     def notice(self, text: str) -> None:
-        """Say it in a line."""
-        self._say(text)
+        """Say it in a line, even where only the job's output is wanted: it says why there is none."""
+        self._say(text, is_trouble=True)
 
     def tick(self) -> None:
         """Say what is due."""
@@ -98,7 +112,7 @@ class PlainView(JobView):
             # A backend that is tried again and again leaves the same state for moments.
             if line != self._state_line:
                 self._state_line = line
-                self._say(line)
+                self._say(line, is_trouble=self._due_is_trouble)
         if self._metrics != self._metrics_shown and now >= self._metrics_due:
             self._say_metrics()
             self._metrics_due = now + self.METRICS_SECONDS
@@ -109,6 +123,10 @@ class PlainView(JobView):
 
     def ended(self, row: JobRow, results: str) -> None:
         """Say the last values, how it ended, where its results are, and what goes on from there."""
+        if self._quiet:
+            for line in quiet_lines(row):
+                narrate(line)
+            return
         if self._metrics != self._metrics_shown:
             self._say_metrics()
         first, *rest = ended_lines(row, results)
@@ -121,8 +139,8 @@ class PlainView(JobView):
         self._say(f"metrics: {self._metrics}")
         self._metrics_shown = self._metrics
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
+    def _say(self, text: str, *, is_trouble: bool = False) -> None:
+        if is_trouble or not self._quiet:
             narrate(text)
 
     def _print(self, data: bytes) -> None:
@@ -135,8 +153,8 @@ class TerminalView(PlainView):
 
     DRAW_SECONDS = 0.1
 
-    def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
-        super().__init__(learners, prefix=prefix, quiet=quiet)
+    def __init__(self, learners: int, *, prefix: bool = True) -> None:
+        super().__init__(learners, prefix=prefix)
         self._line = StatusLine()
         self._draw_due = 0.0
 
@@ -169,9 +187,8 @@ class TerminalView(PlainView):
         parts.append(f"{short_id(row.id)} {row.name}")
         return "  ".join(parts)
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            self._line.say(text)
+    def _say(self, text: str, *, is_trouble: bool = False) -> None:
+        self._line.say(text)
 
     def _print(self, data: bytes) -> None:
         if data:

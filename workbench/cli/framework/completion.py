@@ -68,13 +68,25 @@ LIMIT = 50
 
 def job_names(incomplete: str) -> list[tuple[str, str]]:
     """Complete ids and names of the newest jobs."""
+    return _job_names(incomplete, only_open=False)
+
+
+def open_job_names(incomplete: str) -> list[tuple[str, str]]:
+    """Complete ids and names of jobs that have not ended."""
+    return _job_names(incomplete, only_open=True)
+
+
+def _job_names(incomplete: str, *, only_open: bool) -> list[tuple[str, str]]:
     try:
         from workbench.job import short_id
         from workbench.services.open_store import existing_store
-        from workbench.store.jobs import list_jobs
+        from workbench.store.jobs import list_jobs, open_jobs
 
         with existing_store(attends=False) as store:
-            rows = list_jobs(store, limit=LIMIT) if store else []
+            if store is None:
+                rows = []
+            else:
+                rows = open_jobs(store)[: -LIMIT - 1 : -1] if only_open else list_jobs(store, limit=LIMIT)
     except Exception:  # anything at all: a shell is waiting
         return []
     names = [(short_id(row.id), f"{row.state} {row.name}") for row in rows]
@@ -100,6 +112,48 @@ def backend_names(incomplete: str) -> list[str]:
     except Exception:  # anything at all: a shell is waiting
         return []
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def runner_names(incomplete: str) -> list[str]:
+    """Complete the runners that are installed."""
+    try:
+        from runners.registry import runner_names as installed
+
+        names = sorted(installed())
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def state_names(incomplete: str) -> list[str]:
+    """Complete the last of the states of jobs."""
+    from workbench.job import State
+
+    before, comma, last = incomplete.rpartition(",")
+    names = ("open", *(state.lower() for state in State))
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last.lower())]
+
+
+def manifest_keys(incomplete: str) -> list[str]:
+    """Complete the keys that ``--set`` takes; those of ``framework`` with what is above them."""
+    try:
+        from workbench.manifest.keys.framework_keys import FRAMEWORK
+        from workbench.manifest.keys.root import MANIFEST
+
+        names = [*(f"{name}=" for name in MANIFEST.known() if name not in _MAPS), *_MAPS.values()]
+        names += [f"framework.{name}=" for name in FRAMEWORK.known()]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def changeable_keys(incomplete: str) -> list[str]:
+    """Complete the keys that ``resume --set`` takes."""
+    return [name for name in ("params.", "env.") if name.startswith(incomplete)]
+
+
+_MAPS = {name: f"{name}." for name in ("params", "env", "labels", "framework")}
+"""Keys of a manifest with keys of the user's, or further ones, below them."""
 
 
 def profile_names(incomplete: str) -> list[str]:
@@ -170,13 +224,14 @@ def column_names(incomplete: str) -> list[str]:
 
 
 def where_terms(incomplete: str) -> list[str]:
-    """Complete the last term of a filter: fields, and names of metrics."""
+    """Complete the last term of a filter, after a bracket too: fields, and names of metrics."""
     try:
-        from workbench.store.queries.where import NUMBERS, STATES, TEXTS
+        from workbench.store.queries.where import NUMBERS, STATES, TEXTS, TIMES
 
-        before, blank, last = incomplete.rpartition(" ")
+        last = incomplete.rpartition(" ")[2].lstrip("(!")
+        before = incomplete.removesuffix(last) if last else incomplete
         names = [f"{field}:" for field in (*TEXTS, "tag", "label", "has", "is")]
-        names += [f"state:{state}" for state in STATES] + list(NUMBERS) + metric_names("")
+        names += [f"state:{state}" for state in STATES] + [*NUMBERS, *TIMES, "params."] + metric_names("")
     except Exception:  # anything at all: a shell is waiting
         return []
-    return [f"{before}{blank}{name}" for name in dict.fromkeys(names) if name.startswith(last)]
+    return [f"{before}{name}" for name in dict.fromkeys(names) if name.startswith(last)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import typer
+
+from workbench.terminal.console import narrate
+from workbench.values import dataclass
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 SEPARATOR = "--"
@@ -24,6 +27,8 @@ class Command:
     examples: tuple[str, ...]
     takes_command_line: bool = False
     """Whether arguments after ``--`` are the user's own command line; they are in ``context.obj`` then."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Short options by their former letters, which are still read, with a note."""
 
     def add_to(self, app: typer.Typer, alias: str = "") -> None:
         """Register with an app, under another name where one is given, which help does not list."""
@@ -43,9 +48,20 @@ class Command:
     def split(self, args: Sequence[str]) -> tuple[list[str], list[str] | None]:
         """Separate our own arguments from the user's command line; None where there is no ``--``."""
         if not self.takes_command_line or SEPARATOR not in args:
-            return list(args), None
+            return self._with_new_letters(args), None
         at = list(args).index(SEPARATOR)
-        return list(args[:at]), list(args[at + 1 :])
+        return self._with_new_letters(args[:at]), list(args[at + 1 :])
+
+    def _with_new_letters(self, args: Sequence[str]) -> list[str]:
+        end = list(args).index(SEPARATOR) if SEPARATOR in args else len(args)
+        return [*map(self._with_new_letter, args[:end]), *args[end:]]
+
+    def _with_new_letter(self, word: str) -> str:
+        letter = self.former.get(word[:2])
+        if letter is None:
+            return word
+        narrate(f"note: {word[:2]} is --label in other commands; write {letter} here")
+        return letter + word[2:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +97,13 @@ class Family:
         return (list(args) if named else [self.default, *args]), None
 
 
-def command(name: str, *examples: str, takes_command_line: bool = False) -> Callable[[Function], Command]:
+def command(
+    name: str, *examples: str, takes_command_line: bool = False, former: Mapping[str, str] | None = None
+) -> Callable[[Function], Command]:
     """Declare a function to be a command; its docstring is the command's help."""
 
     def declare(function: Function) -> Command:
-        return Command(name, function, examples, takes_command_line)
+        return Command(name, function, examples, takes_command_line, former or {})
 
     return declare
 

@@ -24,22 +24,31 @@ def load(
     entry: registry.Entry,
 ) -> Any:  # a Command or a Family; saying so here would import Typer for every reader
     """Import a command's module and return what the table names in it."""
-    module, _, attribute = entry.target.partition(":")
+    return _named(entry.target)
+
+
+def _named(target: str) -> Any:
+    """Import a module under ``workbench.cli`` and return what ``module:attribute`` names in it."""
+    module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(f"workbench.cli.{module}"), attribute)
 
 
 def invoke(entry: registry.Entry, args: list[str]) -> int:
     """Parse the arguments, call the command, return its exit code; a FabricError passes through."""
-    target = load(entry)
-    import typer
-    from typer.main import get_command
-
     from workbench.services import open_store
     from workbench.services.backends import prompts
 
     prompts.answer_by(_type_answer)
     open_store.report_copies_by(_warn_of_copy)
+    open_store.note_by(_narrate_note)
     open_store.attend_by(_UNATTENDED.append)
+    if entry.bare and not args:
+        code: int = _named(entry.bare)()
+        return code
+    target = load(entry)
+    import typer
+    from typer.main import get_command
+
     own, after = target.split(args)
     command = get_command(target.app())
     try:
@@ -51,7 +60,16 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
         return 130
     except typer.TyperException as complaint:
         return _usage(complaint, entry.name)
+    except UnicodeEncodeError as error:
+        raise _not_utf8(args, error) from error
     return outcome if isinstance(outcome, int) else 0
+
+
+def _not_utf8(args: list[str], error: UnicodeEncodeError) -> Exception:
+    """Return the error of the argument that is not UTF-8, if there is one."""
+    from workbench.errors import is_utf8, not_utf8
+
+    return next((not_utf8(word) for word in args if not is_utf8(word)), error)
 
 
 def attend_jobs() -> None:
@@ -77,6 +95,12 @@ def _type_answer(question: LoginPrompt) -> str | None:
     return type_answer(question)
 
 
+def _narrate_note(text: str) -> None:
+    from workbench.terminal.console import narrate
+
+    narrate(f"note: {text}")
+
+
 def _warn_of_copy(why: str) -> None:
     from workbench.store.db.home_folder import BIND
     from workbench.terminal.errors import warn
@@ -85,9 +109,18 @@ def _warn_of_copy(why: str) -> None:
 
 
 def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
-    """Say that there is no such command or topic (``more``), and which is the nearest; return the exit code."""
+    """Say that there is no such command or topic (``more``), and which is meant; return the exit code.
+
+    A verb of another tool means what that does; another word means the nearest one.
+    """
+    from workbench.cli.framework.peer_verbs import PEER_VERBS
     from workbench.terminal.errors import fail
 
+    if peer := PEER_VERBS.get(name.lower()):
+        entry = registry.find(peer.split()[0])
+        what = f" {entry.help}" if entry and " " not in peer.removesuffix(" -d") else ""
+        hint = f"did you mean `{registry.PROGRAM} {peer}`?{what}"
+        return fail(f"there is no command '{_printable(name)}'", hint=hint, exit_code=EXIT_USAGE)
     near = _nearest(name, [*registry.names(), *more])
     word = f"help {near}" if near in more else near
     there = f"`{registry.PROGRAM} --help` lists the commands"
@@ -110,6 +143,8 @@ def usage_message(
 ) -> tuple[str, str]:  # Typer's classes of complaints are not public
     """Return what is wrong with the words of a command, and the hint."""
     help_line = f"`{registry.PROGRAM} {name} --help` shows what it takes"
+    if name == "run":
+        help_line += "; a command to run goes after --"
     if option := getattr(complaint, "option_name", None):
         known = _options(complaint)
         if option not in known:

@@ -24,7 +24,8 @@ Made from the commands by `python -m workbench.cli.framework.docgen --write`; a 
 * stdout is data, stderr is narration: the output of a job goes to stdout byte for byte, messages of
   fabric go to stderr. Colours and live status lines appear only on a terminal; `NO_COLOR` and `TERM=dumb` turn
   them off.
-* A job is named by its id (`training-` may be left out), any unique beginning of it, its name, or `@last`.
+* A job is named by its id (`training-` may be left out), any unique beginning of it, its name (the newest job that
+  has it), or `@last`; `@last~1` is the one before.
 * `--json` prints one document; commands that follow (`run`, `attach`, `logs -f`, `metrics -f`) print one line per
   event. Documents and the elements of an array have a field `schema`. Fields are only ever added.
 * Commands that show open jobs start the background controller where none runs, once their answer is printed. Until it
@@ -52,9 +53,9 @@ it comes from.
 | 137, 143 | the job was killed, or halted |
 | 141 | stdout was closed; the job keeps running |
 | 64 | usage error; no such job, backend or runner |
-| 65 | manifest error |
+| 65 | manifest error, or a job that this one waits for did not complete |
 | 66 | a file does not exist |
-| 69 | a backend cannot be reached |
+| 69 | a backend cannot be reached or lacks what the job asks for, or the job is not running |
 | 70 | internal error (bug) |
 | 73 | the home or the disk cannot be written |
 | 75 | lost to the platform, or busy: try again |

@@ -43,7 +43,9 @@ NotifyWhen = Annotated[
         autocompletion=metric_names,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the job's output, no narration.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Only the job's output, and failures that are not its own.")
+]
 JsonEvents = Annotated[
     bool, typer.Option("--json", help="Print events, one JSON line each; with -d or --plan a document.")
 ]

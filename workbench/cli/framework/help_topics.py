@@ -13,29 +13,38 @@ TOPICS: Final = {
     "filters": (
         "The filter language of --where.",
         """\
-All terms must hold. `!` before a term negates it, `|` separates alternatives.
+Terms are joined by blanks or `and`, by `or`, and negated by `not` or `!`; `and` binds closer than `or`,
+brackets group. Blanks around signs are allowed. A word such as `or` is searched for when it is quoted.
 
-  state:failed  state:running|queued     a state, or queued, running, done, failed, stopped
-  loss<0.3  accuracy>=0.9                the last value of a metric, by its full name or its last part; of
+  state:failed  state=running|queued     a state, or queued, running, done, failed, stopped
+  loss < 0.3  accuracy>=0.9              the last value of a metric, by its full name or its last part; of
                                          several learners the first that reported it
   min(loss)<0.3  max(accuracy)>=90%      its least and greatest finite value; nan never fits
+  params.lr<0.01  params.optimizer=adam  a param of the job, a number or a text
+  submitted>=2026-11-20  ended:today     when: a day, month or time, today, yesterday; `started>2h`: less than
+                                         2 hours ago
   age<2h  time>1d  exit=137  gpus>0      numeric fields; also attempt, learners, restarts
   name:digits  backend:gpubox            part of a text field: name, id, backend, runner, owner, reason,
                                          code, note, parent
+  name=digits  name!=digits              the whole text, or another
   name:/^dig.*s$/  name:"two words"      a regular expression; an exact phrase
-  tag:best  label:team=vision            tags and labels
-  is:problem  is:open  has:loss          failed or waiting with an error; not ended; has that metric
+  tag:best  label:team=vision            tags and labels; also label.team=vision
+  is:problem  is:open  has:loss          failed or waiting with an error; not ended; has that metric or param
   word                                   text in name, id, reason, tags or note; or a state
+
+A term about a metric, param or number does not fit a job that has none: `not loss<0.3` does.
 
 Examples:
   fabric list --where 'state:done loss<0.3' --sort loss
-  fabric grep 'CUDA out of memory' --where 'age<7d !tag:old'
+  fabric list --where '(state:failed or is:open) and params.lr >= 0.01 and submitted:today'
+  fabric grep 'CUDA out of memory' --where 'age<7d not tag:old'
 """,
     ),
     "jobs": (
         "How a job is named, and what its states mean.",
         """\
-A job is named by its id (`training-` may be left out), any unique beginning of it, its name, or @last.
+A job is named by its id (`training-` may be left out), any unique beginning of it, its name (the newest
+job that has it), or @last; @last~1 is the one before.
 
   QUEUED        waits: for a GPU, for CPUs, or for another job
   PENDING       is being started
@@ -63,7 +72,7 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
   64         usage error; no such job, backend or runner
   65         manifest error, or a job that this one waits for did not complete
   66         a file does not exist
-  69         a backend cannot be reached
+  69         a backend cannot be reached or lacks what the job asks for; the job is not running
   70         internal error (bug)
   73         the home or the disk cannot be written
   75         lost to the platform, or busy: try again
@@ -131,9 +140,13 @@ passes another job's results on.
     "measuring": (
         "How metrics come out of a job, and how to see them.",
         """\
-`evaluation_metrics` in the manifest sets the extractor: tensorboard, regex_extractor, emetrics_file, or a preset
-for the output of caffe, keras, lightning, huggingface or tqdm. Training code can also call report().
+Without any configuration, numbers that a program prints again and again are recognised (loss=0.3, dictionaries, JSON
+lines, bars, columns), beside files that libraries write. `evaluation_metrics` in the manifest sets the extractor
+instead: plain (none), tensorboard, regex_extractor, emetrics_file, or a preset for the output of caffe, keras,
+lightning, huggingface or tqdm. Training code can also call report().
 
+  fabric metrics --try auto train.log     what is recognised in a log
+  fabric metrics JOB --as-manifest        the extractor that reads the same, to keep or to mend
   fabric metrics --try m.yml train.log    what an expression finds in a log, line by line
   fabric metrics JOB                      a table; --csv, --json, -f, --latest
   fabric metrics JOB --plot               charts in the terminal

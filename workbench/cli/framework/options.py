@@ -9,7 +9,9 @@ import typer
 from workbench.cli.framework.completion import (
     backend_names,
     job_names,
+    open_job_names,
     profile_names,
+    runner_names,
     template_names,
     where_terms,
 )
@@ -26,10 +28,30 @@ Job = Annotated[
         metavar="JOB", help="Its id, a unique part of it, its name, or @last.", autocompletion=job_names
     ),
 ]
-Jobs = Annotated[
-    list[str],
+MatchingJobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="All jobs that match, e.g. `state:failed age>7d` (repeatable).",
+        autocompletion=where_terms,
+    ),
+]
+OpenJobs = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="JOB...", help="Ids, unique parts of them, names, or @last.", autocompletion=job_names
+        metavar="[JOB]...",
+        help="Ids, unique parts of them, names, or @last.",
+        autocompletion=open_job_names,
+    ),
+]
+RunnerName = Annotated[
+    str, typer.Option("--runner", metavar="NAME", help="Use another runner.", autocompletion=runner_names)
+]
+RunningJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Its id, a unique part of it, its name, or @last.", autocompletion=open_job_names
     ),
 ]
 SomeJobs = Annotated[
@@ -46,7 +68,7 @@ Learner = Annotated[
     int | None, typer.Option("--learner", metavar="N", help="Only this learner, counted from 1.")
 ]
 LearnerNumber = Annotated[
-    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Which learner, counted from 1.")
+    int, typer.Option("--learner", "-L", min=1, metavar="N", help="Which learner, counted from 1.")
 ]
 Attempt = Annotated[
     int | None, typer.Option("--attempt", metavar="N", help="This attempt instead of the last one.")
@@ -66,6 +88,8 @@ KubeContext = Annotated[
     typer.Option("--context", metavar="NAME", help="For a cluster: the context in the kubeconfig."),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="For a cluster: the namespace.")]
+LEARNER_LETTER = {"-l": "-L"}
+"""``-l`` meant the learner in some commands."""
 NoPrefix = Annotated[
     bool, typer.Option("--no-prefix", help="Omit the prefix `[1] ` when there are several learners.")
 ]

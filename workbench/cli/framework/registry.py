@@ -22,7 +22,7 @@ GROUPS = {
 class Entry:
     """One command of the table."""
 
-    __slots__ = ("aliases", "group", "help", "name", "starts_jobs", "target")
+    __slots__ = ("aliases", "bare", "group", "help", "name", "starts_jobs", "target")
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Entry:
         help: str,
         aliases: tuple[str, ...] = (),
         starts_jobs: bool = False,
+        bare: str = "",
     ) -> None:
         self.name = name
         self.target = target
@@ -42,6 +43,8 @@ class Entry:
         self.aliases = aliases
         self.starts_jobs = starts_jobs
         """Whether it needs the controller in any case, which then starts while the command line is parsed."""
+        self.bare = bare
+        """``module:function`` that does the command where no arguments are given: Typer is not imported then."""
 
 
 ENTRIES = (
@@ -60,14 +63,26 @@ ENTRIES = (
         "Show exactly what a run would start, without starting it.",
     ),
     Entry(
+        "preview",
+        "commands.manifests.preview:preview",
+        "start",
+        "Show what a search would try: how many trials get how far, and the first of them.",
+    ),
+    Entry(
         "validate", "commands.manifests.manifests:validate", "start", "Check manifests and list every error."
     ),
     Entry("init", "commands.manifests.manifests:init", "start", "Write a commented manifest to begin with."),
     Entry(
+        "convert",
+        "commands.manifests.manifests:convert",
+        "start",
+        "Turn a simple job file of another tool into a manifest.",
+    ),
+    Entry(
         "schema",
         "commands.manifests.manifests:schema",
         "start",
-        "Print the manifest's JSON schema, for editors.",
+        "Print the JSON schema of manifests, or of what --json prints.",
     ),
     Entry(
         "rerun",
@@ -82,6 +97,12 @@ ENTRIES = (
         "backends",
         "Take over jobs that you submitted from another machine.",
         starts_jobs=True,
+    ),
+    Entry(
+        "experiment",
+        "commands.jobs.experiment:experiment",
+        "look",
+        "Look at searches for hyper-parameters, pause, continue and end them.",
     ),
     Entry("list", "commands.inspect.list:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
     Entry("status", "commands.inspect.status:status", "look", "Show each job's state in one line."),
@@ -146,7 +167,13 @@ ENTRIES = (
         "look",
         "Copy files out of a job or into it, while it runs or afterwards.",
     ),
-    Entry("tui", "commands.upkeep.tui:tui", "look", "Open the terminal screens."),
+    Entry(
+        "tui",
+        "commands.upkeep.tui:tui",
+        "look",
+        "Open the terminal screens.",
+        bare="commands.upkeep.open_screens:open_screens",
+    ),
     Entry(
         "halt",
         "commands.jobs.control:halt",
@@ -161,12 +188,26 @@ ENTRIES = (
         "change",
         "Start a halted or failed job again from its checkpoints.",
     ),
+    Entry(
+        "queue", "commands.jobs.queue:queue", "change", "Look at the jobs that wait, and change their order."
+    ),
+    Entry(
+        "schedule",
+        "commands.jobs.schedule:schedule",
+        "change",
+        "Look at runs that come again, pause, resume, start and delete them.",
+    ),
     Entry("tag", "commands.jobs.annotate:tag", "change", "Add, remove or print a job's tags."),
     Entry("note", "commands.jobs.annotate:note", "change", "Write a note on a job, or print it."),
     Entry(
         "delete", "commands.jobs.delete:delete", "change", "Delete a job and everything that it left behind."
     ),
-    Entry("gpus", "commands.backends.gpus:gpus", "backends", "Show GPUs, their use and who holds them."),
+    Entry(
+        "gpus",
+        "commands.backends.gpus:gpus",
+        "backends",
+        "Show GPUs, their use, who holds them and since when.",
+    ),
     Entry(
         "backend",
         "commands.backends.backend:backend",

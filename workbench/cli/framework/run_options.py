@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
-from workbench.cli.framework.completion import job_refs
+from workbench.cli.framework.completion import job_refs, manifest_keys, runner_names
 from workbench.cli.framework.declare import HELP_OPTIONS
 from workbench.cli.framework.options import Backend, KubeContext, Namespace, Profile, Template
 from workbench.cli.framework.registry import PROGRAM
@@ -34,7 +34,13 @@ CodeAnyway = Annotated[
     ),
 ]
 Runner = Annotated[
-    str, typer.Option("--runner", metavar="NAME", help="The runner: process, container or pod.")
+    str,
+    typer.Option(
+        "--runner",
+        metavar="NAME",
+        help="The runner: process, container or pod.",
+        autocompletion=runner_names,
+    ),
 ]
 Set = Annotated[
     list[str] | None,
@@ -43,6 +49,7 @@ Set = Annotated[
         metavar="KEY=VALUE",
         help="Override a key of the manifest, e.g. `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
         " `1..5` starts one job for each value.",
+        autocompletion=manifest_keys,
     ),
 ]
 Variable = Annotated[
@@ -89,6 +96,12 @@ After = Annotated[
         metavar="JOB[:completed|ended]",
         help="Start after that job has completed (or ended in any way; repeatable).",
         autocompletion=job_refs,
+    ),
+]
+Begin = Annotated[
+    str,
+    typer.Option(
+        "--begin", metavar="TIME", help="Start at that time: 22:00, 2026-12-24T08:00 (local time), +2h."
     ),
 ]
 AtMost = Annotated[
@@ -187,6 +200,7 @@ def _run_options(
     image: Image = "",
     label: Labels = None,
     after: After = None,
+    begin: Begin = "",
     at_most: AtMost = None,
 ) -> RunOptions:
     return RunOptions(
@@ -206,6 +220,7 @@ def _run_options(
         labels=tuple(label or ()),
         templates=tuple(template or ()),
         after=tuple(after or ()),
+        begin=begin,
         at_most=at_most,
         data=tuple(data or ()),
         results=results,

@@ -18,6 +18,7 @@ from workbench.errors import (
     ManifestError,
     NeedsLogin,
     NotAllowed,
+    RightsMissing,
     RunnerError,
     SlotsBusy,
     TryAgain,
@@ -62,8 +63,11 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case InputMissing():
             return BackendTrouble("refused", Reason(text, "S301", hint), started)
         case NotAllowed():
-            return BackendTrouble("refused", Reason(text, "C103", hint), started)
-        case ManifestError() | UsageError() | ConfigError():
+            began = started and not isinstance(error, RightsMissing)
+            return BackendTrouble("refused", Reason(text, "C103", hint), began, error.exit_code)
+        case ConfigError():
+            return BackendTrouble("refused", Reason(text, "C101", hint), started, error.exit_code)
+        case ManifestError() | UsageError():
             return BackendTrouble("refused", Reason(text, "C101", hint), started)
         case RunnerError():
             return BackendTrouble("fault", Reason(text, "S101", hint), started)

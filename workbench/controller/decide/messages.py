@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Literal
 
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus
+from runners.interface import AttemptRef, HostTurn, LearnerRef, LearnerStatus
+from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, Operation
-from workbench.controller.decide.scheduler import Capacity
+from workbench.controller.decide.scheduler import Capacity, LinedUpJob
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,13 @@ class StopAsked:
     job_id: str
     kind: str
     who: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsTaken:
+    """What a job has reported is in the store: a trial of a search, or a job with rules by which it stops."""
+
+    job_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,10 @@ class CapacityMeasured:
     free_slots: int
     holders: str
     """A description of who holds its slots."""
+    turns: Mapping[str, HostTurn] = field(default_factory=dict)
+    """What the host's queue says of the jobs of this home that wait there, by their ids."""
+    lined_up: frozenset[LinedUpJob] = frozenset()
+    """Who was asked to wait there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,17 @@ class JournalsDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class LogsSearched:
+    """What a job's log policies found in the output of an attempt that has failed."""
+
+    job_id: str
+    attempt: int
+    matches: tuple[LogMatch, ...]
+    trouble: str = ""
+    """Why not all of it was searched."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobPurged:
     """A deleted job's rows and folder are gone, or ``failure`` says why they are not yet."""
 
@@ -161,6 +186,7 @@ Event = (
     Woken
     | EndRequested
     | StopAsked
+    | ReportsTaken
     | Observed
     | Unreachable
     | LogNote
@@ -175,5 +201,6 @@ Event = (
     | TidyUpFailed
     | JournalsCollected
     | JournalsDrained
+    | LogsSearched
     | JobPurged
 )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
 from runners.interface import LearnerStatus
+from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.outcome import Outcome
 from workbench.controller.decide.restarts import Restart
 from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.errors import NotAllowed
 from workbench.job import Intent, Reason, State
 from workbench.spec import JobSpec
+from workbench.values import dataclass
 
 
 class Operation(StrEnum):
@@ -35,6 +38,13 @@ class BackendTrouble:
     reason: Reason
     started: bool = False
     """Whether something of the attempt may have been started."""
+    exit_code: int | None = None
+    """The code that a command ends with for the same error, where a refused job shall have it, too."""
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the user lacks a right, which may be granted at any time."""
+        return self.exit_code == NotAllowed.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,8 @@ class JobSnapshot:
     """When all that the learners left was on this machine; from then on it is only taken into the store."""
     drained: bool = False
     """Whether all that the learners recorded is in the store, or nothing more of it is to be waited for."""
+    log_matches: tuple[LogMatch, ...] = ()
+    """What the job's log policies found in the output of this attempt."""
     vanished: bool = False
     """Whether the backend lost track of a learner, which may still run."""
     cleaned: bool = False

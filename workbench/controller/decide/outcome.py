@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from runners.interface import LearnerStatus
@@ -21,7 +20,9 @@ from workbench.job import (
     Reason,
     State,
     exit_code_of,
+    refused_exit_code,
 )
+from workbench.values import dataclass
 
 ExitBy = Literal["job", "halt", "kill", "lost", "timeout", ""]
 """What the exit code comes from; empty for fabric itself."""
@@ -31,14 +32,14 @@ OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 _OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
 """Values of ``stopped`` of a learner that was not stopped by a person or because of another learner."""
 
-EXIT_REFUSED: Final = 65
-"""The exit code of a job that asks for what cannot be given (``EX_DATAERR``)."""
-
 REFUSED: Final = ("C1", "C205")
 """Prefixes of reason codes: faults of the job that keep it from starting."""
 
 UNSTORED: Final = "S303"
 """The reason code of results that could not be stored."""
+
+UNSAVED: Final = "S206"
+"""The reason code of a command whose end is known, while its last output may have gone with its killed agent."""
 
 RESUMES: Final = "fabric resume continues from its last checkpoint"
 
@@ -87,6 +88,8 @@ def judge(
         return Outcome(State.FAILED, _prefixed(who, found), EXIT_TIMED_OUT, "timeout", final=True)
     if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, learners.values())):
         return _stopped(learners.values(), intent, asked_by)  # killed while it stored its results
+    if deciding.reason is not None and deciding.reason.code == UNSAVED:
+        return _with_unsaved_output(deciding.reason, who, deciding, code)
     if deciding.reason is not None and deciding.reason.fault is FaultOwner.PLATFORM:
         # The training is done: another attempt would repeat it.
         return Outcome(
@@ -99,9 +102,19 @@ def judge(
         return Outcome(State.COMPLETED, Reason(who + "the command ended with exit code 0"), 0, "job")
     found = deciding.reason or _reason_of(deciding)
     if code is None and deciding.started_us is None and found.code.startswith(REFUSED):
-        return Outcome(State.FAILED, _prefixed(who, found), EXIT_REFUSED, "")
+        return Outcome(State.FAILED, _prefixed(who, found), refused_exit_code(found.code), "")
     fallback = EXIT_KILLED if deciding.stopped == "memory" else 1
     return Outcome(State.FAILED, _prefixed(who, found), fallback if code is None else code, "job")
+
+
+def _with_unsaved_output(reason: Reason, who: str, deciding: LearnerStatus, code: int | None) -> Outcome:
+    """Return how a command ended whose last output may be missing: as it did, for another attempt would repeat it."""
+    if code == 0:
+        text = f"{who}the command ended with exit code 0; {reason.text}"
+        return Outcome(State.COMPLETED, Reason(text, reason.code, reason.hint), 0, "job")
+    found = _reason_of(deciding)
+    text = f"{who}{found.text}; {reason.text}"
+    return Outcome(State.FAILED, Reason(text, found.code, found.hint), 1 if code is None else code, "job")
 
 
 def decider(

@@ -9,9 +9,11 @@ known to be over or never to have started.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from runners.interface import LearnerStatus
+from workbench.controller.decide.log_policies import bar_to_restart
 from workbench.controller.decide.model import (
     BackendTrouble,
     CancelLaunch,
@@ -31,9 +33,19 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
-from workbench.controller.decide.outcome import EXIT_REFUSED, OVER, Outcome, decider, failed, judge
+from workbench.controller.decide.outcome import OVER, Outcome, decider, failed, judge
 from workbench.controller.decide.restarts import Restart, next_attempt
-from workbench.job import EXIT_LOST, TERMINAL, FaultOwner, Intent, LearnerPhase, Reason, State
+from workbench.job import (
+    EXIT_FAULTY,
+    EXIT_LOST,
+    TERMINAL,
+    FaultOwner,
+    Intent,
+    LearnerPhase,
+    Reason,
+    State,
+    refused_exit_code,
+)
 
 SHOWN_AFTER_SECONDS: Final = 0.1
 """A shorter phase gets no state of its own: writing it would cost more than it says."""
@@ -131,7 +143,7 @@ def _after_end(job: JobSnapshot) -> Decision:
     if job.removed:
         return Decision((Purge(),))
     if _waits_for_retry(job):
-        return Decision(_set_trouble(job), until=job.not_before)
+        return Decision(_set_undeleted(job), until=job.not_before)
     return Decision((Remove(),))
 
 
@@ -148,7 +160,7 @@ def _queued(job: JobSnapshot) -> Decision:
         return Decision(_set_unreachable(job))
     if job.verdict.never:
         reason = Reason(job.verdict.never, "C105", "fabric resume starts it once that job has completed")
-        return Decision((Finish(Outcome(State.FAILED, reason, EXIT_REFUSED, "", final=True)),))
+        return Decision((Finish(Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)),))
     if not job.verdict.start:
         return Decision(_set_reason(job, Reason(job.verdict.reason)))
     return Decision((Transition(State.PENDING, Reason("is being started")), StartLaunch()))
@@ -188,7 +200,11 @@ def _ending(job: JobSnapshot) -> Decision:
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
-        return Decision((Finish(outcome, None if job.intent is not Intent.NONE else _restart(job, outcome)),))
+        restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
+        if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
+            reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
+            outcome, restart = replace(outcome, reason=reason), None
+        return Decision((Finish(outcome, restart),))
     if job.draining_since is None:
         return Decision((Drain(),))
     if job.state is State.STORING:
@@ -232,7 +248,8 @@ def _outcome(job: JobSnapshot) -> Outcome:
 def _never_started(fault: BackendTrouble) -> Outcome:
     refused = fault.kind == "refused"
     if fault.reason.fault is FaultOwner.USER:
-        return Outcome(State.FAILED, fault.reason, EXIT_REFUSED, "", final=refused)
+        code = fault.exit_code or refused_exit_code(fault.reason.code)
+        return Outcome(State.FAILED, fault.reason, code, "", final=refused)
     return Outcome(State.FAILED, fault.reason, EXIT_LOST, "lost", final=refused)
 
 
@@ -268,6 +285,8 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision(_set_trouble(job), until=job.not_before)
     if not job.is_observed:
         return Decision(_set_unreachable(job))
+    if job.learner_absent:
+        return Decision((Probe(),))
     if _missing(job):
         due = None if job.launched_at is None else job.launched_at + APPEARS_WITHIN_SECONDS
         return Decision((StartLaunch(),)) if due is None or job.now >= due else Decision(until=due)
@@ -338,9 +357,10 @@ def _stop(job: JobSnapshot, kind: Literal["halt", "kill"]) -> Decision:
     """Ask for a stop, again and again until the backend confirms that it is over."""
     grace = job.spec.grace_seconds if kind == "halt" else 0.0
     sent = job.stop_sent
-    reasons = _set_reason(job, _stopping_reason(job)) if job.intent is not Intent.NONE else ()
+    asked = job.intent is not Intent.NONE
+    reasons = _set_reason(job, _stopping_reason(job)) if asked else ()
     if _waits_for_retry(job):
-        return Decision(_set_trouble(job), until=job.not_before)
+        return Decision(reasons if asked else _set_trouble(job), until=job.not_before)
     if sent is None or (sent.kind == "halt" and kind == "kill"):
         return Decision((*reasons, Stop(kind, grace)))
     wait = KILL_AGAIN_SECONDS[min(sent.times, len(KILL_AGAIN_SECONDS)) - 1]
@@ -351,10 +371,18 @@ def _stop(job: JobSnapshot, kind: Literal["halt", "kill"]) -> Decision:
 
 
 def _stopping_reason(job: JobSnapshot) -> Reason:
+    """Say that the job is being stopped, by whom, and what keeps the backend from confirming it."""
     by = f" by {job.asked_by}" if job.asked_by else ""
+    text = f"is being {'halted' if job.intent is Intent.HALT else 'killed'}{by}"
+    if job.intent is Intent.DELETE:
+        text += ", to be deleted"
+    if job.unreachable:
+        return Reason(f"{text}; {job.unreachable}", "S200")
+    if job.trouble is not None:
+        return Reason(f"{text}; {job.trouble.reason.text}", job.trouble.reason.code, job.trouble.reason.hint)
     if job.intent is Intent.HALT:
-        return Reason(f"is being halted{by}: it has {job.spec.grace_seconds:g} s to end by itself")
-    return Reason(f"is being killed{by}" + (", to be deleted" if job.intent is Intent.DELETE else ""))
+        return Reason(f"{text}: it has {job.spec.grace_seconds:g} s to end by itself")
+    return Reason(text)
 
 
 def _running_reason(job: JobSnapshot) -> Reason:
@@ -392,6 +420,14 @@ def _waits_for_retry(job: JobSnapshot) -> bool:
 
 def _set_trouble(job: JobSnapshot) -> tuple[SetReason, ...]:
     return _set_reason(job, job.trouble.reason) if job.trouble is not None else ()
+
+
+def _set_undeleted(job: JobSnapshot) -> tuple[SetReason, ...]:
+    """Say why a job that has ended is not deleted yet."""
+    if job.trouble is None:
+        return ()
+    why = job.trouble.reason
+    return _set_reason(job, Reason(f"is being deleted; {why.text}", why.code, why.hint))
 
 
 def _set_reason(job: JobSnapshot, reason: Reason) -> tuple[SetReason, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from workbench.job import TERMINAL, Intent, State
 from workbench.store.db.rows import JobRow
+from workbench.values import dataclass
 
 DONE: Final = "done"
 
@@ -44,7 +44,12 @@ class StartNow:
     """Start the attempt that waits for its time at once."""
 
 
-Answer = Keep | Settle | Intend | Resume | StartNow
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Have the job stand where it was asked for."""
+
+
+Answer = Keep | Settle | Intend | Resume | StartNow | Reorder
 
 
 def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
@@ -61,6 +66,8 @@ def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
         return Keep() if row.intent is Intent.DELETE else Intend(Intent.DELETE)
     if kind == "resume":
         return _resume(row, later)
+    if kind == "queue":
+        return _reorder(row)
     return Settle(f"this version of fabric does not know how to {kind} a job")
 
 
@@ -68,6 +75,14 @@ def _stop(row: JobRow, intent: Intent, *, replaces: tuple[Intent, ...]) -> Answe
     if row.state in TERMINAL:
         return Settle(DONE if row.state is State.HALTED else f"it had ended already: {row.state}")
     return Intend(intent) if row.intent in replaces else Keep()
+
+
+def _reorder(row: JobRow) -> Answer:
+    if row.intent is not Intent.NONE:
+        return Settle(f"it does not wait for its turn: its {row.intent} was asked for")
+    if row.state is not State.QUEUED:
+        return Settle(f"it does not wait for its turn: it is {row.state}")
+    return Reorder()
 
 
 def _resume(row: JobRow, later: Sequence[str]) -> Answer:

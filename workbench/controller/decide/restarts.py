@@ -6,11 +6,11 @@ separately.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import FaultOwner, State
+from workbench.values import dataclass
 
 FIRST_DELAY_SECONDS: Final = 1.0
 LONGEST_DELAY_SECONDS: Final = 60.0

@@ -1,4 +1,4 @@
-"""Schedules the queue of one machine, first come, first served, and says why a job waits. Pure.
+"""Schedules the queue of one machine, by priority, then first come, and says why a job waits. Pure.
 
 A job that asks for nothing reserves nothing and never waits. One that asks for CPUs or slots waits while
 others hold them, and behind every earlier job that waits for the same kind of thing, so nobody starves. One
@@ -8,11 +8,21 @@ that asks for more CPUs than there are gets what there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from runners.interface import HostTurn
+from workbench.spec import DEFAULT_PRIORITY
+from workbench.time_expressions import local_iso, until_text
+from workbench.values import dataclass
 
 NAMED_HOLDERS: Final = 3
 """How many jobs a reason names before it counts the rest."""
+
+
+MINUTE_US: Final = 60_000_000
+
+LINE_LENGTH: Final = 8
+"""How many jobs that need slots or several learners are launched at once where the backend has a queue of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,41 @@ class SlotRequest:
     slots: int = 0
     busy: str = ""
     """Why the last try got no slots, until the next one is due."""
+    learners: int = 1
+    priority: int = DEFAULT_PRIORITY
+    position: float = 0.0
+    """Orders jobs of one priority, smaller first."""
+    ends_us: int | None = None
+    """When it is over at the latest, by its ``max_runtime``; None where nothing says that."""
+    turn: HostTurn | None = None
+    """What the host's queue says of it; None where the host has none, or was not asked yet."""
+
+    @property
+    def order(self) -> tuple[float, float, int]:
+        """What jobs of one home are sorted by: priority, larger first, then position, then submission."""
+        return (-self.priority, self.position, self.seq)
+
+    @property
+    def takes_turn(self) -> bool:
+        """Whether it looks for its slots after the jobs before it, where the backend chooses them."""
+        return self.slots > 0 or self.learners > 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinedUpJob:
+    """One job that waits for GPUs in its host's queue."""
+
+    job: str
+    gpus: int
+    """For all learners together."""
+    each: int
+    """For each learner."""
+    priority: int
+    position: float = 0.0
+    """Orders the jobs of one home and priority."""
+    weight: float = 1.0
+    max_runtime_seconds: float | None = None
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +94,21 @@ class QueueVerdict:
 
 
 def schedule(
-    capacity: Capacity, running: Sequence[SlotRequest], waiting: Sequence[SlotRequest]
+    capacity: Capacity, running: Sequence[SlotRequest], waiting: Sequence[SlotRequest], now_us: int = 0
 ) -> Mapping[str, QueueVerdict]:
-    """Say of every waiting job whether it may start now; one that may counts as running for the next."""
+    """Say of every waiting job whether it may start now; one that may counts as running for the next.
+
+    Args:
+        capacity: what the machine has.
+        running: who holds some of it.
+        waiting: who asks for it.
+        now_us: the time of day, for times in reasons.
+    """
     holders = list(running)
     verdicts: dict[str, QueueVerdict] = {}
     ahead: dict[str, SlotRequest] = {}
-    for slot_request in sorted(waiting, key=lambda one: one.seq):
-        verdict = _verdict(capacity, holders, ahead, slot_request)
+    for slot_request in sorted(waiting, key=lambda one: one.order):
+        verdict = _verdict(capacity, holders, ahead, slot_request, now_us)
         verdicts[slot_request.job_id] = verdict
         if verdict.start:
             holders.append(slot_request)
@@ -66,23 +118,44 @@ def schedule(
     return verdicts
 
 
+class LineAdmission:
+    """Admits jobs to a backend with a queue of its own: only so many look for slots there at once, oldest first."""
+
+    def __init__(self, launching: Sequence[SlotRequest]) -> None:
+        self._ahead = [one for one in launching if one.takes_turn]
+
+    def verdict(self, slot_request: SlotRequest) -> QueueVerdict:
+        """Say whether a job may be launched now; one that may counts as launching for the next."""
+        if not slot_request.takes_turn:
+            return QueueVerdict(True)
+        if len(self._ahead) >= LINE_LENGTH:
+            return QueueVerdict(False, f"waits behind {self._ahead[-1].job_id}, which goes first")
+        self._ahead.append(slot_request)
+        return QueueVerdict(True)
+
+
 def _verdict(
     capacity: Capacity,
     holders: Sequence[SlotRequest],
     ahead: Mapping[str, SlotRequest],
     slot_request: SlotRequest,
+    now_us: int,
 ) -> QueueVerdict:
     for kind in _kinds(slot_request):
         if kind in ahead:
-            return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which came first")
+            return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which goes first")
     if slot_request.slots:
+        turn = slot_request.turn
+        if turn is not None and not turn.start and (turn.others_ahead or turn.limit):
+            return QueueVerdict(False, turn.reason(slot_request.slots))
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.
         if slot_request.slots <= capacity.slots < held + slot_request.slots:
             have = f"{held} of {_count(capacity.slots, 'GPU')}"
-            return QueueVerdict(
-                False, f"waits for {_count(slot_request.slots, 'GPU')}: {_named(holders, 'slots', have)}"
-            )
+            missing = held + slot_request.slots - capacity.slots
+            until = _until([(one.ends_us, one.slots) for one in holders], missing, now_us)
+            needs = _count(slot_request.slots, "GPU")
+            return QueueVerdict(False, f"waits for {needs}: {_named(holders, 'slots', have)}{until}")
         if slot_request.busy:
             return QueueVerdict(False, slot_request.busy)
     if slot_request.cpus:
@@ -90,7 +163,12 @@ def _verdict(
         needed = min(slot_request.cpus, capacity.cpus)
         if held_cpus and held_cpus + needed > capacity.cpus:
             have = f"{_number(held_cpus)} of {_count(capacity.cpus, 'CPU')}"
-            return QueueVerdict(False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}")
+            missing_cpus = held_cpus + needed - capacity.cpus
+            ends = [(one.ends_us, min(one.cpus, capacity.cpus)) for one in holders]
+            until = _until(ends, missing_cpus, now_us)
+            return QueueVerdict(
+                False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}{until}"
+            )
     return QueueVerdict(True, note=_note(capacity, slot_request))
 
 
@@ -105,6 +183,17 @@ def _named(holders: Sequence[SlotRequest], kind: str, have: str) -> str:
     if len(names) > NAMED_HOLDERS:
         names[NAMED_HOLDERS:] = [f"{len(names) - NAMED_HOLDERS} more"]
     return f"{', '.join(names[:-1])} and {names[-1]} hold {have}"
+
+
+def _until(ends: Sequence[tuple[int | None, float]], missing: float, now_us: int) -> str:
+    """Say by when enough is free, where the ends of those who hold it are known; to the minute, rounded up."""
+    freed = 0.0
+    for end_us, amount in sorted((end, amount) for end, amount in ends if end is not None and end > now_us):
+        freed += amount
+        if freed >= missing:
+            minute_us = -(-end_us // MINUTE_US) * MINUTE_US
+            return f"; enough is free by about {until_text(local_iso(minute_us), now_us)}"
+    return ""
 
 
 def _note(capacity: Capacity, slot_request: SlotRequest) -> str:

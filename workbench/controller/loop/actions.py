@@ -128,7 +128,11 @@ class ActionExecutor:
         if state is State.PENDING and tracked.verdict is not None:
             tracked.note = tracked.verdict.note
         self._refresh(tracked)
-        context.queue_stale |= state is State.QUEUED
+        # From now on it is known when one with a limit lets go of what others wait for.
+        has_known_end = state is State.PROCESSING and tracked.spec.max_runtime_seconds is not None
+        context.queue_stale |= state is State.QUEUED or has_known_end
+        if state is State.PROCESSING and row.trial:
+            context.has_ended_jobs = True  # its search may have held another trial until it has begun
         if state is State.STORING:
             context.jobs_changed()  # its slots are free now
         context.watch(tracked)
@@ -191,6 +195,7 @@ class ActionExecutor:
                 code_file=str(home.snapshot(code)) if code else "",
                 recorded=found.recorded,
                 secrets=all_secrets(home, job_id, found.spec),
+                seq=row.seq,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request)

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.model import StopSent
@@ -19,6 +19,7 @@ from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
 from runners.interface import AttemptRef, LearnerStatus, StopRequest
 from workbench.controller.decide.errors import NEEDS_LOGIN
+from workbench.controller.decide.log_policies import LogMatch, search_outputs
 from workbench.controller.decide.messages import (
     CallCancelled,
     CallFailed,
@@ -18,19 +24,28 @@ from workbench.controller.decide.messages import (
     LaunchProgressed,
     LeftoversFound,
     LogNote,
+    LogsSearched,
     Observed,
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation, StopSent
 from workbench.controller.decide.observations import harmless
+from workbench.controller.decide.outcome import OVER, REFUSED, failed
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS
 from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.job import TERMINAL, Reason, State
+from workbench.job import TERMINAL, Intent, Reason, State
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import add_note, job, mark_in_sight, mark_seen, transitions
 from workbench.store.queries.learners import learners
+
+CLUSTER: Final = "kubernetes"
+"""The type of backends with more than one machine."""
+
+
+def _read_at(descriptor: int, offset: int, size: int) -> bytes:
+    return os.pread(descriptor, size, offset)
 
 
 class EventHandler:
@@ -58,6 +73,7 @@ class EventHandler:
             case CallFinished():
                 return self._called(event)
             case CallCancelled(attempt):
+                self._context.queue_stale = True
                 return self._with(attempt, TrackedJob.launch_cancelled)
             case CallFailed():
                 return self._failed(event)
@@ -67,6 +83,8 @@ class EventHandler:
                 return self._collected(event)
             case JournalsDrained():
                 return self._drained(event)
+            case LogsSearched():
+                return self._logs_searched(event)
             case JobPurged():
                 return self._purged(event)
             case LogNote(text):
@@ -84,10 +102,50 @@ class EventHandler:
         tracked = self._context.jobs.get(event.job_id)
         if tracked is None or tracked.row.attempt != event.attempt:
             return set()
-        tracked.drained = True
         if event.trouble:
             with self._context.atomic():
                 add_note(self._context.store, event.job_id, event.trouble)
+        over = [one for one in tracked.statuses.values() if one.phase in OVER]
+        if tracked.spec.log_policies and tracked.row.intent is Intent.NONE and any(map(failed, over)):
+            self._search_logs(tracked, over)
+            return set()
+        tracked.drained = True
+        return {event.job_id}
+
+    def _search_logs(self, tracked: TrackedJob, learners: Sequence[LearnerStatus]) -> None:
+        """Have the output of a failed attempt searched in a thread: it may be long."""
+        post, job_id, attempt = self._context.post, tracked.row.id, tracked.row.attempt
+        policies, has_other_nodes = tracked.spec.log_policies, tracked.row.target.type == CLUSTER
+        folder = self._context.home.job(job_id).attempt(attempt)
+        files = {one.ref.learner: (folder.learner(one.ref.learner).output, one.node) for one in learners}
+
+        def search() -> None:
+            found, trouble = list[LogMatch](), "log policies could not be looked at"
+            try:
+                with ExitStack() as opened:
+                    outputs = []
+                    for learner, (path, node) in sorted(files.items()):
+                        if path.exists():
+                            descriptor = opened.enter_context(path.open("rb")).fileno()
+                            read = partial(_read_at, descriptor)
+                            outputs.append((learner, node, read, path.stat().st_size))
+                    found, trouble = search_outputs(policies, outputs)
+            finally:
+                matches = tuple(replace(one, has_other_nodes=has_other_nodes) for one in found)
+                post(LogsSearched(job_id, attempt, matches, trouble))
+
+        threading.Thread(target=search, name=f"log policies of {job_id}", daemon=True).start()
+
+    def _logs_searched(self, event: LogsSearched) -> set[str]:
+        tracked = self._context.jobs.get(event.job_id)
+        if tracked is None or tracked.row.attempt != event.attempt:
+            return set()
+        tracked.log_matches, tracked.drained = event.matches, True
+        notes = [*(match.note for match in event.matches), *([event.trouble] if event.trouble else [])]
+        if notes:
+            with self._context.atomic():
+                for note in notes:
+                    add_note(self._context.store, event.job_id, note)
         return {event.job_id}
 
     def _observed(self, event: Observed) -> set[str]:
@@ -179,6 +237,7 @@ class EventHandler:
                 if tracked.launched(self._context.now()):
                     self._context.worker(tracked.row.target).probe()
                 self._context.orders.pop(tracked.row.id, None)
+                self._context.queue_stale = True  # the next in the line may be launched
             case Operation.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
                 sent = StopSent(tracked.stopping, self._context.now(), times)
@@ -208,6 +267,7 @@ class EventHandler:
         if tracked is None:
             return set()
         self._context.orders.pop(tracked.row.id, None)
+        self._context.queue_stale |= event.operation is Operation.LAUNCH
         trouble = event.trouble
         if trouble.kind == "unreachable" and trouble.reason.code == "S200":
             text = _unreachable_text(tracked, trouble.reason.text)
@@ -223,6 +283,8 @@ class EventHandler:
     def _has_nothing_there(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         """Say whether a job that cannot be removed from its backend has nothing there."""
         row = tracked.row
+        if trouble.is_denied and not row.reason.code.startswith(REFUSED):
+            return False  # the right to look is missing, and a job that began may have left something
         if trouble.kind == "refused":
             # There is no such backend or runner any more, and it never reported a learner.
             return not learners(self._context.store, row.id)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal
 
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from workbench.controller.decide.errors import EXHAUSTED
+from workbench.controller.decide.log_policies import LogMatch
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, status_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduler import QueueVerdict, SlotRequest
+from workbench.controller.decide.scheduler import LinedUpJob, QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
+from workbench.store.queries.home_queue import QueuePosition
+from workbench.values import dataclass
 
 EXHAUSTED_TRIES: Final = 5
 """How often a call is tried again that the controller has too little memory or too few descriptors for."""
@@ -29,6 +32,8 @@ class TrackedJob:
     spec: JobSpec
     home: str
     """The uuid of the home."""
+    position: float | None = None
+    """Where it stands among the jobs of its priority; None: by its submission."""
     draw: float = 0.5
     asked_by: str = ""
     statuses: dict[int, LearnerStatus] = field(default_factory=dict)
@@ -67,6 +72,7 @@ class TrackedJob:
     draining_since: float | None = None
     collected_at: float | None = None
     drained: bool = False
+    log_matches: tuple[LogMatch, ...] = ()
     vanished: bool = False
     cleaned: bool = False
     removed: bool = False
@@ -87,7 +93,7 @@ class TrackedJob:
         self, row: JobRow, known: Sequence[LearnerRow] = (), *, previous_is_over: bool | None = None
     ) -> None:
         """Start over with an attempt, as a controller does that was just started."""
-        fresh = TrackedJob(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
+        fresh = TrackedJob(row, self.spec, self.home, self.position, self.draw, self.asked_by)
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
@@ -150,6 +156,7 @@ class TrackedJob:
             draining_since=self.draining_since,
             collected_at=self.collected_at,
             drained=self.drained,
+            log_matches=self.log_matches,
             vanished=self.vanished,
             cleaned=self.cleaned,
             removed=self.removed,
@@ -161,7 +168,47 @@ class TrackedJob:
         """Return the slots and CPUs that the job needs: none once its commands are over and it stores results."""
         count = 0 if self.row.state is State.STORING else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
-        return SlotRequest(self.row.id, self.row.seq, cpus, slots, self.busy)
+        return SlotRequest(
+            self.row.id,
+            self.row.seq,
+            cpus,
+            slots,
+            self.busy,
+            self.spec.learners,
+            self.spec.priority,
+            self._position,
+            self._ends_us(),
+        )
+
+    def _ends_us(self) -> int | None:
+        """Return when the attempt is over at the latest; None where it does not run yet, or has no limit."""
+        started_us, limit = self.row.started_us, self.spec.max_runtime_seconds
+        if self.row.state is not State.PROCESSING or started_us is None or limit is None:
+            return None
+        return started_us + int(limit * 1e6)
+
+    def line_entry(self) -> LinedUpJob:
+        """Return the job as it waits for GPUs in its host's queue."""
+        spec = self.spec
+        return LinedUpJob(
+            job=self.row.id,
+            gpus=spec.gpus * spec.learners,
+            each=spec.gpus,
+            priority=spec.priority,
+            position=self._position,
+            max_runtime_seconds=spec.max_runtime_seconds,
+            tries=self.tries,
+        )
+
+    @property
+    def _position(self) -> float:
+        return float(self.row.seq) if self.position is None else self.position
+
+    def stands_at(self, stands: QueuePosition) -> None:
+        """Take over where the job stands in the queue."""
+        begin = self.spec.begin if stands.begin is None else stands.begin
+        self.spec = replace(self.spec, priority=stands.priority, begin=begin)
+        self.position = stands.position
 
     def unsaved(self) -> list[LearnerRow]:
         """List the rows of learners that differ from those in the store."""
@@ -209,7 +256,7 @@ class TrackedJob:
         delay = backoff_seconds(self.tries, self.draw)
         self.begun |= launching and trouble.started
         self.launch_unreachable |= launching and trouble.kind == "unreachable" and not trouble.started
-        if trouble.kind == "unreachable":
+        if trouble.kind == "unreachable" or trouble.is_denied:
             delay = min(delay, RETRY_LONGEST_SECONDS)
         self.tries += 1
         self.trouble = trouble
@@ -268,8 +315,10 @@ class TrackedJob:
         self.statuses = merge(self.statuses, shown)
         if whole:
             self.is_observed = True
+            # Before all have begun, only those that were there can be gone.
             expected = self.spec.learners if self.row.state in (State.PROCESSING, State.STORING) else 0
-            self.learner_absent = bool(absent(self.statuses, shown, expected=expected))
+            gone = absent(self.statuses, shown, expected=max([expected, *self.statuses]))
+            self.learner_absent = any(number <= expected or number in self.statuses for number in gone)
         return before != (self.statuses, self.is_observed, self.learner_absent)
 
     def probed(self, shown: Sequence[LearnerStatus], *, stopped: StopSent | None = None) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
 from workbench.controller.decide.messages import (
@@ -15,6 +15,8 @@ from workbench.controller.decide.messages import (
     CapacityUnknown,
     EndRequested,
     Event,
+    JournalsDrained,
+    ReportsTaken,
     StopAsked,
     TidiedUp,
     TidyUpFailed,
@@ -31,6 +33,7 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import JobQueue
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.loop.request_handler import RequestHandler
+from workbench.controller.loop.stop_rules import StopRules
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
@@ -45,8 +48,15 @@ from workbench.store.db.reserve import SLICE_BYTES, give_up, keep_reserve, reser
 from workbench.store.db.rows import JobRow
 from workbench.store.history.journal import catch_up
 from workbench.store.jobs import detail, job, open_jobs
+from workbench.store.queries.home_queue import queue_position
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import pending_requests
+from workbench.store.updates.experiments import ID_PREFIX, has_experiments
+from workbench.values import dataclass
+
+if TYPE_CHECKING:
+    from workbench.controller.loop.experiments import Experiments
+    from workbench.controller.loop.schedules import Schedules
 
 HEARTBEAT_SECONDS: Final = 30.0
 """How often it checks by itself whether the lock is still its own and whether a client failed to wake it."""
@@ -122,6 +132,11 @@ class Loop:
         self._request_handler = RequestHandler(self._context, self._track)
         self._queue = JobQueue(self._context)
         self._event_handler = EventHandler(self._context, self._executor)
+        self._stop_rules = StopRules(self._context)
+        self._experiments: Experiments | None = None
+        self._are_experiments_due = True
+        self._schedules: Schedules | None = None
+        self._schedules_at: float | None = None
         self._due: dict[str, float] = {}
         self._queue_at: float | None = None
         self._requests_at: float | None = 0.0
@@ -187,6 +202,7 @@ class Loop:
         due = min(self._load_at, self._load_at if self._requests_at is None else self._requests_at)
         if self._woken or now >= due:
             touched |= self._guarded(self._answer_requests)
+        touched |= self._step_experiments()
         touched |= {job_id for job_id, at in self._due.items() if now >= at}
         while touched or self._context.has_ended_jobs or self._is_queue_due(now):
             if self._is_queue_due(now):
@@ -198,6 +214,8 @@ class Loop:
                 # Other jobs and clients may have waited for what just ended.
                 self._queue.slots_freed()
                 touched = self._guarded(self._answer_requests)
+                touched |= self._step_experiments()
+        self._guarded(self._step_schedules)
         self._do_timed_work(now, events)
         self._beat(now)
 
@@ -206,6 +224,12 @@ class Loop:
             case Woken():
                 self._woken = True
                 return set()
+            case ReportsTaken(job_id):
+                self._are_experiments_due = True
+                self._woken |= self._stop_rules.evaluate(job_id)
+                return set()
+            case JournalsDrained(job_id):
+                self._stop_rules.evaluate(job_id, is_over=True)
             case TidiedUp():
                 self._woken, self._load_at = True, 0.0
                 return set()
@@ -284,7 +308,44 @@ class Loop:
         touched = with_reserve(self._context.home, self._request_handler.answer_pending)
         self._requests_at = None
         self._context.queue_stale |= bool(touched)
+        self._are_experiments_due = True
+        self._schedules_at = now
         return touched
+
+    def _step_experiments(self) -> set[str]:
+        """Take what trials of searches have reported and how they ended; return the jobs that this concerns."""
+        if not (self._are_experiments_due and self._loaded):
+            return set()
+        return self._guarded(self._step_due_experiments)
+
+    def _step_due_experiments(self) -> set[str]:
+        if self._experiments is None:
+            if not has_experiments(self._context.store):
+                self._are_experiments_due = False
+                return set()
+            from workbench.controller.loop.experiments import Experiments
+
+            self._experiments = Experiments(self._context, self._track)
+        touched = self._experiments.step()
+        self._are_experiments_due = False
+        return touched
+
+    def _step_schedules(self) -> set[str]:
+        """Start the runs that are due, and see when the next one is."""
+        now = self._context.now()
+        if self._schedules_at is None or now < self._schedules_at or not self._loaded:
+            return set()
+        if self._schedules is None:
+            if not self._context.home.schedules.is_dir():
+                self._schedules_at = None
+                return set()
+            from workbench.controller.loop.schedules import Schedules
+
+            self._schedules = Schedules(self._context.home, self._log_once, self.wake)
+        self._schedules_at = now + STORE_AGAIN_SECONDS  # where this fails
+        next_us = self._schedules.step(now_us())
+        self._schedules_at = None if next_us is None else now + max(0.0, (next_us - now_us()) / 1e6)
+        return set()
 
     def _is_queue_due(self, now: float) -> bool:
         return self._context.queue_stale or (self._queue_at is not None and now >= self._queue_at)
@@ -400,6 +461,7 @@ class Loop:
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(context.store, row.id, row.attempt)
         tracked = TrackedJob.load(row, spec, row.target.home(context.uuid), known)
+        tracked.stands_at(queue_position(context.store, row, spec.priority))
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
@@ -410,9 +472,13 @@ class Loop:
         self._event_handler.tracked(row)
         worker = context.worker(row.target)
         self._sweep_at.setdefault(worker.key, context.now() + SWEEP_AFTER_SECONDS)
+        if spec.stop_when or (row.trial is not None and (row.parent or "").startswith(ID_PREFIX)):
+            context.journals.announce(row.id)
         if tracked.is_launched:
             context.journals.follow(row.id, row.attempt, spec.learners)
             context.watch(tracked)
+            # What came in before a crash may hold, and nothing more may come.
+            self._woken |= self._stop_rules.evaluate(row.id)
         return tracked
 
     def _do_timed_work(self, now: float, events: list[Event]) -> None:
@@ -434,6 +500,8 @@ class Loop:
             self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
         is_behind = not self._loaded or self._request_handler.is_behind
+        is_behind |= self._experiments is not None and self._experiments.is_asking
+        is_behind |= self._schedules is not None and self._schedules.is_active
         if self._context.jobs or self._again or is_behind or self._tend_at is not None:
             self._idle_since = None
             return
@@ -461,7 +529,9 @@ class Loop:
         times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
         times += [at for worker in self._context.workers.values() if (at := worker.check(now)) is not None]
         times += [
-            at for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at) if at is not None
+            at
+            for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at, self._schedules_at)
+            if at is not None
         ]
         if self._idle_since is not None:
             times.append(self._idle_since + self._settings.linger())

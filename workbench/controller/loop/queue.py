@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import Final
 
+from runners.interface import HostTurn
+from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
+from workbench.controller.decide.model import Operation
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduler import QueueVerdict, schedule
+from workbench.controller.decide.scheduler import LineAdmission, LinedUpJob, QueueVerdict, schedule
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
+from workbench.controller.targets.opener import LineUp
 from workbench.job import TERMINAL, State, short_id
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import job
+from workbench.time_expressions import iso_us, until_text
+from workbench.values import dataclass
 
 ENDED: Final = ":ended"
+
+
+CLOCK_SECONDS: Final = 30.0
+"""How long at most until the time of day is read again for jobs that wait for one: it may be set meanwhile."""
 
 
 class Gates:
@@ -25,22 +36,33 @@ class Gates:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
-    def hold(self, waiting: Sequence[TrackedJob]) -> list[TrackedJob]:
-        """Set the verdict of the jobs that are held back; return the others, oldest first."""
+    def hold(self, waiting: Sequence[TrackedJob]) -> tuple[list[TrackedJob], float | None]:
+        """Set the verdict of the jobs that are held back, and look when the next of them may begin by the clock.
+
+        Return the others, those that go first before the rest, and when to look again.
+        """
         under_way: dict[str, int] = {}
         for tracked in self._context.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
                 under_way[sweep] = under_way.get(sweep, 0) + 1
         free: list[TrackedJob] = []
-        for tracked in sorted(waiting, key=lambda one: one.row.seq):
-            verdict = self._behind_others(tracked) or self._over_the_limit(tracked, under_way)
+        remaining_us: int | None = None
+        now = now_us()
+        for tracked in sorted(waiting, key=lambda one: one.slot_request().order):
+            verdict = self._behind_others(tracked)
+            if verdict is None and (left_us := _begins_in_us(tracked, now)) > 0:
+                verdict = QueueVerdict(False, f"waits until {until_text(tracked.spec.begin, now)}")
+                remaining_us = left_us if remaining_us is None else min(left_us, remaining_us)
+            verdict = verdict or self._over_the_limit(tracked, under_way)
             if verdict is None:
                 free.append(tracked)
                 if sweep := _sweep(tracked):
                     under_way[sweep] = under_way.get(sweep, 0) + 1
             else:
                 tracked.verdict = verdict
-        return free
+        if remaining_us is None:
+            return free, None
+        return free, self._context.now() + min(remaining_us / 1e6, CLOCK_SECONDS)
 
     def _behind_others(self, tracked: TrackedJob) -> QueueVerdict | None:
         for dependency in tracked.spec.after:
@@ -56,6 +78,12 @@ class Gates:
         if most is None or not sweep or under_way.get(sweep, 0) < most:
             return None
         return QueueVerdict(False, f"waits: {most} of its sweep may run at once")
+
+
+def _begins_in_us(tracked: TrackedJob, now: int) -> int:
+    """Return how long a job still waits for its time, 0 or less where it waits for none."""
+    begin = iso_us(tracked.spec.begin) if tracked.spec.begin else None
+    return 0 if begin is None else begin - now
 
 
 def _sweep(tracked: TrackedJob) -> str:
@@ -87,6 +115,37 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 """The longest pause before slots that others hold are measured again."""
 
 
+ASK_AGAIN_SECONDS: Final = 2.0
+"""How often a host's queue is read again while others wait there, too."""
+
+
+@dataclass(slots=True)
+class HostLine:
+    """The jobs of this home that wait for GPUs in the queue of a host."""
+
+    worker: BackendWorker
+    """Whose connection holds their entries."""
+    lined_up: frozenset[LinedUpJob] = frozenset()
+    turns: Mapping[str, HostTurn] = field(default_factory=dict)
+    ask_at: float | None = None
+    """When the queue is read again, though nothing has changed here."""
+
+    def answered(self, found: CapacityMeasured, now: float) -> None:
+        """Take over what the host said."""
+        self.lined_up, self.turns = found.lined_up, found.turns
+        is_shared = any(turn.of > len(found.turns) or turn.limit for turn in found.turns.values())
+        self.ask_at = now + ASK_AGAIN_SECONDS if is_shared else None
+
+    def has(self, tracked: TrackedJob) -> bool:
+        """Return whether the host was told of a job, or need not be."""
+        return not tracked.spec.gpus or any(entry.job == tracked.row.id for entry in self.lined_up)
+
+    def due(self, line_up: LineUp, now: float) -> float | None:
+        """Return when the host is to be asked: now if others wait than those who lined up."""
+        gone = {entry.job for entry in self.lined_up - set(line_up.waiting)} - set(line_up.keep)
+        return now if gone or set(line_up.waiting) - self.lined_up else self.ask_at
+
+
 class JobQueue:
     """The queues of all machines; two targets on one machine share its queue."""
 
@@ -97,18 +156,24 @@ class JobQueue:
         self._measure_requested: dict[str, float] = {}
         self._refusing: set[str] = set()
         """Machines whose capacity cannot be read."""
+        self._lines: dict[str, HostLine] = {}
+        """By machine: who waits in the queue of a host for GPUs."""
 
     def evaluate(self) -> float | None:
         """Set the verdict of every job that waits; return when to evaluate again even if nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
         queued = [one for one in self._context.jobs.values() if one.row.state is State.QUEUED]
-        for tracked in self._gates.hold(queued):
-            waiting.setdefault(_machine(tracked), []).append(tracked)
+        free, looks_again_at = self._gates.hold(queued)
+        for tracked in free:
+            waiting.setdefault(tracked.row.target.machine, []).append(tracked)
         for tracked in self._context.jobs.values():
             if tracked.is_launched:
-                running.setdefault(_machine(tracked), []).append(tracked)
+                running.setdefault(tracked.row.target.machine, []).append(tracked)
         times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
+        left = set(self._lines) - set(waiting)
+        times.append(looks_again_at)
+        times += [self._leave_line(machine, running.get(machine, [])) for machine in left]
         return min((at for at in times if at is not None), default=None)
 
     def measured(self, found: CapacityMeasured) -> None:
@@ -117,20 +182,26 @@ class JobQueue:
         self._measure_requested.pop(found.target, None)
         for tracked in context.jobs_at(found.target):
             tracked.answered_again()
-            self._refusing.discard(_machine(tracked))
-            self._measured[_machine(tracked)] = found
+            self._refusing.discard(tracked.row.target.machine)
+            self._measured[tracked.row.target.machine] = found
+            turn = found.turns.get(tracked.row.id)
+            if turn is not None and turn.start:
+                tracked.busy, tracked.busy_until = "", None
             if tracked.busy and tracked.busy_until is not None and context.now() >= tracked.busy_until:
                 needed = tracked.slot_request().slots
                 if found.capacity is None or found.free_slots >= needed:
                     tracked.busy, tracked.busy_until = "", None
                 else:
                     self._still_busy(tracked, found, needed)
+        for line in self._lines.values():
+            if line.worker.key == found.target:
+                line.answered(found, context.now())
 
     def unmeasured(self, event: CapacityUnknown) -> None:
         """Note that a capacity cannot be read: a launch is tried, and its error says why."""
         for tracked in self._context.jobs_at(event.target):
             tracked.answered_again()
-            self._refusing.add(_machine(tracked))
+            self._refusing.add(tracked.row.target.machine)
 
     def unreachable_now(self, target: str) -> None:
         """Note that a target does not answer: it is measured again soon, not only when the answer is overdue."""
@@ -138,11 +209,16 @@ class JobQueue:
             self._measure_requested[target] = (
                 self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
             )
+        for machine, line in list(self._lines.items()):
+            if line.worker.key == target:
+                del self._lines[machine]  # the entries went with the connection
 
     def slots_freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots retries again at once."""
+        for line in self._lines.values():
+            line.ask_at = self._context.now()
         for tracked in self._context.jobs.values():
-            known = self._measured.get(_machine(tracked))
+            known = self._measured.get(tracked.row.target.machine)
             # Where a backend has its own queue, jobs that try at once would collide again.
             if tracked.busy and (known is None or known.capacity is not None):
                 tracked.busy_until = self._context.now()
@@ -150,10 +226,11 @@ class JobQueue:
     def _queue(self, waiting: list[TrackedJob], running: list[TrackedJob]) -> float | None:
         now = self._context.now()
         ready, times = [], []
+        line = LineAdmission([one.slot_request() for one in running if one.operation is Operation.LAUNCH])
         for tracked in waiting:
             slot_request = tracked.slot_request()
             if not (slot_request.cpus or slot_request.slots or tracked.launch_unreachable):
-                tracked.verdict = _sent_back(tracked, now)
+                tracked.verdict = _sent_back(tracked, now, line)
                 times += [tracked.busy_until] if tracked.busy_until is not None else []
             elif tracked.not_before is not None and now < tracked.not_before:
                 tracked.verdict = None  # it is not in the queue before its time
@@ -162,12 +239,17 @@ class JobQueue:
                 ready.append(tracked)
         if not ready:
             return min(times, default=None)
-        machine = _machine(ready[0])
+        machine = ready[0].row.target.machine
         known = self._measured.get(machine)
         retries = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
         unreachable = [tracked for tracked in ready if tracked.launch_unreachable]
+        host_line = self._line(machine, ready)
+        line_up = _line_up(ready, running)
+        if host_line is not None and (due := host_line.due(line_up, now)) is not None:
+            retries.append(due)
         if known is None or unreachable or any(at <= now for at in retries):
-            retries.append(self._measure(self._context.worker(ready[0].row.target)))
+            worker = self._context.worker(ready[0].row.target) if host_line is None else host_line.worker
+            retries.append(self._measure(worker, None if host_line is None else line_up))
         times += retries
         for tracked in unreachable:
             tracked.verdict = None
@@ -175,20 +257,43 @@ class JobQueue:
         refusing = known is None and machine in self._refusing
         if refusing or (known is not None and known.capacity is None):
             for tracked in ready:
-                tracked.verdict = _sent_back(tracked, now)
+                tracked.verdict = _sent_back(tracked, now, line)
         elif known is not None and known.capacity is not None:
             holding = [one.slot_request() for one in running]
-            verdicts = schedule(known.capacity, holding, [one.slot_request() for one in ready])
+            turns = {} if host_line is None else host_line.turns
+            asking = [replace(one.slot_request(), turn=turns.get(one.row.id)) for one in ready]
+            verdicts = schedule(known.capacity, holding, asking, now_us())
             for tracked in ready:
-                tracked.verdict = verdicts[tracked.row.id]
+                # One that the host has not heard of yet would come last of all when it takes its GPUs.
+                is_unknown = host_line is not None and not host_line.has(tracked)
+                tracked.verdict = None if is_unknown else verdicts[tracked.row.id]
         return min((at for at in times if at > now), default=None)
 
-    def _measure(self, worker: BackendWorker) -> float:
+    def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
+        """Return the line at a machine, if anybody there needs GPUs or did; always asked for by one connection."""
+        if machine not in self._lines:
+            worker = next((self._context.worker(one.row.target) for one in ready if one.spec.gpus), None)
+            if worker is None:
+                return None
+            self._lines[machine] = HostLine(worker)
+        return self._lines[machine]
+
+    def _leave_line(self, machine: str, running: Sequence[TrackedJob]) -> float | None:
+        """Have the entries removed of jobs that wait no more; nothing is asked for again after that."""
+        line, line_up = self._lines[machine], _line_up([], running)
+        if not line.lined_up and not self._measure_requested.get(line.worker.key):
+            del self._lines[machine]
+            return None
+        if set(line_up.keep) >= {entry.job for entry in line.lined_up}:
+            return None  # each has its GPUs soon, and its entry is gone
+        return self._measure(line.worker, line_up)
+
+    def _measure(self, worker: BackendWorker, line_up: LineUp | None = None) -> float:
         now = self._context.now()
         requested_at = self._measure_requested.get(worker.key)
         if requested_at is None or now >= requested_at + MEASURE_AGAIN_SECONDS:
             requested_at = self._measure_requested[worker.key] = now
-            worker.measure()
+            worker.measure(line_up)
         return requested_at + MEASURE_AGAIN_SECONDS
 
     def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, needed: int) -> None:
@@ -197,16 +302,23 @@ class JobQueue:
         tracked.busy_until = self._context.now() + pause
         if found.holders:
             count = f"{needed} GPU" + ("" if needed == 1 else "s")
-            tracked.busy = f"waits for {count}: {found.holders}"
+            turn = found.turns.get(tracked.row.id)
+            why = f"waits for {count}" if turn is None or turn.of == 1 else turn.reason(needed)
+            tracked.busy = f"{why}: {found.holders}"
 
 
-def _sent_back(tracked: TrackedJob, now: float) -> QueueVerdict:
+def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
+    waiting = sorted((one for one in ready if one.spec.gpus), key=lambda one: one.slot_request().order)
+    starting = (
+        State.PENDING,
+        State.DOWNLOADING,
+    )  # the image or environment is brought before the GPUs are taken
+    launching = (one for one in running if one.spec.gpus and one.row.state in starting)
+    return LineUp(tuple(one.line_entry() for one in waiting), tuple(sorted(one.row.id for one in launching)))
+
+
+def _sent_back(tracked: TrackedJob, now: float, line: LineAdmission) -> QueueVerdict:
     """Return the verdict for a backend with its own queue: a job that it turned away waits before the next try."""
     if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
         return QueueVerdict(False, tracked.busy)
-    return QueueVerdict(True)
-
-
-def _machine(tracked: TrackedJob) -> str:
-    target = tracked.row.target
-    return f"{target.type} {target.address or target.backend}"
+    return line.verdict(tracked.slot_request())

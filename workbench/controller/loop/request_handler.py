@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from workbench.controller.decide.messages import EndRequested, StopAsked
-from workbench.controller.decide.requests import DONE, Intend, Resume, Settle, StartNow, answer
+from workbench.controller.decide.requests import DONE, Intend, Reorder, Resume, Settle, StartNow, answer
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
 from workbench.store.jobs import job, new_attempt, set_intent
+from workbench.store.queries.home_queue import queue_position
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
 
 Track = Callable[[JobRow], TrackedJob]
@@ -115,6 +116,12 @@ class RequestHandler:
                     settle_request(store, request.id, DONE)
                 if job_id in context.jobs:
                     context.jobs[job_id].not_before = None
+            case Reorder():
+                with context.atomic():
+                    settle_request(store, request.id, DONE)
+                assert row is not None
+                tracked = context.jobs.get(job_id) or self._track(row)
+                tracked.stands_at(queue_position(store, row, tracked.spec.priority))
             case _:
                 self._restore_requester(job_id, request)
                 return False

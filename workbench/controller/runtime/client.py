@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 
 from workbench.clock import now_us
@@ -30,11 +30,13 @@ from workbench.store.db.reserve import with_reserve
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef, is_over
 from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.queries.requests import add_request
+from workbench.values import dataclass
 
 __all__ = [
     "ControllerStatus",
     "Submission",
     "ask",
+    "detail_of",
     "ensure_controller",
     "status",
     "stop_controller",
@@ -87,7 +89,7 @@ def submit(store: Store, submission: Submission, *, origin: str) -> JobRow:
     try:
         write_secrets(store.home, job_id, submission.secrets)
         with store.atomic():
-            row = insert_job(store, _detail(job_id, submission, who), who=who, origin=origin)
+            row = insert_job(store, detail_of(job_id, submission, who), who=who, origin=origin)
             _write_diff(store.home, job_id, submission.diff)
             add_request(store, "submit", job_id, {}, who, origin)
     except BaseException:
@@ -112,7 +114,7 @@ def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) 
         return known
     reason = Reason("was adopted from another laptop")
     with store.atomic():
-        row = insert_job(store, _detail(submission.job_id, submission, who), who=who, origin=origin)
+        row = insert_job(store, detail_of(submission.job_id, submission, who), who=who, origin=origin)
         for number in range(1, attempt):
             step(
                 store, row.id, number, State.HALTED, Reason("ended on another laptop"), who=who, origin=origin
@@ -209,7 +211,8 @@ def _make_room(folder: JobFolder) -> bool:
     return found
 
 
-def _detail(job_id: JobId, submission: Submission, who: str) -> JobDetail:
+def detail_of(job_id: JobId, submission: Submission, who: str) -> JobDetail:
+    """Return what is written down of a new job."""
     spec, now = submission.spec, now_us()
     row = JobRow(
         id=job_id,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from backends.contract.host import Backend, BackendOptions
 from backends.ssh.shared_sessions import SESSION_SHARING, SharedPipe
 from workbench.controller.runtime.connect import dial
 from workbench.paths import Home, default_home
+from workbench.values import dataclass
 
 SESSION_SECONDS: Final = 15.0
 """How long a host may take to begin a session on an open connection."""

@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,7 @@ from workbench.controller.runtime.lock import read_lock
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home, require_home
+from workbench.values import dataclass
 from workbench.version import VERSION
 
 ANSWER_SECONDS: Final = 2.0

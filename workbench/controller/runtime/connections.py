@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from backends.contract.host import Backend, Cluster, Host
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
 from workbench.store.db.rows import TargetRef
+from workbench.values import dataclass
 
 _OF_NO_CONNECTION: Final = frozenset({"engine", "agent"})
 """Options that one runner alone reads, or that say how to log in: they need no other connection."""

@@ -6,12 +6,13 @@ import contextlib
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Self
 
 from workbench.clock import now_us
 from workbench.errors import CannotWrite
 from workbench.paths import Home
+from workbench.values import dataclass
 from workbench.version import VERSION
 
 RETRY_SECONDS = 0.02

@@ -80,7 +80,9 @@ def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool
             kind = BackendUnreachable if failure["exit_code"] == BackendUnreachable.exit_code else NotAllowed
             raise kind(failure["message"], hint=failure["hint"])
         if question := status["question"]:
-            number, typed = status["asked"], answer(LoginPrompt(question["text"], question["shown"]))
+            refused = bool(question.get("refused"))
+            prompt = LoginPrompt(question["text"], question["shown"], refused=refused)
+            number, typed = status["asked"], answer(prompt)
         else:
             time.sleep(_AGAIN_SECONDS)
 

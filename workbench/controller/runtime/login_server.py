@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.host import BackendOptions, Cluster, Host
@@ -16,6 +16,7 @@ from backends.contract.prompts import CREDENTIALS, LoginPrompt
 from backends.ssh.shared_sessions import connection_of
 from workbench.errors import FabricError
 from workbench.store.db.rows import TargetRef
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.connections import SharedConnection
@@ -57,7 +58,7 @@ class LoginAttempt:
         question = self.question
         return {
             "done": self.is_done,
-            "question": None if question is None else {"text": question.text, "shown": question.shown},
+            "question": None if question is None else asdict(question),
             "asked": self.asked,
             "failure": None
             if self.failure is None

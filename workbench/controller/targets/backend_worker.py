@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
 from backends.contract.on_demand import read_demand
@@ -24,6 +24,7 @@ from workbench.controller.decide.messages import (
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation
+from workbench.controller.decide.scheduler import LINE_LENGTH
 from workbench.controller.targets.mirror import (
     Mirrors,
     MirrorWorker,
@@ -34,12 +35,13 @@ from workbench.controller.targets.mirror import (
 )
 from workbench.controller.targets.observer import TargetObserver
 from workbench.controller.targets.on_demand import OnDemand
-from workbench.controller.targets.opener import OpenedTarget, Opener
+from workbench.controller.targets.opener import LineUp, OpenedTarget, Opener
 from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
 from workbench.errors import BackendUnreachable, CannotWrite, ConfigError, FabricError, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.rows import WATCHED, TargetRef
+from workbench.values import dataclass
 
 LAUNCHES_AT_ONCE: Final = 4
 """So that one launch that builds an environment for minutes does not delay the others."""
@@ -101,7 +103,9 @@ class BackendWorker:
         """When the backend could last not be opened, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
-        self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
+        # Where the backend chooses the nodes, those that wait for theirs must not delay others.
+        line = LINE_LENGTH if ref.type == "kubernetes" else 0
+        self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE + line)
         self._control = WorkerPool(f"control {key}", post)
         self._observing = TargetObserver(key, self._make_runner, post)
         self._closed = threading.Event()
@@ -182,12 +186,12 @@ class BackendWorker:
 
         self._control.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
 
-    def measure(self) -> None:
-        """Measure the capacity of the target."""
+    def measure(self, line: LineUp | None = None) -> None:
+        """Measure the capacity of the target, and have jobs that need GPUs wait in its queue."""
 
         def run() -> Event | None:
             try:
-                return self._open(may_start=True).measure(self.key)
+                return self._open(may_start=True).measure(self.key, line)
             except BaseException as error:
                 if classify_error(error, started=False).kind == "refused":
                     return CapacityUnknown(self.key)
@@ -254,6 +258,7 @@ class BackendWorker:
             if is_over:
                 job_id = collection.attempt.job_id
                 self._post(LogNote(f"{job_id}: its files stay on the backend: {sentence(error)}"))
+                self._drop_secrets(collection.attempt)
             else:
                 self._closed.wait(COLLECT_AGAIN_SECONDS)
         if not is_over and not self._closed.is_set():
@@ -272,7 +277,28 @@ class BackendWorker:
             return False
         bring_files(runner, attempt, self._home)
         fetch_stored(self._home, attempt.job_id, runner)
+        self._release(runner, attempt)
         return True
+
+    def _release(self, runner: Runner, attempt: AttemptRef) -> None:
+        """Let the backend drop what it kept of an attempt, all of which is here."""
+        if self.ref.options.get(WATCHED):
+            return  # it belongs to another laptop
+        try:
+            runner.release(attempt)
+        except (BackendUnreachable, TryAgain):
+            raise
+        except FabricError as error:
+            self._post(LogNote(f"{attempt.job_id}: not all that it used can be removed: {sentence(error)}"))
+
+    def _drop_secrets(self, attempt: AttemptRef) -> None:
+        """Let the backend drop the secrets of an attempt whose files it keeps."""
+        if self.ref.options.get(WATCHED):
+            return
+        try:
+            self._runner().drop_secrets(attempt)
+        except Exception as error:  # a plug-in's; the job ends all the same
+            self._post(LogNote(f"{attempt.job_id}: its secrets stay on the backend: {sentence(error)}"))
 
     def _launch(self, order: LaunchOrder, call: Call) -> Event:
         if order.cancelled.is_set():

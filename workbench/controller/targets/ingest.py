@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from workbench.controller.decide.messages import JournalsDrained
+from workbench.controller.decide.messages import JournalsDrained, ReportsTaken
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import read_secrets
 from workbench.controller.targets.transcripts import Transcript
@@ -24,6 +23,7 @@ from workbench.learner.platform.watch import Watcher
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
 from workbench.store.db.reserve import give_up
+from workbench.values import dataclass
 
 EVERY_SECONDS: Final = 0.1
 """How often a learner's records are committed while it records all the time."""
@@ -141,6 +141,8 @@ class JournalIngestion:
         self._by_path: dict[str, FollowedJournal] = {}
         self._draining: dict[tuple[str, int], JournalDrain] = {}
         """Attempts that are over."""
+        self._announced: set[str] = set()
+        """Jobs whose reports somebody waits for."""
         self._lazy_at = 0.0
         self._resting_until = 0.0
         self._logged = ""
@@ -166,6 +168,10 @@ class JournalIngestion:
     def follow(self, job_id: str, attempt: int, learners: int) -> None:
         """Ingest what the learners of an attempt record, from now on."""
         self._call(lambda: self._follow(job_id, attempt, learners))
+
+    def announce(self, job_id: str) -> None:
+        """Post an event whenever what a job has reported is in the store, from now on."""
+        self._call(lambda: self._announced.add(job_id))
 
     def drain(self, job_id: str, attempt: int, learners: int) -> None:
         """Ingest all that the learners of an attempt recorded, then post an event; they must be over."""
@@ -255,6 +261,8 @@ class JournalIngestion:
             with self._writing, store.atomic():
                 more = [self._ingest(store, one) for one in due]
             ended = time.monotonic()
+            for job_id in {one.job_id for one in due if one.is_urgent} & self._announced:
+                self._post(ReportsTaken(job_id))
             lazy = [one for one in due if not one.is_urgent]
             for one, again in zip(due, more, strict=True):
                 one.taken(ended, again=again and (one.is_urgent or one.transcript is not None))
@@ -380,6 +388,7 @@ class JournalIngestion:
         self._draining.setdefault((job_id, attempt), JournalDrain()).awaited = True
 
     def _drop(self, job_id: str) -> None:
+        self._announced.discard(job_id)
         for one in [one for one in self._followed.values() if one.job_id == job_id]:
             drain = self._draining.get((one.job_id, one.attempt))
             if drain is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Protocol
 
-from backends.contract.host import BackendOptions, Host, Inventory
-from runners.interface import Runner
+from backends.contract.host import BackendOptions, Host, Inventory, Slot
+from runners.interface import HostTurn, Runner
 from workbench.controller.decide.messages import CapacityMeasured
-from workbench.controller.decide.scheduler import Capacity
+from workbench.controller.decide.scheduler import Capacity, LinedUpJob
 from workbench.controller.runtime.connections import SHARED
 from workbench.store.db.rows import TargetRef
+from workbench.values import dataclass
 
 
 class OpenedTarget(Protocol):
@@ -23,14 +25,23 @@ class OpenedTarget(Protocol):
     def runner(self) -> Runner:
         """Make a runner; each thread has its own."""
 
-    def measure(self, target: str) -> CapacityMeasured:
-        """Return the capacity of the target with this key."""
+    def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
+        """Return the capacity of the target with this key, and whose turn it is of those that line up there."""
 
     def in_use(self) -> str:
         """Describe what runs there, of any user; empty when nothing does."""
 
     def close(self) -> None:
         """Release the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineUp:
+    """The jobs of this home that are to wait in a host's queue."""
+
+    waiting: tuple[LinedUpJob, ...]
+    keep: tuple[str, ...] = ()
+    """Jobs that are being launched: their entries stay until they have their GPUs."""
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]
@@ -59,11 +70,25 @@ class RegistryTarget:
         """Make a runner on this connection."""
         return self._kind(self._opened, home_uuid=self._home_uuid)
 
-    def measure(self, target: str) -> CapacityMeasured:
+    def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
         """Return the target's capacity; a cluster has a queue of its own."""
         if self._kind.capabilities.needs == "cluster":
             return CapacityMeasured(target, None, 0, "")
+        if line is not None and isinstance(self._opened, Host):
+            return self._line_up(target, line, self._opened)
         return measured(target, self._backend.inventory_of(self._opened))
+
+    def _line_up(self, target: str, line: LineUp, host: Host) -> CapacityMeasured:
+        found = host.call(
+            "line_up",
+            home=self._home_uuid,
+            waiting=[asdict(entry) for entry in line.waiting],
+            keep=list(line.keep),
+        )
+        machine = found["machine"]
+        turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
+        slots = [Slot(**slot) for slot in machine["slots"]]
+        return replace(_sum(target, machine["cpus"], slots), turns=turns, lined_up=frozenset(line.waiting))
 
     def in_use(self) -> str:
         """Describe what runs there: learners of all homes, and who holds slots or computes on them."""
@@ -81,7 +106,10 @@ class RegistryTarget:
 def measured(target: str, inventory: Inventory) -> CapacityMeasured:
     """Sum up an inventory as the capacity of the target with this key."""
     slots = [slot for node in inventory.nodes for slot in node.slots]
-    cpus = sum(node.cpus for node in inventory.nodes)
+    return _sum(target, sum(node.cpus for node in inventory.nodes), slots)
+
+
+def _sum(target: str, cpus: float, slots: Sequence[Slot]) -> CapacityMeasured:
     taken = [f"GPU {slot.index} by {slot.holder or slot.foreign}" for slot in slots if not slot.free]
     holders = ", ".join(taken)
     return CapacityMeasured(

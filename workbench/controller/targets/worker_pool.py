@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.messages import Event
+from workbench.values import dataclass
 
 LEFT_BEHIND_LIMIT: Final = 4
 """With this many threads that hang, a target is not called again until one of them returns."""

@@ -10,12 +10,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from workbench.errors import CannotWrite, InputMissing
 from workbench.learner.platform.chains import leading_out, through_links
+from workbench.values import dataclass
 
 _COPY_BYTES: Final = 1 << 20
 _MEMBERS_MAX: Final = 1_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import UsageError
+from workbench.values import dataclass
 
 LARGEST_NAMED: Final = 10
 INSTEAD: Final = (

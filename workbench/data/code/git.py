@@ -33,14 +33,14 @@ def describe(folder: Path) -> dict[str, Any]:
     credentials (``.env``, private keys) are not in it; ``diff_without`` names them.
     """
     git = _Git(folder)
+    # What can be asked at the same time is: every start of git delays the job.
+    asked = git.start("config", "--get", "remote.origin.url")
     status = git.run("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", ".")
+    remote = asked.output() or b""
     if status is None:
         return {}
     commit, branch, dirty = _read_status(status.decode("utf-8", "replace"))
-    remote = git.run("config", "--get", "remote.origin.url") or b""
-    left_out = _changed_credentials(git, folder, commit) if commit and dirty else []
-    paths = (".", *(f":(exclude,literal){path}" for path in left_out))
-    diff = (git.run(*_DIFF, commit, "--", *paths) or b"") if commit and dirty else b""
+    diff, left_out = _changes(git, folder, commit) if commit and dirty else (b"", [])
     described = {
         "commit": commit,
         "branch": branch,
@@ -53,11 +53,19 @@ def describe(folder: Path) -> dict[str, Any]:
     return {**described, "diff_cut": True} if len(diff) > DIFF_BYTES_MAX else described
 
 
-def _changed_credentials(git: _Git, folder: Path, commit: str) -> list[str]:
-    """Return the changed tracked files that are credentials, by name or by what they begin with."""
-    changed = git.run("diff", "--name-only", "-z", "--no-renames", "--relative", commit, "--", ".") or b""
+def _changes(git: _Git, folder: Path, commit: str) -> tuple[bytes, list[str]]:
+    """Return the changes since a commit without those of credentials, and the names of these."""
+    asked = git.start(*_DIFF, commit, "--", ".")
+    changed = git.run("diff", "--name-only", "-z", "--no-renames", "--relative", commit, "--", ".")
+    diff = asked.output() or b""
+    if changed is None:  # what could be a credential is not known
+        return b"", []
     paths = [os.fsdecode(path) for path in changed.split(b"\0") if path]
-    return [path for path in paths if _is_credential(folder.absolute() / path)]
+    credentials = [path for path in paths if _is_credential(folder.absolute() / path)]
+    if credentials:
+        excluded = [f":(exclude,literal){path}" for path in credentials]
+        diff = git.run(*_DIFF, commit, "--", ".", *excluded) or b""
+    return diff, credentials
 
 
 def _is_credential(path: Path) -> bool:
@@ -99,6 +107,10 @@ class _Git:
 
     def run(self, *arguments: str) -> bytes | None:
         """Return what a git command printed, or None when it failed, took too long or there is no git."""
+        return self.start(*arguments).output()
+
+    def start(self, *arguments: str) -> _Command:
+        """Start a git command, whose output is read later."""
         argv = [
             "git",
             "-C",
@@ -110,15 +122,33 @@ class _Git:
             *arguments,
         ]
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 argv,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=max(0.1, self._ends - time.monotonic()),
-                check=False,
             )
-        except (OSError, ValueError, subprocess.TimeoutExpired):
+        except (OSError, ValueError):
+            return _Command(None, self._ends)
+        return _Command(process, self._ends)
+
+
+class _Command:
+    """A git command that was started; None where that failed."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None, ends: float) -> None:
+        self._process = process
+        self._ends = ends
+
+    def output(self) -> bytes | None:
+        """Wait for its end and return what it printed; None when it failed or took too long."""
+        if self._process is None:
             return None
-        return done.stdout if done.returncode == 0 else None
+        with self._process as process:
+            try:
+                found, _ = process.communicate(timeout=max(0.1, self._ends - time.monotonic()))
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                process.kill()
+                return None
+        return found if process.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""Which paths are left out of a snapshot: by ``.gitignore`` and ``.fabricignore``, as git reads them.
+"""Which paths are left out of a snapshot: by ``.gitignore``, ``.detignore`` and ``.fabricignore``, as git reads them.
 
 The patterns themselves are matched by the ``pathspec`` library, which is loaded only when a path has to be
 decided anew.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import InputMissing
+from workbench.values import dataclass
 
 GIT_FILE: Final = ".gitignore"
+DETERMINED_FILE: Final = ".detignore"
+"""Determined's, which counts in the folder of the snapshot alone; read after git's."""
 OWN_FILE: Final = ".fabricignore"
-"""Read after git's, so that it can take back what that one leaves out."""
+"""Read after theirs, so that it can take back what that one leaves out."""
 
 NEVER: Final = frozenset({".git"})
 """Never part of a snapshot, whatever any file says."""
@@ -69,9 +71,9 @@ class Rules:
                     return not decided
         return False
 
-    def below(self, name: str, folder: str) -> Rules:
-        """Return the rules of a folder in this one."""
-        return _rules(f"{self.prefix}{name}/", folder, self, ignores=self.ignores)
+    def below(self, name: str, folder: str, *, is_top: bool = False) -> Rules:
+        """Return the rules of a folder in this one; it may be the one that the snapshot is of."""
+        return _rules(f"{self.prefix}{name}/", folder, self, ignores=self.ignores, is_top=is_top)
 
     def _upwards(self) -> Iterator[Rules]:
         rules: Rules | None = self
@@ -84,14 +86,14 @@ def rules_of(folder: Path) -> Rules:
     """Return the rules of a folder of which a snapshot is taken, with those of its repository."""
     root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
     parts = folder.relative_to(root).parts
-    rules = _rules("", str(root), None, more=_read(f"{root}/.git/info/exclude"))
+    rules = _rules("", str(root), None, more=_read(f"{root}/.git/info/exclude"), is_top=not parts)
     here = root
     for part in parts:
         here = here / part
         if rules.excludes(part, is_folder=True):
             # The folder was named although the repository leaves it out, so only its own rules can be meant.
-            return _rules("", str(folder), None)
-        rules = rules.below(part, str(here))
+            return _rules("", str(folder), None, is_top=True)
+        rules = rules.below(part, str(here), is_top=here == folder)
     return rules
 
 
@@ -101,11 +103,19 @@ def rules_of_archive(folder: Path) -> Rules:
 
 
 def _rules(
-    prefix: str, folder: str, above: Rules | None, *, more: bytes = b"", ignores: bool = True
+    prefix: str,
+    folder: str,
+    above: Rules | None,
+    *,
+    more: bytes = b"",
+    ignores: bool = True,
+    is_top: bool = False,
 ) -> Rules:
-    gits = more + _read(f"{folder}/{GIT_FILE}") if ignores else b""
+    others = more + _read(f"{folder}/{GIT_FILE}") if ignores else b""
+    if ignores and is_top:
+        others += _read(f"{folder}/{DETERMINED_FILE}")
     own = _read(f"{folder}/{OWN_FILE}")
-    text = gits + own if ignores else b""
+    text = others + own if ignores else b""
     if above is not None and not text and not own:
         # Most folders have no patterns of their own: their decisions hang on the same ones as those above.
         return Rules(prefix, text, own, above, above.fingerprint, ignores)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
 from workbench.data.code.scan import CodeEntry, Progress
 from workbench.errors import CannotWrite
+from workbench.paths import write_private
+from workbench.values import dataclass
 
 _LEVEL: Final = 4
 """Of compression: source code gains little by more, and large files cost time."""
@@ -22,6 +27,81 @@ _LEVEL: Final = 4
 PREVIEW_BYTES: Final = 20_000_000
 PREVIEW_PACKED_BYTES: Final = 4_000_000
 """A preview of what would be started packs no more than this."""
+
+
+MEMBER_BYTES: Final = 1 << 20
+"""A file of this size is a gzip member of its own, so that it can be taken over, or sent, alone."""
+
+LISTED_BYTES: Final = 1 << 18
+"""A smaller pack is made and sent whole: that takes no longer than to ask a host what is missing there."""
+
+LISTING_FORMAT: Final = 1
+_COPY_BYTES: Final = 1 << 20
+_TRIED_BYTES: Final = 1 << 16
+_GAIN: Final = 0.95
+_EARLIER_PACKS: Final = 3
+"""How many of the newest packs are searched for members that need not be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMember:
+    """A gzip member of a pack: a part of the archive that can be read alone."""
+
+    pack: Path
+    offset: int
+    size_bytes: int
+    entries: tuple[CodeEntry, ...]
+
+
+def listing_of(pack: Path) -> Path:
+    """Return the path of a pack's listing: what its members hold."""
+    return pack.with_name(f"{pack.name.removesuffix('.tar.gz')}.json")
+
+
+def read_listing(pack: Path) -> list[PackedMember]:
+    """Return the members of a pack; none without a listing, as older versions left it."""
+    try:
+        document = json.loads(listing_of(pack).read_bytes())
+        if document["format"] != LISTING_FORMAT:
+            return []
+        return [
+            PackedMember(pack, offset, size, tuple(CodeEntry(*entry) for entry in entries))
+            for offset, size, entries in document["members"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def remove_pack(pack: Path) -> None:
+    """Remove a pack and its listing."""
+    pack.unlink(missing_ok=True)
+    listing_of(pack).unlink(missing_ok=True)
+
+
+def _earlier_members(folder: Path) -> dict[tuple[CodeEntry, ...], PackedMember]:
+    """Return the members of the newest packs by what they hold."""
+    listings = sorted(folder.glob("*.json"), key=_changed_at, reverse=True)[:_EARLIER_PACKS]
+    packs = (listing.with_name(f"{listing.stem}.tar.gz") for listing in listings)
+    return {member.entries: member for pack in packs for member in read_listing(pack)}
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _write_listing(pack: Path, members: Sequence[PackedMember]) -> None:
+    """Write what the members hold; without it the pack is sent whole."""
+    listed = [
+        [member.offset, member.size_bytes, [entry.values() for entry in member.entries]] for member in members
+    ]
+    file = listing_of(pack)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
+    with suppress(OSError):
+        document = {"format": LISTING_FORMAT, "members": listed}
+        write_private(temporary, json.dumps(document, separators=(",", ":")))
+        temporary.replace(file)
 
 
 class _Enough(Exception):
@@ -76,11 +156,16 @@ def pack(
         raise CannotWrite(f"{target.parent} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            members: list[PackedMember] = []
             with suppress(_Enough):
-                _write(folder, entries, stream, progress_of if whole else cut)
+                known = _earlier_members(target.parent) if whole else {}
+                members = _write(folder, entries, stream, progress_of if whole else cut, known)
+            stream.truncate()
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).replace(target)
+        if whole and target.stat().st_size > LISTED_BYTES:
+            _write_listing(target, members)
     except OSError as error:
         raise CannotWrite(f"the code cannot be packed into {target.parent}: {error.strerror}") from error
     finally:
@@ -88,14 +173,77 @@ def pack(
 
 
 def _write(
+    folder: Path,
+    entries: Sequence[CodeEntry],
+    stream: IO[bytes],
+    progress: Callable[[int], None],
+    known: Mapping[tuple[CodeEntry, ...], PackedMember],
+) -> list[PackedMember]:
+    """Write one gzip member after another; those that an earlier pack has are copied from it."""
+    written: list[PackedMember] = []
+    for group in _groups(sorted(entries, key=lambda found: os.fsencode(found.path))):
+        offset, before = stream.tell(), known.get(tuple(group))
+        if before is None or not _copy(before, stream):
+            stream.seek(offset)
+            _write_member(folder, group, stream, progress)
+        else:
+            progress(sum(entry.size for entry in group))
+        written.append(PackedMember(Path(), offset, stream.tell() - offset, tuple(group)))
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=stream, mtime=0) as packed:
+        packed.write(bytes(tarfile.RECORDSIZE))
+    return written
+
+
+def _groups(entries: Sequence[CodeEntry]) -> Iterator[list[CodeEntry]]:
+    """Part entries so that each large file is alone, and small ones are together."""
+    group: list[CodeEntry] = []
+    size = 0
+    for entry in entries:
+        if group and size + entry.size > MEMBER_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += entry.size
+    if group:
+        yield group
+
+
+def _write_member(
     folder: Path, entries: Sequence[CodeEntry], stream: IO[bytes], progress: Callable[[int], None]
 ) -> None:
-    with (
-        gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=stream, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
-    ):
-        for entry in sorted(entries, key=lambda found: os.fsencode(found.path)):
+    level = _level_of(folder, entries)
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as packed:
+        archive = tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
+        for entry in entries:
             _add(archive, folder, entry, progress)
+        # It is not closed: that would end the archive, and more members follow.
+
+
+def _level_of(folder: Path, entries: Sequence[CodeEntry]) -> int:
+    """Return how well to compress: a large file whose beginning gains nothing is stored as it is."""
+    largest = max(entries, key=lambda entry: entry.size)
+    if largest.size < MEMBER_BYTES:
+        return _LEVEL
+    try:
+        with (folder / largest.path).open("rb") as stream:
+            beginning = stream.read(_TRIED_BYTES)
+    except OSError:
+        return _LEVEL  # whoever packs it finds out
+    return 0 if len(zlib.compress(beginning, 1)) > _GAIN * len(beginning) else _LEVEL
+
+
+def _copy(member: PackedMember, stream: IO[bytes]) -> bool:
+    """Copy a member of an earlier pack; False where that is not whole any more."""
+    left = member.size_bytes
+    try:
+        with member.pack.open("rb") as source:
+            source.seek(member.offset)
+            while left and (data := source.read(min(left, _COPY_BYTES))):
+                stream.write(data)
+                left -= len(data)
+    except OSError:
+        return False
+    return not left
 
 
 def _add(archive: tarfile.TarFile, folder: Path, entry: CodeEntry, progress: Callable[[int], None]) -> None:

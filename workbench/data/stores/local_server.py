@@ -8,12 +8,13 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import CannotWrite, TryAgain
 from workbench.paths import Home
+from workbench.values import dataclass
 
 ALIAS: Final = "http://s3.default.svc.cluster.local"
 """The address of FfDL's built-in store, as FfDL's examples write it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Final, Literal
@@ -16,6 +16,7 @@ from typing import Final, Literal
 from workbench.data.stores.types import FOLDERS, VOLUMES, is_read_only, options_of
 from workbench.errors import LaunchRefused
 from workbench.spec import DataStore, JobSpec
+from workbench.values import dataclass
 
 REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 """Stands in a connection for a value that is kept with the job's secrets."""

@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import InputMissing
+from workbench.values import dataclass
 
 VERSION_MIN: Final = (1, 65)
 """The first version with all that is used here (``serve s3``, JSON statistics)."""

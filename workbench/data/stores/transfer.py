@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,9 @@ from workbench.data.stores.model import JobDataStore, remote_of
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import BackendUnreachable, CannotWrite, FabricError, InputMissing, NotAllowed
 from workbench.learner.stores.errors import TransferError, explain, is_missing
+from workbench.learner.stores.inventory import shown
 from workbench.learner.stores.rclone import RcloneClient, RcloneResult
+from workbench.values import dataclass
 
 TRANSFERS: Final = 16
 _PATIENTLY: Final = ("--retries", "3", "--low-level-retries", "5")
@@ -102,13 +104,13 @@ class StoreTransfer:
         if done.code and is_missing(done.messages):
             return []
         self._raise(done)
-        found = [StoreFile(str(each["Path"]), int(each["Size"])) for each in json.loads(done.output or b"[]")]
-        return sorted(found, key=lambda each: each.path)
+        return _files_of(done)
 
-    def put(self, source: Path, path: str, on_progress: ProgressCallback | None = None) -> None:
-        """Copy a folder into the store; files that are there already are skipped.
+    def put(self, source: Path, path: str, on_progress: ProgressCallback | None = None) -> list[StoreFile]:
+        """Copy a folder into the store; files that are there already are skipped. Return those that are there.
 
         Raises:
+            CannotWrite: the store keeps one file for several names.
             FabricError: not all files were copied.
         """
         arguments = [
@@ -121,6 +123,23 @@ class StoreTransfer:
             *_PATIENTLY,
         ]
         self._raise(self._run(arguments, on_progress), writing=True)
+        return self._arrived(source, path)
+
+    def _arrived(self, source: Path, path: str) -> list[StoreFile]:
+        """List what is in the store of a folder's files, and check that nothing is missing."""
+        # Both are listed by rclone, which writes names that a store does not take in its own way.
+        listing = ["lsjson", "--recursive", "--files-only", "--no-mimetype", "--no-modtime", "--skip-links"]
+        done = self._run([*listing, str(source.absolute())])
+        self._raise(done)
+        sent = [each.path for each in _files_of(done)]
+        there = {each.path: each for each in self.files(path)}
+        if lost := [name for name in sent if name not in there]:
+            raise CannotWrite(
+                f"{len(sent) - len(lost)} of {len(sent)} files are in the data store {self._store.id};"
+                f" it lacks {shown(lost)}",
+                hint="it may take names for the same that differ in case or Unicode form alone; rename them",
+            )
+        return [there[name] for name in sent]
 
     def get(
         self,
@@ -194,6 +213,13 @@ def error_of(error: TransferError) -> FabricError:
     if error.code == "C103":
         return NotAllowed(error.text, hint=error.hint)
     return BackendUnreachable(error.text, hint=error.hint)
+
+
+def _files_of(listed: RcloneResult) -> list[StoreFile]:
+    documents = json.loads(listed.output or b"[]")
+    return sorted(
+        (StoreFile(str(each["Path"]), int(each["Size"])) for each in documents), key=lambda each: each.path
+    )
 
 
 def _transfers() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from workbench.errors import LaunchRefused
+from workbench.values import dataclass
 
 Connection = Mapping[str, str]
 

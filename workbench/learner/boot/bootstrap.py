@@ -1,7 +1,8 @@
 """Becomes ``__main__.py`` of the agent's archive, and runs it from an unpacked copy, which starts faster.
 
 Modules in an archive are compiled at every start; those in a folder once. The copy is made by whoever
-starts the archive first, where that can be done.
+starts the archive first, where that can be done. What is compiled is kept whole or not at all: Python itself
+writes half of it on a full disk, and the agent would never start again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,65 @@ import _thread
 import os
 import sys
 
+# By this name nothing has to be read: Python has it from its own start on.
+from _frozen_importlib_external import SOURCE_SUFFIXES, FileFinder, SourceFileLoader, cache_from_source
+
 SUFFIX = ".pyz"
+
+SPARED_BYTES = 4 << 20
+"""Where less is free compiled modules are not kept: the room is the jobs'."""
+
+
+class CheckedLoader(SourceFileLoader):
+    """Imports modules as Python does; what it compiled is kept only whole, and what is broken is made anew."""
+
+    def get_code(self, fullname):  # type: ignore[no-untyped-def] # types are those of the loader that it is made of
+        """Return a module's code."""
+        try:
+            return super().get_code(fullname)
+        except (EOFError, ImportError, TypeError, ValueError):
+            path = self.get_filename(fullname)
+            _remove(cache_from_source(path))
+            return self.source_to_code(self.get_data(path), path)
+
+    def set_data(self, path, data, *, _mode=0o666):  # type: ignore[no-untyped-def] # as above
+        """Keep a module's compiled code; nothing where the disk has little room or does not take all of it."""
+        new = "%s.new-%d-%d" % (path, os.getpid(), _thread.get_ident())
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            room = os.statvfs(os.path.dirname(path))
+            if room.f_bavail * room.f_frsize < SPARED_BYTES:
+                return
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _mode & 0o666)
+            try:
+                is_whole = os.write(descriptor, data) == len(data)
+            finally:
+                os.close(descriptor)
+            if is_whole:
+                os.rename(new, path)
+                return
+        except OSError:
+            pass  # a full disk, or a folder of somebody else's: it is compiled at each start
+        _remove(new)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # it is not there, or somebody else's
+
+
+def _import_checked(folder: str) -> None:
+    """Import what lies below a folder by the loader that checks."""
+
+    def find_in(path: str) -> FileFinder:
+        if path != folder and not path.startswith(folder + os.sep):
+            raise ImportError
+        return FileFinder(path, (CheckedLoader, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, find_in)
+    sys.path_importer_cache.pop(folder, None)
 
 
 def unpack(archive: str) -> str:
@@ -37,7 +96,10 @@ def unpack(archive: str) -> str:
 def run() -> None:
     """Run the agent and leave with its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:0] = [unpack(here) if os.path.isfile(here) else here]
+    folder = unpack(here) if os.path.isfile(here) else here
+    sys.path[:0] = [folder]
+    if os.path.isdir(folder):
+        _import_checked(folder)
     # By name: the agent's own commands unpack archives too, so this module must not depend on them.
     agent = __import__("workbench.learner.main", fromlist=["main"])
     sys.exit(agent.main(sys.argv[1:]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, List, Mapping, Optional
 
+from workbench.learner.collectors.folder_watch import SharedInotify
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.registry import BUILT_IN, SYNONYMS, canonical, load
 from workbench.learner.collectors.report import ReportCollector
@@ -21,6 +21,7 @@ def make(metrics: Optional[Mapping[str, Any]], context: Context) -> List[Collect
     from]}``.
     """
     metrics = metrics or {}
+    context = context._replace(inotify=SharedInotify())
     kind = canonical(metrics.get("type"))
     return [
         FailsafeCollector(kind, lambda: _collector(kind, metrics, context)),
@@ -28,11 +29,17 @@ def make(metrics: Optional[Mapping[str, Any]], context: Context) -> List[Collect
     ]
 
 
-_BOUNDED = ("plain", "tensorboard", "emetrics_file")
+_BOUNDED = ("auto", "plain", "tensorboard", "emetrics_file")
 """Collectors whose run time is bounded whatever their settings: they need no process of their own."""
 
 
 def _collector(kind: str, metrics: Mapping[str, Any], context: Context) -> Collector:
-    if kind in _BOUNDED or threading.current_thread() is threading.main_thread():
+    if kind in _BOUNDED or _is_main_thread():
         return load(kind, metrics)(metrics, context)
     return IsolatedCollector(kind, metrics, context)
+
+
+def _is_main_thread() -> bool:
+    import threading  # most learners' scribes do without it
+
+    return threading.current_thread() is threading.main_thread()

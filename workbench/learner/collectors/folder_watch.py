@@ -1,15 +1,19 @@
-"""Watches folders for entries that are made in them, where the system reports changes."""
+"""Watches folders for what is made and written in them, and single files, where the system reports changes."""
 
 from __future__ import annotations
 
-from typing import Optional, Set
+import time
+from typing import Dict, Optional, Set
+from weakref import WeakSet
 
 from workbench.learner.platform.inotify import (
     IN_CREATE,
     IN_IGNORED,
+    IN_MASK_ADD,
+    IN_MODIFY,
     IN_MOVED_TO,
     IN_ONLYDIR,
-    IN_Q_OVERFLOW,
+    RETRY_SECONDS,
     Inotify,
     open_inotify,
 )
@@ -20,48 +24,115 @@ FOLDERS_LIMIT = 1024
 _MADE = IN_CREATE | IN_MOVED_TO
 
 
-class FolderWatch:
-    """Says whether anything was made in some folders. Those that cannot be watched are left to who searches them."""
+class SharedInotify:
+    """The one instance of inotify of all collectors of a learner: opened by the first that watches, closed by the last.
+
+    A user has few (128 by default). Whoever reads gives the others what is theirs.
+    """
 
     def __init__(self) -> None:
         self._inotify: Optional[Inotify] = None
-        self._unavailable = False
-        self._watches: Set[int] = set()
+        self._open_at = 0.0
+        self._users: Dict[int, WeakSet[FolderWatch]] = {}
 
     @property
     def descriptor(self) -> Optional[int]:
-        """What is readable when something was made; None where nothing is watched."""
+        """What is readable when something has changed; None where nothing is watched."""
         return None if self._inotify is None else self._inotify.fd
 
-    def add(self, path: str) -> bool:
-        """Watch a folder; return whether it was not watched before: what it held until now is not reported."""
-        if self._inotify is None and not self._unavailable:
+    def add(self, user: FolderWatch, path: str, events: int) -> Optional[int]:
+        """Watch a path for a user and return the watch's number; None where it cannot be watched now."""
+        if self._inotify is None and time.monotonic() >= self._open_at:
             self._inotify = open_inotify()
-            self._unavailable = self._inotify is None
-        if self._inotify is None or len(self._watches) >= FOLDERS_LIMIT:
-            return False
+            self._open_at = time.monotonic() + RETRY_SECONDS
+        if self._inotify is None:
+            return None
         try:
-            watch = self._inotify.add(path, _MADE | IN_ONLYDIR)
+            watch = self._inotify.add(path, events | IN_MASK_ADD)
         except OSError:
-            return False
+            return None
+        self._users.setdefault(watch, WeakSet()).add(user)
+        return watch
+
+    def read(self) -> None:
+        """Read what has happened, and note it with those whom it concerns."""
+        for watch, mask, _name in self._inotify.read() if self._inotify is not None else ():
+            # Where too much has happened at once, it may have happened to everybody.
+            concerned = [self._users.get(watch, ())] if watch >= 0 else list(self._users.values())
+            for user in {user for users in concerned for user in users}:
+                user.note(watch, mask)
+            if mask & IN_IGNORED:
+                self._users.pop(watch, None)
+
+    def drop(self, user: FolderWatch) -> None:
+        """Watch nothing any more for a user."""
+        for watch, users in list(self._users.items()):
+            users.discard(user)
+            if not users:
+                del self._users[watch]
+                if self._inotify is not None:
+                    self._inotify.remove(watch)
+        if not self._users and self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+            self._open_at = 0.0
+
+
+class FolderWatch:
+    """Says whether anything was made or written in some folders; what cannot be watched has to be polled.
+
+    Where there is no instance of inotify for it, :meth:`add` asks for one again later.
+    """
+
+    def __init__(self, shared: Optional[SharedInotify] = None) -> None:
+        self._shared = SharedInotify() if shared is None else shared
+        self._closed = False
+        self._watches: Set[int] = set()
+        self._made = False
+        self.has_news = False
+        """Whether another collector has read that something changed here, which nothing else reports."""
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """What is readable when something has changed; None where nothing is watched."""
+        return self._shared.descriptor if self._watches else None
+
+    def add(self, path: str) -> Optional[bool]:
+        """Watch a folder; return whether it was not watched before, and None if it cannot be watched.
+
+        What it held until now is not reported.
+        """
+        return self._add(path, _MADE | IN_MODIFY | IN_ONLYDIR)
+
+    def add_file(self, path: str, events: int = IN_MODIFY) -> Optional[bool]:
+        """Watch a file by itself, as :meth:`add` does a folder."""
+        return self._add(path, events)
+
+    def _add(self, path: str, events: int) -> Optional[bool]:
+        if self._closed or len(self._watches) >= FOLDERS_LIMIT:
+            return None
+        watch = self._shared.add(self, path, events)
+        if watch is None:
+            return None
         is_new = watch not in self._watches
         self._watches.add(watch)
         return is_new
 
+    def note(self, watch: int, mask: int) -> None:
+        """Take over what was read for it."""
+        self.has_news = True
+        self._made = self._made or not mask & IN_MODIFY
+        if mask & IN_IGNORED:
+            self._watches.discard(watch)
+
     def take(self) -> bool:
-        """Whether anything was made since the last call."""
-        made = False
-        if self._inotify is not None:
-            for watch, mask, _name in self._inotify.read():
-                made = made or bool(mask & (_MADE | IN_Q_OVERFLOW))
-                if mask & IN_IGNORED:
-                    self._watches.discard(watch)
+        """Whether anything was made since the last call; what was written only makes the descriptor readable."""
+        self._shared.read()
+        made, self._made, self.has_news = self._made, False, False
         return made
 
     def close(self) -> None:
         """Watch nothing any more."""
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
-        self._unavailable = True
+        self._closed = True
+        self._shared.drop(self)
         self._watches.clear()

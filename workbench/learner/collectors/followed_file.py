@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import stat
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from workbench.learner.platform import beneath, system
+from workbench.learner.texts import short_hash
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 64
@@ -163,7 +164,7 @@ def offset_of(mark: Any) -> int:
 
 
 def _digest(head: bytes) -> str:
-    return hashlib.blake2b(head, digest_size=4).hexdigest()
+    return short_hash(head, 4)
 
 
 def _status(path: str) -> Optional[os.stat_result]:
@@ -175,6 +176,21 @@ def _status(path: str) -> Optional[os.stat_result]:
 
 def _signature(status: os.stat_result) -> Tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def is_linked(path: str) -> bool:
+    """Whether a file has other names too, or is a link: what is written under those is not reported by its folder."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_nlink > 1 or stat.S_ISLNK(status.st_mode)
+
+
+def is_remote_path(path: str) -> bool:
+    """Whether a path lies on a network file system, of which other machines' changes are not reported."""
+    status = _status(path)
+    return status is not None and _is_remote(status.st_dev)
 
 
 _remote_devices: Dict[int, bool] = {}

@@ -22,10 +22,13 @@ What a collector promises:
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from workbench.learner.collectors.folder_watch import SharedInotify
 from workbench.learner.collectors.lines import LineCutter
 
 Record = Dict[str, Any]
@@ -49,6 +52,22 @@ class Context(NamedTuple):
     """How many learners write into ``log_dir``."""
     marker: str = ""
     """What ``FABRIC_LEARNER`` of all processes of the attempt begins with."""
+    hosts: Tuple[str, ...] = ()
+    """The learners' host names where they share ``log_dir`` and nothing else, as pods do: each reads its own files."""
+    inotify: Optional[SharedInotify] = None
+    """What the learner's collectors watch their files with, all of them together."""
+
+    def begin_us(self) -> int:
+        """Return when the learner began, in microseconds: what was written before is not its command's."""
+        moments = []
+        with contextlib.suppress(OSError):
+            moments.append(os.stat(os.path.join(self.learner_dir, "launch.json")).st_mtime_ns // 1000)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            with open(os.path.join(self.learner_dir, "state.json"), "rb") as file:
+                started_us = json.loads(file.read()).get("started_us")
+            if isinstance(started_us, int):
+                moments.append(started_us)
+        return min(moments, default=0)
 
     @classmethod
     def from_launch(cls, launch: Mapping[str, Any], learner_dir: str) -> Context:
@@ -56,16 +75,19 @@ class Context(NamedTuple):
         environment = dict(launch.get("env") or {})
         log_dir = str(launch.get("log_dir") or environment.get("LOG_DIR") or "")
         learner = int(launch.get("learner") or 1)
+        is_shared = bool(launch.get("log_dir_shared"))
+        hosts = tuple(launch.get("learner_hosts") or ()) if is_shared else ()
         return cls(
             learner_dir=learner_dir,
             log_dir=log_dir,
             job_state_dir=str(environment.get("JOB_STATE_DIR") or os.path.dirname(log_dir)),
             learner=learner,
             environment=environment,
-            owns_log_dir=learner == 1 or not launch.get("log_dir_shared"),
+            owns_log_dir=learner == 1 or not is_shared or bool(hosts),
             writable=tuple(launch.get("writable") or ()),
-            learners=int(launch.get("learners") or 1) if launch.get("log_dir_shared") else 1,
+            learners=int(launch.get("learners") or 1) if is_shared else 1,
             marker="%s/%s/%s" % (launch.get("home"), launch.get("job"), launch.get("attempt")),
+            hosts=hosts,
         )
 
 
@@ -109,6 +131,14 @@ class Collector(ABC):
         for text, end in self._cutter.feed(data, end_offset):
             self.line(text, end, time_us)
 
+    def pass_over(self, end_offset: int, time_us: int) -> bool:
+        """Say whether output up to an offset need not be read, and take it as if it had been.
+
+        It follows what was taken last, and was printed at ``time_us``. So output in which a collector looks for
+        nothing costs next to nothing. Output that is read after it begins with a line, which may lie before the offset.
+        """
+        return False
+
     def line(self, text: bytes, end_offset: int, time_us: int) -> None:  # noqa: B027 - one that reads files has no lines
         """Take one line of output without its end, by default called by :meth:`output`."""
 
@@ -122,8 +152,16 @@ class Collector(ABC):
         """A descriptor that is readable when a :meth:`poll` would find new files; None: it is asked at intervals."""
         return None
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether :attr:`descriptor` reports all that a :meth:`poll` would find: one is made once a minute then."""
+        return False
+
     def close(self) -> None:  # noqa: B027 - one that only reads output has nothing to close
         """Close what is open: the collector is not used any more, whether the learner has ended or not."""
+
+    def search(self) -> None:  # noqa: B027 - one that only reads output has nothing to look for
+        """Look for new files at the next :meth:`poll`, however little time has passed: there are some."""
 
     def poll(self, now_us: int) -> bool:
         """Look at files and at the clock; return whether there is more to read at once."""

@@ -47,6 +47,24 @@ class LineCutter:
         self._hold(text[begin:] if begin else text)
         return lines
 
+    def skip(self, data: bytes, end_offset: int) -> None:
+        """Take bytes in which no whole line is wanted."""
+        begin = data.rfind(b"\n") + 1
+        begin = max(begin, data.rfind(b"\r", begin, -1) + 1)
+        if begin:
+            self.offset = end_offset - len(data) + begin
+            self._held, self._dropped = b"", False
+        self._hold(self._held + data[begin:])
+
+    def pass_over(self) -> None:
+        """Forget the line that has no end yet: bytes follow that nobody reads, and then a whole line."""
+        self._held, self._dropped = b"", False
+
+    @property
+    def held(self) -> bytes:
+        """The line that has no end yet."""
+        return self._held
+
     def finish(self, end_offset: int) -> List[Tuple[bytes, int]]:
         """Return the last line, which has no end, if there is one."""
         rest, self._held = self._held.rstrip(b"\r")[:LINE_LIMIT], b""

@@ -19,6 +19,11 @@ class PlainCollector(Collector):
         """Nothing to go on with."""
         return None
 
+    @property
+    def is_watched(self) -> bool:
+        """There is nothing to find."""
+        return True
+
     def take(self) -> List[Record]:
         """No records."""
         return []

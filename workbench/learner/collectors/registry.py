@@ -10,6 +10,7 @@ from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.plain import PlainCollector
 
 BUILT_IN = {
+    "auto": ("workbench.learner.collectors.auto.collector", "AutoCollector"),
     "plain": ("workbench.learner.collectors.plain", "PlainCollector"),
     "tensorboard": ("workbench.learner.collectors.tensorboard.collector", "TensorboardCollector"),
     "regex_extractor": ("workbench.learner.collectors.regex.collector", "RegexCollector"),

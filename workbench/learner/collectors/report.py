@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
+from workbench.learner.collectors.found_checkpoints import FoundCheckpoints
+from workbench.learner.collectors.interface import Context
 from workbench.learner.collectors.streams import LineStream, Stream, StreamCollector, StreamSource
 from workbench.learner.collectors.values import STEP_NAMES, Number, as_step, clipped, number, step_of
 from workbench.learner.texts import clean_json
@@ -24,11 +26,49 @@ class ReportCollector(StreamCollector):
     name = "report"
     reads_log_dir = False
 
+    def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
+        super().__init__(metrics, context)
+        is_ours = context.learner == 1 or context.learners == 1
+        self._found = (
+            FoundCheckpoints(context, os.path.join(context.learner_dir, FILE_NAME)) if is_ours else None
+        )
+        """Of learners that share their folders the first one looks for all."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether points wait for the next poll, or a checkpoint may be whole soon."""
+        return super().waiting or (self._found is not None and self._found.waiting)
+
+    def cursor(self) -> Any:
+        """Say where to go on."""
+        return self._batches.cursor(self._batches.begin if super().waiting else self._position())
+
+    def poll(self, now_us: int) -> bool:
+        """Look for checkpoints that nobody reports, and read on."""
+        if self._found is not None and self._found.search():
+            self.search()
+        return super().poll(now_us)
+
+    def finish(self, now_us: int) -> bool:
+        """Look for them a last time, and read to the end."""
+        if self._found is not None:
+            self._found.search(ended=True)
+            self._found = None
+        return super().finish(now_us)
+
     def find(self) -> Iterator[StreamSource]:
         """Name the file once there is one."""
         path = os.path.join(self.context.learner_dir, FILE_NAME)
         if os.path.exists(path):
+            self.watch_file(path)
             yield StreamSource(path, FILE_NAME)
+        else:
+            self.watch_failed()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether what training code reports is noticed; its first report is announced by :meth:`search`."""
+        return not self._sources or super().is_watched
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read it."""
@@ -51,7 +91,7 @@ class _ReportStream(LineStream):
             time_us = _time(message.get("time"), time_us)
             if message.get("kind") == "metrics":
                 self._metrics(message, begin, time_us)
-            elif message.get("kind") in ("checkpoint", "progress"):
+            elif message.get("kind") in ("checkpoint", "progress", "note"):
                 self.add_record({**_record(message), "time": time_us}, begin)
         except (ValueError, AttributeError, TypeError, RecursionError, OverflowError) as error:
             self._note("report(): a line at byte %d is left out: %s" % (begin, error))

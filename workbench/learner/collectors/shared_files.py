@@ -13,9 +13,10 @@ import fcntl
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import process_table, system
+from workbench.learner.texts import expression
 
 LOCK_FILE = "metric-files.lock"
 """Held by the reader; each line is a turn: the learner, and how long its records were then."""
@@ -24,8 +25,9 @@ LAST_FILE = "metric-files.last"
 
 _CHUNK_BYTES = 1 << 20
 
-_EVENT_FILE = re.compile(r"tfevents\.\d+\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.\d+)?(?:\.v2)?$")
-_FOLDER = re.compile(r"learner-(\d+)$")
+_EVENT_FILE = expression(r"tfevents\.\d+\.(?P<host>.+?)(?:\.(?P<pid>\d+)\.\d+)?(?:\.v2)?$")
+_LEARNER = expression(r"(?:^|[._-])learner-(\d+)(?=[._-]|$)")
+_CONTAINER_ID = expression(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")
 _ID_CHARACTERS = 12
 """Of a container's id its host name has as many."""
 
@@ -38,6 +40,7 @@ class ReadingTurn:
         self._learner = learner
         self._name = name
         self._descriptor: Optional[int] = None
+        self.lock_path = os.path.join(self._folder, LOCK_FILE)
         self.is_ours = False
         self._is_over = False
         self._turns: List[Tuple[int, int]] = []
@@ -48,9 +51,8 @@ class ReadingTurn:
             return False  # without that folder the learners do not share their attempt's
         try:
             if self._descriptor is None:
-                path = os.path.join(self._folder, LOCK_FILE)
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._descriptor = os.open(path, flags, 0o600)
+                self._descriptor = os.open(self.lock_path, flags, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             text = os.pread(self._descriptor, 1 << 16, 0)
             self._turns = _turns_in(text)
@@ -117,7 +119,9 @@ def _last_cursor(path: str, begin: int, name: str) -> Dict[str, Any]:
             for line in _backwards(file.fileno(), begin, os.fstat(file.fileno()).st_size):
                 cursor = _cursor_in(line, name)
                 if isinstance(cursor, dict):
-                    return cursor
+                    # A collector that has other sources too keeps that of its files apart.
+                    files = cursor.get("files", cursor)
+                    return files if isinstance(files, dict) else {}
     except OSError:
         pass
     return {}
@@ -148,16 +152,16 @@ def _backwards(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
 def writer_of(path: str, name: str, learner_dir: str, marker: str, learners: int) -> int:
     """Return the learner that writes a file; 0 where nothing says it.
 
-    Said by: a folder ``learner-N``; the process that holds it open for writing; in an event file's name, the container,
-    or the process on this machine.
+    Said by: ``learner-N`` as a folder or in the file's name; the container in the file's name; the process that holds
+    it open for writing; in an event file's name, the process on this machine.
     """
-    for part in name.split(os.sep)[:-1]:
-        match = _FOLDER.match(part)
-        if match and 1 <= int(match.group(1)) <= learners:
-            return int(match.group(1))
+    named = named_learner(name, learners)
+    if named:
+        return named
     match = _EVENT_FILE.search(name)
-    if match is not None:
-        found = _of_container(match.group("host"), os.path.dirname(learner_dir), learners)
+    hosts = [match.group("host")] if match else _CONTAINER_ID.findall(os.path.basename(name))
+    for host in hosts:
+        found = _of_container(host, os.path.dirname(learner_dir), learners)
         if found:
             return found
     processes = _processes(os.path.dirname(learner_dir), marker, learners)
@@ -167,6 +171,22 @@ def writer_of(path: str, name: str, learner_dir: str, marker: str, learners: int
     if match is not None and match.group("pid") and match.group("host") == os.uname().nodename:
         return processes.get(int(match.group("pid")), 0)
     return 0
+
+
+def named_learner(name: str, learners: int) -> int:
+    """Return the learner N that ``learner-N`` in a path or another name says; 0 for none."""
+    for part in name.split(os.sep):
+        for match in _LEARNER.finditer(part):
+            if 1 <= int(match.group(1)) <= learners:
+                return int(match.group(1))
+    return 0
+
+
+def writer_by_host(name: str, hosts: Sequence[str]) -> int:
+    """Return the learner that writes a file where each has a machine of its own; 0 where the name does not say it."""
+    match = _EVENT_FILE.search(name)
+    host = match.group("host") if match else ""
+    return named_learner(name, len(hosts)) or (hosts.index(host) + 1 if host in hosts else 0)
 
 
 def is_starting(learner_dir: str, learners: int) -> bool:

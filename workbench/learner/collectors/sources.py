@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Callable, Iterator, Mapping, Tuple
+from typing import Callable, Iterator, List, Mapping, Sequence, Tuple
 
 from workbench.learner.collectors.interface import Context
 from workbench.learner.platform import beneath
+from workbench.learner.texts import expression
 
 OWN_OUTPUT_NAMES = ("training-log.txt", "latest-log")
 """Files in which FfDL kept what a learner prints; here that is its own output."""
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_SHARED_BY_JOBS = "_wml_checkpoints"
+"""A folder in a result store into which other jobs write, too."""
+
+_VARIABLE = expression(r"\$(?:\{(\w+)\}|(\w+))")
 _CONTAINER_JOB_DIR = "/job"
 
 
@@ -24,6 +28,18 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
         return environment.get(match.group(1) or match.group(2), match.group(0))
 
     return _VARIABLE.sub(value, text)
+
+
+def job_folders(context: Context, names: Sequence[str]) -> List[Tuple[str, str]]:
+    """Return folders of the job, with the variables that name them: none twice, in another, or shared by jobs."""
+    known = {**context.environment, "LOG_DIR": context.log_dir}
+    given = [(name, os.path.normpath(known[name])) for name in names if known.get(name)]
+    found: List[Tuple[str, str]] = []
+    for name, path in given:
+        is_inside = any(path.startswith(other + os.sep) for _name, other in given)
+        if not is_inside and _SHARED_BY_JOBS not in path and path not in [other for _name, other in found]:
+            found.append((name, path))
+    return found
 
 
 def path_of(source: str, context: Context) -> str:
@@ -59,9 +75,10 @@ def walk(
 
     Name and folder are below LOG_DIR, or below what is walked where that lies elsewhere. ``folder`` may be
     a file, which is then the only one, whether it matches or not. Links to folders are not followed. ``watch`` is
-    called with each folder that is searched, and with the one that a missing folder would be made in.
+    called with each folder that is searched, with a file's, and with the one that a missing folder would be made in.
     """
     if _is_file(folder, context):
+        watch(os.path.dirname(folder))
         name = os.path.relpath(folder, _base(os.path.dirname(folder), context))
         yield folder, name, os.path.dirname(name)
         return

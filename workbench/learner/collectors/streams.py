@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
@@ -11,10 +10,25 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 from workbench.learner.collectors.batches import Batches, Position, note
 from workbench.learner.collectors.blocks import BLOCK_POINTS, Blocks
 from workbench.learner.collectors.folder_watch import FolderWatch
-from workbench.learner.collectors.followed_file import FollowedFile, Replaced, offset_of
+from workbench.learner.collectors.followed_file import (
+    FollowedFile,
+    Replaced,
+    is_linked,
+    is_remote_path,
+    offset_of,
+)
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.lines import LineCutter
-from workbench.learner.collectors.shared_files import ReadingTurn, is_starting, label_of, writer_of
+from workbench.learner.collectors.shared_files import (
+    ReadingTurn,
+    is_starting,
+    label_of,
+    named_learner,
+    writer_by_host,
+    writer_of,
+)
+from workbench.learner.platform.inotify import IN_CLOSE_WRITE
+from workbench.learner.texts import short_hash
 
 OUTPUT = ""
 """The key of the learner's own output among the streams."""
@@ -28,6 +42,9 @@ FIND_US = 500_000
 
 FIND_SHARE = 50
 """Searching takes at most one part in this many of the time."""
+
+WATCHED_FIND_US = 30_000_000
+"""The same where all changes are reported."""
 
 MADE_FIND_US = 10_000
 MADE_FIND_SHARE = 10
@@ -59,6 +76,8 @@ class StreamSource(NamedTuple):
     subid: str = ""
     learner: Optional[int] = None
     """Who writes it: 0 where that is not known, None where a learner's files are its own."""
+    is_own: bool = False
+    """Whether it lies in a folder of this learner alone, whatever other learners share."""
 
 
 class Stream(ABC):
@@ -104,6 +123,10 @@ class StreamCollector(Collector):
 
     reads_log_dir: bool = True
     """Whether its files lie in LOG_DIR, which learners may share."""
+    has_own_files: bool = False
+    """Whether some of its files are this learner's own though others lie in folders that learners share."""
+    made_find_share: int = MADE_FIND_SHARE
+    """While files are made, searching takes at most one part in this many of the time."""
 
     def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
@@ -112,11 +135,14 @@ class StreamCollector(Collector):
         self._undecided: Dict[str, int] = {}
         """Files of which the writer may become known soon, and since when; they are not read until then."""
         self._turn: Optional[ReadingTurn] = None
-        if context.learners > 1 and self.reads_log_dir:
+        if context.learners > 1 and self.reads_log_dir and not context.hosts:
             self._turn = ReadingTurn(context.learner_dir, context.learner, self.name)
         self._files: Dict[str, FollowedFile] = {}
-        self._folders = FolderWatch()
+        self._folders = FolderWatch(context.inotify)
         self._folders_grew = False
+        self._were_made = False
+        self._is_watched = False
+        self._is_turn_watched = False
         self._batches = Batches(self.name)
         self._ending = False
         self._awaiting_since_us = 0
@@ -133,6 +159,10 @@ class StreamCollector(Collector):
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read a file, or the learner's output (None), from an offset on."""
 
+    def open_file(self, source: StreamSource, *, held: bool) -> FollowedFile:
+        """Begin to follow a file; one that is held stays open."""
+        return FollowedFile(source.path, self.context.writable, held=held)
+
     def note(self, text: str) -> None:
         """Tell a person something, once."""
         if text not in self._noted and len(self._noted) < NOTE_LIMIT:
@@ -141,7 +171,20 @@ class StreamCollector(Collector):
 
     def watch(self, folder: str) -> None:
         """Search again as soon as something is made in a folder; for :meth:`find`."""
-        self._folders_grew = self._folders.add(folder) or self._folders_grew
+        self._note_watch(folder, self._folders.add(folder))
+
+    def watch_file(self, path: str) -> None:
+        """Read again as soon as a file is written that lies in no watched folder; for :meth:`find`."""
+        self._note_watch(path, self._folders.add_file(path))
+
+    def watch_failed(self) -> None:
+        """Note that there is something to find that nothing reports; for :meth:`find`."""
+        self._is_watched = False
+
+    def _note_watch(self, path: str, is_new: Optional[bool]) -> None:
+        self._folders_grew = self._folders_grew or bool(is_new)
+        if is_new is None or is_remote_path(path):
+            self.watch_failed()
 
     def may_read_files(self) -> bool:
         """Whether the files in LOG_DIR are this learner's to read now; for :meth:`find`."""
@@ -153,7 +196,7 @@ class StreamCollector(Collector):
             return
         cursor = self._turn.inherited()
         if cursor is not None:
-            if self.wants_output:  # its own output goes on where it is
+            if self.wants_output or self.has_own_files:  # what is its own goes on where it is
                 files = {key: mark for key, mark in cursor["at"].items() if key != OUTPUT}
                 cursor = {"at": {**self._batches.begin, **files}}
             self._batches.restore(cursor)
@@ -167,6 +210,11 @@ class StreamCollector(Collector):
     def descriptor(self) -> Optional[int]:
         """What is readable when files or folders were made."""
         return self._folders.descriptor
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether every change of what it reads is reported."""
+        return self._is_watched and not self._were_made and not self._undecided and not self._folders.has_news
 
     def close(self) -> None:
         """Close the files and the watch."""
@@ -203,6 +251,10 @@ class StreamCollector(Collector):
     def output(self, data: bytes, end_offset: int, time_us: int) -> None:
         """Feed the learner's own output."""
         self._stream(OUTPUT, None).feed(data, end_offset, time_us)
+
+    def search(self) -> None:
+        """Look for new files at the next poll."""
+        self._found_us = 0
 
     def poll(self, now_us: int) -> bool:
         """Read on in the files, and close the batch if it is time."""
@@ -293,11 +345,12 @@ class StreamCollector(Collector):
         self._batches.close(records, position, now_us)
 
     def _attributed(self, key: str, records: List[Record]) -> List[Record]:
-        """Name in the records of a shared file who wrote it; learner 1 stands for whom nothing is known of."""
+        """Name in the records of a shared file who wrote it: whom they name, or whose file it is, or learner 1."""
         source = self._sources.get(key)
         if source is not None and source.learner is not None:
             for record in records:
-                record["learner"] = source.learner or 1
+                named = named_learner(str(record.get("subid") or ""), self.context.learners)
+                record["learner"] = named or source.learner or 1
         return records
 
     def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
@@ -308,9 +361,12 @@ class StreamCollector(Collector):
         """Read a bounded amount of the files; return whether there is more."""
         waited_us = now_us - self._found_us
         # Folders with many files are searched less often.
-        may_find = not 0 <= waited_us < max(MADE_FIND_US, self._find_cost_us * MADE_FIND_SHARE)
-        is_due = not 0 <= waited_us < max(FIND_US, self._find_cost_us * FIND_SHARE)
-        if may_find and (self._folders.take() or is_due):
+        may_find = not 0 <= waited_us < max(MADE_FIND_US, self._find_cost_us * self.made_find_share)
+        every_us = WATCHED_FIND_US if self._is_watched else FIND_US
+        is_due = not 0 <= waited_us < max(every_us, self._find_cost_us * FIND_SHARE)
+        self._were_made = self._folders.take() or self._were_made
+        if may_find and (self._were_made or is_due):
+            self._were_made = False
             self._find(now_us)
         budget = POLL_BYTES
         for key, source in self._sources.items():
@@ -323,27 +379,56 @@ class StreamCollector(Collector):
 
     def _find(self, now_us: int) -> None:
         self._found_us = now_us
+        self._watch_turn()
         for _again in range(FIND_LIMIT):
             begun = time.thread_time()
             self._folders_grew = False
+            self._is_watched = self._turn is None or self._turn.is_ours or self._is_turn_watched
             for source in self.find():
                 self._follow(key_of(source.name), source, now_us)
             self._find_cost_us = int((time.thread_time() - begun) * 1e6)
             if not self._folders_grew:
                 break
 
+    def _watch_turn(self) -> None:
+        """Have the end of another learner's turn to read reported."""
+        self._is_turn_watched = False
+        if self._turn is not None and not self._turn.is_ours:
+            is_new = self._folders.add_file(self._turn.lock_path, IN_CLOSE_WRITE)
+            self._is_turn_watched = is_new is not None and not is_remote_path(self._turn.lock_path)
+            if is_new:
+                self._take_turn()  # it may have ended just before
+
     def _follow(self, key: str, source: StreamSource, now_us: int) -> None:
-        if key in self._sources:
+        if is_linked(source.path):
+            self.watch_failed()  # it may be written under a name in another folder
+        if key in self._sources or not self._is_ours(source):
             return
         self._sources[key] = source
-        if self._turn is not None and self.may_read_files():
+        if self._turn is not None and self.may_read_files() and not source.is_own:
             self._undecided[key] = now_us
         held = sum(file.is_open for file in self._files.values()) < HELD_LIMIT
-        file = self._files[key] = FollowedFile(source.path, self.context.writable, held=held)
+        file = self._files[key] = self.open_file(source, held=held)
         if key in self._batches.begin:
             file.resume(self._batches.begin[key])
         with contextlib.suppress(OSError):  # it is gone again, or the read says what is wrong
             file.hold()
+
+    def _is_ours(self, source: StreamSource) -> bool:
+        """Whether a file is read here: of learners on several machines each reads its own, the first also the rest."""
+        if not self.context.hosts or not self.reads_log_dir or source.is_own:
+            return True
+        writer = writer_by_host(source.name, self.context.hosts)
+        if not writer and self.context.learner == 1:
+            self._note_unknown(source)
+        return (writer or 1) == self.context.learner
+
+    def _note_unknown(self, source: StreamSource) -> None:
+        self.note("who wrote %s is not known: its points are shown as learner 1's" % source.name)
+
+    def label(self, source: StreamSource) -> str:
+        """Return a subid that keeps a file apart from others of which it is not known who wrote them."""
+        return source.subid or label_of(source.name)
 
     def _with_writer(self, key: str, source: StreamSource, now_us: int) -> StreamSource:
         """Find out who writes a file that all learners may write; a restart keeps to what was found out."""
@@ -366,8 +451,8 @@ class StreamCollector(Collector):
         del self._undecided[key]
         if writer:
             return source._replace(learner=writer)
-        self.note("who wrote %s is not known: its points are shown as learner 1's" % source.name)
-        return source._replace(learner=0, subid=source.subid or label_of(source.name))
+        self._note_unknown(source)
+        return source._replace(learner=0, subid=self.label(source))
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:
         if key in self._undecided:
@@ -404,7 +489,7 @@ class StreamCollector(Collector):
 
 def key_of(name: str) -> str:
     """Return a file's key in positions: short, since every record carries them."""
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return short_hash(name.encode("utf-8", "surrogatepass"), 6)
 
 
 class _Gathered:

@@ -12,14 +12,15 @@ import contextlib
 import json
 import os
 import select
-import subprocess
 import sys
 import time
-import weakref
-from typing import Any, BinaryIO, Callable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, List, Mapping, Optional
 
 from workbench.learner.collectors.batches import note
 from workbench.learner.collectors.interface import Collector, Context, Record
+
+if TYPE_CHECKING:
+    import subprocess
 
 DEADLINE_SECONDS = 60.0
 """How long one call may take before the collector is ended: far more than any needs."""
@@ -34,6 +35,9 @@ class IsolatedCollector(Collector):
     """A collector in another process. Raises RuntimeError with what that one raised, or when it takes too long."""
 
     def __init__(self, kind: str, metrics: Mapping[str, Any], context: Context) -> None:
+        import subprocess  # a scribe, which never gets here, would pay a megabyte for it
+        import weakref
+
         super().__init__(metrics, context)
         self.name = kind
         root = os.path.abspath(__file__)
@@ -45,7 +49,7 @@ class IsolatedCollector(Collector):
         self._end = weakref.finalize(self, _end, self._process)
         self._received = b""
         self._last_answer: Mapping[str, Any] = {}
-        plain = context._replace(environment=dict(context.environment))
+        plain = context._replace(environment=dict(context.environment), inotify=None)
         self._ask("make", kind, dict(metrics), list(plain))
         self.name = self._last_answer["name"]
         self.wants_output = self._last_answer["wants_output"]
@@ -214,6 +218,11 @@ class FailsafeCollector(Collector):
         """The descriptor of the collector inside."""
         return None if self._inner is None else self._inner.descriptor
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether all that the collector inside would find is reported; one that was put aside looks for nothing."""
+        return self._inner is None or self._inner.is_watched
+
     def close(self) -> None:
         """Close the collector inside."""
         self._call(lambda inner: inner.close())
@@ -222,9 +231,17 @@ class FailsafeCollector(Collector):
         """Hand output on."""
         self._call(lambda inner: inner.output(data, end_offset, time_us))
 
+    def pass_over(self, end_offset: int, time_us: int) -> bool:
+        """Ask the collector inside."""
+        return bool(self._call(lambda inner: inner.pass_over(end_offset, time_us)))
+
     def line(self, text: bytes, end_offset: int, time_us: int) -> None:
         """Hand a line on."""
         self._call(lambda inner: inner.line(text, end_offset, time_us))
+
+    def search(self) -> None:
+        """Let the collector inside look for new files."""
+        self._call(lambda inner: inner.search())
 
     def poll(self, now_us: int) -> bool:
         """Let the collector inside look."""
@@ -253,6 +270,9 @@ class FailsafeCollector(Collector):
             return None
 
     def _put_aside(self, what: str, error: Exception) -> None:
+        if self._inner is not None:
+            with contextlib.suppress(Exception):  # one that stopped may fail at this, too
+                self._inner.close()
         self._inner = None
         self.wants_output = False
         text = "the collector %s %s: %s" % (self.name, what, str(error) or type(error).__name__)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
-import re
 from typing import Any, Mapping, Union
 
-from workbench.learner.texts import clean
+from workbench.learner.texts import clean, expression
 
 Number = Union[int, float, str, None]
 """A number as a record holds it: ``None`` is NaN, ``"inf"`` and ``"-inf"`` are infinities."""
@@ -22,8 +20,8 @@ STEP_NAMES = ("iteration", "step", "global_step", "epoch", "tick")
 TEXT_LIMIT = 1000
 _EXACT = 1 << 53
 _INT64 = 1 << 63
-_GLOG = re.compile(r"[A-Z]?(\d\d)(\d\d)\s+(\d\d):(\d\d):(\d\d)(\.\d+)?\s*$")
-_ISO = re.compile(
+_GLOG = expression(r"[A-Z]?(\d\d)(\d\d)\s+(\d\d):(\d\d):(\d\d)(\.\d+)?\s*$")
+_ISO = expression(
     r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2}(?:[.,]\d{1,9})?)?\s*(Z|[-+]\d{2}:?\d{2})?\s*$",
 )
 
@@ -152,6 +150,8 @@ def _iso(text: str) -> int:
     match = _ISO.match(text)
     if match is None:
         return 0
+    import datetime  # times that are printed are read by few learners
+
     day, minute, rest, zone = match.groups()
     second, _, fraction = (rest or ":00").replace(",", ".").partition(".")
     moment = datetime.datetime.strptime(day + " " + minute + second, "%Y-%m-%d %H:%M:%S")
@@ -167,6 +167,8 @@ def _glog(text: str, otherwise_us: int) -> int:
     match = _GLOG.match(text)
     if match is None:
         return 0
+    import datetime
+
     month, day, hour, minute, second = (int(part) for part in match.groups()[:5])
     printed = datetime.datetime.fromtimestamp(otherwise_us / 1e6)
     moment = printed.replace(month=month, day=day, hour=hour, minute=minute, second=second, microsecond=0)

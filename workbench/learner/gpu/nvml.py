@@ -61,6 +61,8 @@ class Nvml:
     def __init__(self, library: Any) -> None:  # a ctypes library has no narrower type
         self._library = library
         self._devices: Dict[str, ctypes.c_void_p] = {}
+        self.held: Dict[str, Dict[int, int]] = {}
+        """How much memory each process held on each GPU that :meth:`usage` was last asked for, where that is known."""
         _check(self._call("nvmlInit_v2"))
 
     def close(self) -> None:
@@ -97,13 +99,31 @@ class Nvml:
         memory = _Memory()
         if self._call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory)):
             self._devices.pop(uuid, None)
+            self.held.pop(uuid, None)
             return None
-        return {
+        processes = self._processes(device)
+        self.held[uuid] = {pid: used for pid, used in processes if used != _NOT_AVAILABLE}
+        found: Dict[str, Any] = {
             "uuid": uuid,
-            "memory_bytes": _memory_of(pids, self._processes(device), memory.used),
-            # A slice of a divided GPU has no utilization of its own.
+            "memory_bytes": _memory_of(pids, processes, memory.used),
+            # A slice of a divided GPU has no utilization of its own, no temperature and no power.
             "utilization_percent": self._utilization_percent(device),
         }
+        self._measure_heat(device, found)
+        return found
+
+    def limits(self, uuid: str) -> Dict[str, float]:
+        """Return how much memory and power a GPU or a slice can use at most, as far as the driver says."""
+        device = self._device(uuid)
+        found: Dict[str, float] = {}
+        memory, number = _Memory(), ctypes.c_uint()
+        if device is None:
+            return found
+        if self._call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory)) == 0:
+            found["memory_limit_bytes"] = memory.total
+        if self._call("nvmlDeviceGetEnforcedPowerLimit", device, ctypes.byref(number)) == 0:
+            found["power_limit_watts"] = number.value / 1000
+        return found
 
     def _device(self, uuid: str) -> Optional[ctypes.c_void_p]:
         if uuid not in self._devices:
@@ -144,13 +164,18 @@ class Nvml:
         utilization_percent = self._utilization_percent(device)
         if utilization_percent is not None:
             slot["utilization_percent"] = utilization_percent
+        self._measure_heat(device, slot)
         number = ctypes.c_uint()
-        if self._call("nvmlDeviceGetTemperature", device, 0, ctypes.byref(number)) == 0:
-            slot["temperature_celsius"] = float(number.value)
-        if self._call("nvmlDeviceGetPowerUsage", device, ctypes.byref(number)) == 0:
-            slot["power_watts"] = number.value / 1000
         if self._call("nvmlDeviceGetEnforcedPowerLimit", device, ctypes.byref(number)) == 0:
             slot["power_limit_watts"] = number.value / 1000
+
+    def _measure_heat(self, device: ctypes.c_void_p, found: Dict[str, Any]) -> None:
+        """Add temperature and power where the driver knows them."""
+        number = ctypes.c_uint()
+        if self._call("nvmlDeviceGetTemperature", device, 0, ctypes.byref(number)) == 0:
+            found["temperature_celsius"] = float(number.value)
+        if self._call("nvmlDeviceGetPowerUsage", device, ctypes.byref(number)) == 0:
+            found["power_watts"] = number.value / 1000
 
     def _utilization_percent(self, device: ctypes.c_void_p) -> Optional[float]:
         rates = _Utilization()

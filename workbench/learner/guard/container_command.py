@@ -30,7 +30,13 @@ REASON = "reason.json"
 """The reason for a command's end, beyond its exit code; the guard reads it."""
 
 _BYTES = 1 << 20
+_SURVEY_BYTES = 1 << 20
 _REMOVED_SECONDS = 2.0
+_CONNECT_SECONDS = 5.0
+_ENGINE_BACK_SECONDS = 60.0
+"""How long a start waits for an engine that went away: nothing has run yet, so it can be asked again."""
+
+_ENGINE_PAUSE_SECONDS = 0.1
 _LATE = (404, 409)
 """What an engine says of a container whose start has failed already."""
 
@@ -63,6 +69,7 @@ class ContainerProxy:
         self._output = self._open("output", os.O_RDONLY)
         # Both ways, so that it has no end before there is a writer.
         self._result = self._open("result", os.O_RDWR)
+        os.close(self._open("exit", os.O_RDONLY))  # used in there alone
         self._control = -1
         self._woken, wake = os.pipe()
         for descriptor in (self._woken, wake):
@@ -71,6 +78,7 @@ class ContainerProxy:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
         self._ending: EngineRequest | None = None
+        self._engine_was_lost = False
         self._full = False
 
     def run(self, *, start: bool) -> int:
@@ -81,12 +89,16 @@ class ContainerProxy:
         self._control = self._open("control", os.O_RDWR)
         if start:
             self._find_processes()
+        else:
+            self._await_end()
         result = self._follow()
         while self._splice_output():
             pass  # what was printed before the end
         if not result:
             self._write_reason_removed()
             return EXIT_REMOVED
+        if self._act == "command":
+            self._record_python()
         code, ran_out_of_memory, peak_bytes, was_stopped = result
         if code and ran_out_of_memory:
             self._write_reason(*_memory(peak_bytes, self._config.get("memory_bytes")), stopped="memory")
@@ -95,6 +107,27 @@ class ContainerProxy:
         if self._act != "command" and code == 0:
             self._send_control(b"over\n")
         return code
+
+    def _record_python(self) -> None:
+        """Add the Python of the image, and what it has installed, to what is recorded of the attempt."""
+        from workbench.learner.host.packages import distributions, version_in
+        from workbench.learner.journal.state import read_object
+
+        path = os.path.join(self._folder, "..", "environment.json")
+        try:
+            python, *entries = (
+                self._inside.read("python", _SURVEY_BYTES).decode("utf-8", "replace").split("\n")
+            )
+            document = read_object(path)
+            if not python or not document.get("image"):
+                return
+            if not document.get("packages"):
+                document["packages"] = distributions(os.path.basename(entry) for entry in entries)
+            document["python"] = document.get("python") or python
+            document["python_version"] = next(filter(None, map(version_in, entries)), "")
+            _replace(path, document)
+        except (OSError, ValueError):
+            return  # it is not worth failing for
 
     def _open(self, name: str, flags: int) -> int:
         pipe = "%s.%s" % (name, self._act)
@@ -105,20 +138,46 @@ class ContainerProxy:
             raise PipeReplaced("what ran before in the container replaced %s: %s" % (pipe, why)) from error
 
     def _start(self) -> bool:
+        """Start the container; return whether it was started. What runs in there first waits for this agent."""
+        until = system.elapsed_seconds() + _ENGINE_BACK_SECONDS
+        while True:
+            try:
+                self._ask_to_start()
+                return True
+            except EngineRefused as error:
+                # Another request to start it may have reported already why it failed.
+                if error.status not in _LATE or not self._has_reason():
+                    self._write_reason(*start_failure(error, self._config))
+                return False
+            except OSError as error:
+                if system.elapsed_seconds() >= until or self._is_stopped_within(_ENGINE_PAUSE_SECONDS):
+                    why = error.strerror or str(error)
+                    self._write_reason("the container engine does not answer: %s" % why, "S200")
+                    return False
+
+    def _ask_to_start(self) -> None:
         engine, name = self._config["engine"], self._config["name"]
+        if self._ending is not None:
+            self._ending.close()
+        # Asked before: an end that comes at once is not missed.
+        target = "containers/%s/wait?condition=next-exit" % name
+        self._ending = EngineRequest(connected(engine), "POST", target)
+        ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
+
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait for a moment; return whether the command was asked to end."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _await_end(self) -> None:
+        """Ask for the end of a container that an act before has started."""
+        target = "containers/%s/wait?condition=not-running" % self._config["name"]
         try:
-            # Asked before: an end that comes at once is not missed.
-            target = "containers/%s/wait?condition=next-exit" % name
-            self._ending = EngineRequest(connected(engine), "POST", target)
-            ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
-            return True
-        except EngineRefused as error:
-            # Another request to start it may have reported already why it failed.
-            if error.status not in _LATE or not self._has_reason():
-                self._write_reason(*start_failure(error, self._config))
-        except OSError as error:
-            self._write_reason("the container engine does not answer: %s" % (error.strerror or error), "S200")
-        return False
+            stream = connected(self._config["engine"], _CONNECT_SECONDS)
+            self._ending = EngineRequest(stream, "POST", target)
+        except OSError:
+            self._engine_was_lost = True
 
     def _has_reason(self) -> bool:
         """Wait a moment for another process to write a reason; return whether there is one."""
@@ -175,14 +234,17 @@ class ContainerProxy:
                     removed_at = system.elapsed_seconds() + _REMOVED_SECONDS
 
     def _ended(self) -> bool:
-        """Say whether the container has ended; False where the engine itself went away."""
+        """Say whether the container has ended; False where the engine itself went away, which is kept in mind."""
         assert self._ending is not None
         ending, self._ending = self._ending, None
         try:
             # Engines send the head of their answer before they know: only what follows it says anything.
-            return isinstance(ending.answer(), dict)
+            if isinstance(ending.answer(), dict):
+                return True
         except (EngineRefused, OSError):
-            return False
+            pass
+        self._engine_was_lost = True
+        return False
 
     def _read_result(self) -> tuple[int, int, int, int] | None:
         fields = os.read(self._result, 4096).split()
@@ -230,6 +292,9 @@ class ContainerProxy:
         try:
             ask(self._config["engine"], "GET", "_ping", timeout_seconds=5.0)
         except (EngineRefused, OSError):
+            self._engine_was_lost = True
+        if self._engine_was_lost:
+            # An engine that answers again may have ended it at its start.
             self._write_reason("the container ended with its engine", "S200")
             return
         self._write_reason(
@@ -244,10 +309,16 @@ class ContainerProxy:
 
 def write_reason(folder: str, text: str, code: str, hint: str = "", stopped: str = "") -> None:
     """Write the reason for the command's end, which the guard reads."""
-    path = os.path.join(folder, REASON)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
-    os.rename(path + ".new", path)
+    _replace(os.path.join(folder, REASON), {"text": text, "code": code, "hint": hint, "stopped": stopped})
+
+
+def _replace(path: str, document: dict[str, Any]) -> None:
+    """Write a document whole or not at all; several learners of an attempt may write the same one."""
+    new = "%s.new-%d" % (path, os.getpid())
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(document) + "\n")
+    os.rename(new, path)
 
 
 def _memory(peak_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:

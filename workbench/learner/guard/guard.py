@@ -6,6 +6,7 @@ the output; each notices the other's death.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -16,7 +17,8 @@ from workbench.learner.guard.limits import LearnerLimits
 from workbench.learner.guard.requests import LearnerStop, Requests
 from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import variables_of
-from workbench.learner.platform import process_table, processes, system
+from workbench.learner.journal.output import REPORT_FILE
+from workbench.learner.platform import folder_signal, process_table, processes, system
 from workbench.learner.scribe.masking import Mask, masked
 from workbench.learner.scribe.process import Pipes, ScribeProcess
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
+    from workbench.learner.stores.retention import RetentionWorker
     from workbench.learner.stores.upload_process import UploadWorker
 
 LEFTOVER_SECONDS = 2.0
@@ -46,7 +49,7 @@ class Guard:
         self._folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._launch = launch
         self._environment = {
-            "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
+            "FABRIC_REPORT": os.path.join(folder, REPORT_FILE),
             "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
             **{str(name): str(value) for name, value in launch.env.items()},
             **variables_of(secrets),
@@ -55,22 +58,28 @@ class Guard:
         self._secrets = secrets
         self._mounts = mounts
         self._state = state.StateFile.begin(folder, launch)
-        self._requests = Requests(folder, launch)
+        self._requests = Requests(folder, launch, self._folder_descriptor)
         self._limits = LearnerLimits(launch)
         self._stopping = LearnerStop(self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
-        self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
+        self._scribe = ScribeProcess(
+            folder, self._folder_descriptor, launch, Mask(masked(secrets)), self._pipes
+        )
         self._upload_worker: UploadWorker | None = None
+        self._retention_worker: RetentionWorker | None = None
         self._scribe_at = 0.0
         self._retry_at = 0.0
         self._act = ""
         self._child: spawn.HeldChild | None = None
         self._held_back = False
+        self._unstarted = ""
+        self._output_stall = ""
         self._command_ended = False
         self._deciding = False
         self._finishing = False
         self._output_saved = False
         self._is_removed = False
+        self._has_reports = False
         self._lost_bytes = 0
 
     def run(self) -> None:
@@ -78,7 +87,7 @@ class Guard:
         system.become_subreaper()
         self._listen_for_signals()
         self._state.write(durable=False)
-        self._start_upload_worker()
+        self._start_workers()
         self._start_scribe()
         self._follow_requests()
         if not self._stopping.begun:
@@ -127,13 +136,15 @@ class Guard:
 
     def _refused(self) -> bool:
         """Say whether a full disk holds something back."""
-        return self._held_back or self._deciding or not self._state.written
+        return self._held_back or self._deciding or not self._state.written or bool(self._unstarted)
 
     def _try_again(self) -> None:
         if not self._state.written:
             self._state.write(durable=False)
         if self._held_back:
             self._release_command()
+        if self._unstarted and not self._stopping.begun:
+            self._start(self._unstarted)
         if self._deciding:
             self._decide()
         # A try makes files and removes them, which wakes us: without a rest it would be tried without end.
@@ -144,8 +155,9 @@ class Guard:
         for descriptor in (self._woken, wake):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, folder_signal.NUMBER):
             signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
+        self._scribe.not_inherited.update((self._woken, wake))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _read_signals(self) -> None:
@@ -153,6 +165,8 @@ class Guard:
             received = os.read(self._woken, 4096)
         except BlockingIOError:
             return
+        if folder_signal.NUMBER in received:
+            self._requests.note_change()
         if (signal.SIGTERM in received or signal.SIGINT in received) and not self._command_ended:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
@@ -161,7 +175,10 @@ class Guard:
     # Starting
 
     def _start(self, act: str) -> None:
-        """Start the setup or the command: forked and held, released once the state records it."""
+        """Start the setup or the command: forked and held, released once the state records it.
+
+        A script that is too long for an argument needs room: on a full disk it is tried again.
+        """
         self._act = act
         setup = act == "setup"
         name = "setup" if setup else "output"
@@ -171,9 +188,16 @@ class Guard:
             argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
             self._child = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                self._unstarted = act
+                self._record_stall()
+                return
             self._stopping.why = reasons.of_failed_start(error.strerror or str(error))
             self._record_command_end(None, None)
             return
+        if self._unstarted:
+            self._unstarted = ""
+            self._record_stall()
         if argv[0] != self._launch.shell:
             self._scribe.send(
                 "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
@@ -201,19 +225,26 @@ class Guard:
     def _watch_memory(self) -> None:
         self._limits.watch_memory(processes.Tree(os.getpid(), without=self._own_pids()))
 
-    def _start_upload_worker(self) -> None:
+    def _start_workers(self) -> None:
         if self._launch.stores:
             from workbench.learner.stores.upload_process import UploadWorker
 
             self._upload_worker = UploadWorker(self._folder, self._launch, self._secrets)
             if self._upload_worker.is_own:
                 self._upload_worker.start()
-            self._scribe.other_pids = self._own_pids()[1:]
+        if self._launch.retention:
+            from workbench.learner.stores.retention import RetentionWorker
+
+            self._retention_worker = RetentionWorker(self._folder, self._launch)
+            self._retention_worker.start()
+        self._scribe.other_pids = self._own_pids()[1:]
 
     def _own_pids(self) -> tuple[int, ...]:
         """Return the pids of the guard's own children, which do not belong to the learner."""
-        worker = () if self._upload_worker is None else (self._upload_worker.pid,)
-        return (self._scribe.pid, *worker, *(mount.pid for mount in self._mounts))
+        workers = (
+            worker.pid for worker in (self._upload_worker, self._retention_worker) if worker is not None
+        )
+        return (self._scribe.pid, *workers, *(mount.pid for mount in self._mounts))
 
     # Ending
 
@@ -221,12 +252,16 @@ class Guard:
         """Act on requests to stop, on another learner's decision, and on limits."""
         # Read first: it takes the events of the watch, and a removal is reported once.
         request = self._requests.check()
+        if self._requests.has_reports and not self._has_reports:
+            self._has_reports = True
+            self._scribe.send("reports")
         if not self._is_removed and state.is_removed(self._folder, self._folder_descriptor):
             self._is_removed = (
                 True  # who removed it wants nothing of it any more, and could not stop it either
             )
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
-        if request:
+        # Of "finish" the file itself is the message: should_stop() looks for it.
+        if request and request.get("kind") != "finish":
             kind = "kill" if request.get("kind") == "kill" else "halt"
             grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
             self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
@@ -271,6 +306,8 @@ class Guard:
                 self._scribe_ended(status)
             elif self._upload_worker is not None and pid == self._upload_worker.pid:
                 self._upload_worker.pid = 0  # all is stored at the end
+            elif self._retention_worker is not None and pid == self._retention_worker.pid:
+                self._retention_worker.pid = 0
             elif self._child is not None and pid == self._child.pid:
                 self._main_ended(self._child, status)
 
@@ -291,6 +328,7 @@ class Guard:
     def _record_command_end(self, exit_code: int | None, number: int | None) -> None:
         """Record how the command ended, at once: the rest may take long, and the guard may be killed meanwhile."""
         self._command_ended = True
+        self._unstarted = ""
         self._state.update(
             phase="stopping",
             exit_code=exit_code,
@@ -347,13 +385,19 @@ class Guard:
     def _scribe_ended(self, status: int) -> None:
         self._read_scribe()
         self._scribe_at = system.elapsed_seconds() + self._scribe.ended(status)
-        self._state.update(stall="")  # the next one says it again if it is still so
+        self._output_stall = ""  # the next one says it again if it is still so
+        self._record_stall()
+
+    def _record_stall(self) -> None:
+        """Record what waits for room: the command before its output."""
+        self._state.update(stall=state.AWAITS_ROOM if self._unstarted else self._output_stall)
 
     def _read_scribe(self) -> None:
         for line in self._scribe.received():
             message, _, rest = line.partition(" ")
             if message == "stall":
-                self._state.update(stall=rest)
+                self._output_stall = rest
+                self._record_stall()
             elif message == "kept":
                 self._lost_bytes = int(rest)
                 self._output_saved = self._stopping.out_of_reach or not self._left_something()
@@ -372,10 +416,17 @@ class Guard:
             lost = reasons.of_lost_gpu(self._folder, name) if self._launch.slots else None
             why = found.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
             self._state.document.update(stopped=found.get("stopped") or self._state.document["stopped"])
+        if self._retention_worker is not None or self._upload_worker is not None:
+            # What follows may take long, and both agents may be killed in it.
+            self._state.update(reason=why, output_saved=True)
+        if self._retention_worker is not None:
+            self._retain_checkpoints(self._retention_worker)
         if self._upload_worker is not None:
             why = self._upload_results(self._upload_worker, why)
         self._state.document.update(phase="exited", stall="", reason=why)
-        while not self._state.write(durable=True) and not state.is_removed(self._folder):
+        while not self._state.write(durable=True) and not state.is_removed(
+            self._folder, self._folder_descriptor
+        ):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
@@ -388,12 +439,18 @@ class Guard:
         for mount in self._mounts:
             mount.end()
         self._scribe.release_gpus()
-        self._state.update(reason=why)
+        return upload_all(self._folder, self._launch, self._secrets, self._state, self._write_record) or why
 
-        def write(record: dict[str, Any]) -> None:
-            self._scribe.send("record " + json.dumps(record))
+    def _retain_checkpoints(self, worker: RetentionWorker) -> None:
+        """Remove the checkpoints that the job does not keep; checksums of the last ones may take long."""
+        from workbench.learner.stores.retention import retain_checkpoints
 
-        return upload_all(self._folder, self._launch, self._secrets, self._state, write) or why
+        worker.end()
+        self._scribe.release_gpus()
+        retain_checkpoints(self._folder, self._launch, self._write_record)
+
+    def _write_record(self, record: dict[str, Any]) -> None:
+        self._scribe.send("record " + json.dumps(record))
 
 
 def _seconds(request: dict[str, Any], default: float) -> float:

@@ -77,19 +77,62 @@ memory() {
     echo "$ran_out $most"
 }
 
+# Write which Python is first on the PATH, and the names of what is installed for it.
+survey() {
+    python=$(command -v python3 || command -v python) || return
+    prefix=${python%/bin/*}
+    echo "$python"
+    for folder in "$prefix"/lib/python3*/site-packages "$prefix"/lib/python3*/dist-packages \
+        "$prefix"/local/lib/python3*/dist-packages; do
+        for entry in "$folder"/*.dist-info "$folder"/*.egg-info; do
+            [ ! -e "$entry" ] || echo "$entry"
+        done
+    done
+}
+
+# Run an act's script in the foreground and write its exit code to "exit".
+#
+# The script must not be started with "&": sh then ignores SIGINT and SIGQUIT in it for good. The foreground would keep
+# this process from its traps; so a shell between the two, the keeper, has its own parent killed and waits in its place.
+keep() {
+    read -r parent rest </proc/self/stat
+    (
+        trap : TERM USR1
+        exec 8>&6 6>&- 7<&- 3<&- 5>&-
+        # What this shell itself says of an act that a signal has ended ("Terminated") is no output of the job.
+        exec >&4 2>/dev/null
+        kill -KILL "$parent"
+        (
+            trap - TERM USR1
+            exec 2>&1 4>&- 8>&-
+            exec "$shell" -c "$(cat "$here/$1.sh")"
+        ) </dev/null
+        echo $? >&8
+    )
+    :
+}
+
+# Exit with the code that the keeper writes.
+await_exit() {
+    trap '' TERM
+    exec 6>&- 5>&- 4>&- 3<&-
+    read -r code <&7
+    exit "${code:-137}"
+}
+
 run() {
     # Nothing is run before the agent is there, however early this was started.
     exec 3<"$here/control.$1" 4>"$here/output.$1" 5>"$here/result.$1"
-    listen &
+    # Open at both ends, so that nobody waits for the other; whoever reads it sees the keeper's end.
+    exec 6<>"$here/exit.$1" 7<"$here/exit.$1"
+    listen 6>&- 7<&- &
     listener=$!
     shell=sh
     command -v bash >/dev/null 2>&1 && shell=bash
-    (
-        trap - TERM USR1
-        exec 3<&- 5>&-
-        exec "$shell" -c "$(cat "$here/$1.sh")"
-    ) >&4 2>&1 4>&- </dev/null &
+    await_exit &
     child=$!
+    (keep "$1") 2>/dev/null
+    exec 6>&- 7<&-
     # A trap ends a wait early; then the child is still there.
     while :; do
         wait "$child"
@@ -107,6 +150,7 @@ run() {
 if [ -r /.fabric/secrets.sh ]; then . /.fabric/secrets.sh; fi
 trap 'told=1; signal_all TERM "$listener"' TERM
 trap 'exit 137' USR1
+survey >"$here/python" 2>/dev/null
 for act in "$@"; do
     run "$act"
     if [ "$act" = command ] || [ "$code" != 0 ]; then

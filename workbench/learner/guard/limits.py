@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.learner.journal import reasons
 from workbench.learner.platform import system
-from workbench.learner.platform.processes import Tree, proportional_bytes, resident_bytes
+from workbench.learner.platform.processes import CpuClocks, Tree, proportional_bytes, resident_bytes
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -77,13 +77,18 @@ class MemoryWatch:
 
     def __init__(self, tree: Tree, limit_bytes: int) -> None:
         self._tree = tree
+        self._clocks = CpuClocks()
         self.limit_bytes = limit_bytes
         self.check_at = system.elapsed_seconds() + _NEAR_SECONDS
         """When to check next, on the clock that cannot jump."""
 
     def check(self) -> int:
         """Return how many bytes are used if that is over the limit, else 0."""
+        if not self._clocks.have_moved():
+            self.check_at = system.elapsed_seconds() + _FAR_SECONDS
+            return 0
         pids = self._tree.pids()
+        self._clocks.note(pids)
         # Resident memory counts what processes share once for each: cheap, and never too low.
         used = sum(map(resident_bytes, pids))
         if used > self.limit_bytes:

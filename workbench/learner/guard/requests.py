@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from workbench.learner.journal import state
-from workbench.learner.platform import processes, system
+from workbench.learner.journal.output import REPORT_FILE
+from workbench.learner.platform import folder_signal, processes, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,16 +22,24 @@ _POLL_SECONDS = 0.2
 
 
 class Requests:
-    """Reads ``stop.json`` and ``decision.json`` when they change."""
+    """Reads ``stop.json`` and ``decision.json`` when they change, and looks whether there are reports.
 
-    def __init__(self, folder: str, launch: LaunchDocument) -> None:
+    The folders signal their changes, where the system can do so; elsewhere they are watched or polled.
+    """
+
+    def __init__(self, folder: str, launch: LaunchDocument, folder_descriptor: int) -> None:
         self._folder = folder
         self._launch = launch
+        self._folder_descriptor = folder_descriptor
+        self._attempt_descriptor: int | None = None
         self._watcher: Watcher | None = None
+        self._is_changed = False
         self._check_at = 0.0
         self._stop: dict[str, Any] = {}
         self.decision: dict[str, Any] = {}
         """Another learner's end that decided; empty as long as there is none."""
+        self.has_reports = False
+        """Whether training code has reported anything."""
 
     def check(self) -> dict[str, Any]:
         """Read stop request and decision if they may have changed; return a new request to stop, else nothing."""
@@ -39,19 +48,37 @@ class Requests:
             self._read()
         return self._stop if self._stop != before else {}
 
+    def note_change(self) -> None:
+        """Note that a folder has signalled a change."""
+        self._is_changed = True
+
     def _due(self) -> bool:
         now = system.elapsed_seconds()
+        was_changed, self._is_changed = self._is_changed, False
         if self._watcher is not None:
-            if not self._watcher.wait(0) and now < self._check_at:
-                return False
-        elif now < self._check_at:
+            was_changed = bool(self._watcher.wait(0))
+        if not was_changed and now < self._check_at:
             return False
-        elif self._check_at:
-            from workbench.learner.platform.watch import Watcher
-
-            self._watcher = Watcher(self._paths())
+        if self._check_at and not self._is_watched:
+            self._watch()
         self._check_at = now + self._pause_seconds()
         return True
+
+    @property
+    def _is_watched(self) -> bool:
+        return self._attempt_descriptor is not None or self._watcher is not None
+
+    def _watch(self) -> None:
+        # The folder of the attempt too: the removal of a folder that is in use is reported by the one above it only.
+        self._attempt_descriptor = folder_signal.open_signalling(self._launch.attempt_dir)
+        if self._attempt_descriptor is not None:
+            if folder_signal.signal_changes(self._folder_descriptor):
+                return
+            os.close(self._attempt_descriptor)
+            self._attempt_descriptor = None
+        from workbench.learner.platform.watch import Watcher
+
+        self._watcher = Watcher(self._paths())
 
     def fileno(self) -> int | None:
         """Return a descriptor that is readable when something has changed; None where there is none."""
@@ -62,20 +89,24 @@ class Requests:
         return max(0.0, self._check_at - system.elapsed_seconds())
 
     def _pause_seconds(self) -> float:
-        if self._watcher is None:
+        if not self._is_watched:
             return WATCH_FROM_SECONDS
-        return _POLL_SECONDS if self._watcher.fileno() is None else 3600.0
+        is_polled = self._watcher is not None and self._watcher.fileno() is None
+        return _POLL_SECONDS if is_polled else 3600.0
 
     def _paths(self) -> list[str]:
-        # The second one even if no other learner decides: the removal of a folder that is in use is reported by
-        # the folder above it only.
-        return [
+        paths = [
             os.path.join(self._folder, "stop.json"),
             os.path.join(self._launch.attempt_dir, "decision.json"),
         ]
+        return paths if self.has_reports else [*paths, os.path.join(self._folder, REPORT_FILE)]
 
     def _read(self) -> None:
         self._stop = state.read_stop(self._folder)
+        if not self.has_reports and os.path.exists(os.path.join(self._folder, REPORT_FILE)):
+            self.has_reports = True
+            if self._watcher is not None:
+                self._watcher.remove(os.path.join(self._folder, REPORT_FILE))
         if self._launch.learners > 1:
             decision = state.read_decision(self._launch.attempt_dir)
             if decision and decision.get("learner") != self._launch.learner:

@@ -81,8 +81,13 @@ def shell_argv(launch: LaunchDocument, script: str, folder: str, name: str, path
     if len(os.fsencode(script)) <= ARGUMENT_BYTES:
         return [shell, "-c", script]
     file = os.path.join(folder, name)
-    with open(file, "wb") as target:
-        target.write(os.fsencode(script) + b"\n")
+    try:
+        with open(file, "wb") as target:
+            target.write(os.fsencode(script) + b"\n")
+    except OSError:
+        with contextlib.suppress(OSError):  # half of it would take the room of journals and state
+            os.unlink(file)
+        raise
     return [shell, file]
 
 
@@ -103,6 +108,8 @@ def _exec_in_child(
         os.dup2(output, 1)
         os.dup2(output, 2)
         system.set_affinity(launch.cpus)
+        if launch.umask is not None:
+            os.umask(launch.umask)
         failure_text = "the working folder cannot be entered"
         os.chdir(launch.cwd)
         if os.read(held, 1) != b"g":

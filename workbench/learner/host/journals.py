@@ -36,8 +36,9 @@ FILES = {
     "setup_index": "setup.idx",
     "records": "records.jsonl",
     "state": "state.json",
+    "processes": "processes.json",
 }
-"""The files of a journal, by what they are called in a call."""
+"""The files of a journal, by what they are called in a call; the last one is read on request alone."""
 
 _WATCHED = ("index", "setup_index", "records", "state")
 _ENTRY = struct.Struct("<QQQ")

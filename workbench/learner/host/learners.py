@@ -10,8 +10,10 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Subscriber
+from workbench.learner.journal.state import STALL, unwritten
 from workbench.learner.platform import leases, process_table, system
 from workbench.learner.platform.watch import Watcher
+from workbench.learner.texts import clean
 
 TYPE_CHECKING = False
 
@@ -37,12 +39,15 @@ LOCK = "agent.lock"
 LOCK_SECONDS = 1.0
 """How often locks are checked: no event reports that one is free again."""
 
+_STALL_CHARACTERS = 200
+
 
 class LearnerObserver(Subscriber):
     """Answers one caller with the status of learners. One call at a time; :meth:`interrupt` may come from any thread.
 
     A learner's status: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
-    document is there), ``alive`` (its lock is held), ``state`` (its state file, or None).
+    document is there), ``alive`` (its lock is held), ``state`` (its state file, or None), ``stall`` (why there is none
+    yet though its agent lives).
     """
 
     def __init__(self) -> None:
@@ -100,7 +105,8 @@ class LearnerObserver(Subscriber):
         return sorted({os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))})
 
     def _watch(self, known: Mapping[str, str]) -> None:
-        paths = {os.path.join(folder, "state.json") for folder in known}
+        names = ("state.json", STALL)
+        paths = {os.path.join(folder, name) for folder in known for name in names}
         for path in self._watched - paths:
             self._watcher.remove(path)
         for path in paths - self._watched:
@@ -128,11 +134,13 @@ def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, An
         alive = _runs(state)
     launch = read_object(os.path.join(folder, "launch.json"))
     document = launch or {}
+    stall = clean(unwritten(folder), _STALL_CHARACTERS) if alive and state is None else ""
     return {
-        "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}",
+        "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}{stall}",
         "launched": launch is not None,
         "alive": alive,
         "state": state,
+        "stall": stall,
         "slots": list(document.get("slots") or ()),
         "secrets_file": document.get("secrets_file"),
     }

@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 import uuid
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from workbench.learner.gpu import nvml
 from workbench.learner.host.remote_loader import CHANGED
@@ -165,7 +165,10 @@ def memory() -> Dict[str, int]:
 
 
 FOREIGN_BYTES = 256 << 20
-"""A process that computes with less GPU memory than this does not make a GPU busy."""
+"""A process that computes with less GPU memory than this does not make a GPU busy that is hardly used."""
+
+BUSY_PERCENT = 10
+"""From this use on whoever computes on a GPU makes it busy, however little memory that takes."""
 
 
 def inventory(folder: str = "") -> Dict[str, Any]:
@@ -181,11 +184,19 @@ def inventory(folder: str = "") -> Dict[str, Any]:
         "cpus": len(processors()),
         "memory_bytes": used["total"],
         "memory_used_bytes": used["used"],
-        "disk_free_bytes": shutil.disk_usage(os.path.expanduser("~")).free,
+        "disk_free_bytes": free_bytes(os.path.expanduser("~")),
         "driver": found.driver,
         "slots": slots(found.slots, folder or leases_folder()),
         "time_us": system.now_us(),
     }
+
+
+def free_bytes(folder: str) -> Optional[int]:
+    """Return how much may be written below a folder; None where that cannot be found out."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any]]:
@@ -198,15 +209,16 @@ def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any
         if holder is not None:
             slot["holder"] = str(holder.get("owner") or "somebody")
             slot["holder_job"] = str(holder.get("job") or "")
+            slot["held_since_us"] = leases.held_since_us(leases_folder, slot["uuid"])
         elif not slot.get("foreign"):
-            slot["foreign"] = _foreign(processes)
+            slot["foreign"] = _foreign(processes, (slot.get("utilization_percent") or 0.0) >= BUSY_PERCENT)
         answer.append(slot)
     return answer
 
 
-def _foreign(processes: List[Dict[str, Any]]) -> str:
+def _foreign(processes: List[Dict[str, Any]], is_busy: bool) -> str:
     """Name the process that uses most of a GPU that nobody leased, if it computes."""
-    computing = [process for process in processes if process["memory_bytes"] > FOREIGN_BYTES]
+    computing = [process for process in processes if is_busy or process["memory_bytes"] > FOREIGN_BYTES]
     if not computing:
         return ""
     most = max(computing, key=lambda process: int(process["memory_bytes"]))

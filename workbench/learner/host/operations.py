@@ -8,7 +8,7 @@ this one.
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import CpuChooser
@@ -21,9 +21,13 @@ from workbench.learner.platform import leases, run
 from workbench.learner.platform.errors import Failure, of_os_error
 from workbench.learner.platform.watch import WatcherPool
 
+if TYPE_CHECKING:
+    from workbench.learner.queue.line import HostQueue
+
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
+_making = threading.Lock()  # a connection has one part in the queue
 
 
 class HostOperations:
@@ -34,6 +38,7 @@ class HostOperations:
         self.followers = Subscribers(journals.JournalFollower)
         self._observers = Subscribers(learners.LearnerObserver)
         self._cpus = CpuChooser()
+        self._host_queue: "Optional[HostQueue]" = None
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,
@@ -49,9 +54,15 @@ class HostOperations:
             "remove": host_files.remove,
             "existing": host_files.existing,
             "write_files": _write_files,
+            "write_environment": _write_environment,
             "runnable": host_files.runnable,
             "find_conda": find_conda,
             "unpack": _unpack,
+            "find_missing_code": _find_missing_code,
+            "keep_code": _keep_code,
+            "copy_code": _copy_code,
+            "expire_code": _expire_code,
+            "expire_code_sometimes": _expire_code_sometimes,
             "learner": learners.learner,
             "read_object": learners.read_object,
             "ask_to_stop": ask_to_stop,
@@ -70,7 +81,10 @@ class HostOperations:
             "end_marked": _end_marked,
             "kill_agents": run.kill_agents,
             "unpack_agent": _unpack_agent,
-            "inventory": _inventory,
+            "inventory": self._inventory,
+            "line_up": self._line_up,
+            "leave_line": self._leave_line,
+            "queue": self._read_queue,
             "prospects": _prospects,
             "data_copies": _data_copies,
             "drop_data_copies": _drop_data_copies,
@@ -91,8 +105,58 @@ class HostOperations:
         run.reap()
         return self._observers.of(asker).observe(known, timeout_seconds)
 
+    def _inventory(
+        self, leases_folder: str = "", home: str = "", wanted: Optional[Dict[str, Any]] = None
+    ) -> Dict[str, Any]:
+        """Return the machine; for a job that wants GPUs now also its turn in the host's queue."""
+        from workbench.learner.host.machine import inventory
+        from workbench.learner.host.machine import leases_folder as own_folder
+
+        found = inventory(leases_folder)
+        if wanted is not None:
+            folder = leases_folder or own_folder()
+            found["turn"] = self._queue().turn(folder, found["slots"], home, wanted)
+        return found
+
+    def _line_up(
+        self, home: str, waiting: List[Dict[str, Any]], keep: List[str], leases_folder: str = ""
+    ) -> Dict[str, Any]:
+        """Have these jobs of a home wait in the host's queue; return their turns, and the machine."""
+        from workbench.learner.host.machine import leases_folder as own_folder
+
+        found = self._inventory(leases_folder)
+        folder = leases_folder or own_folder()
+        turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
+        return {"turns": turns, "machine": found}
+
+    def _leave_line(self, home: str, job: str, leases_folder: str = "") -> None:
+        """Remove a job from the host's queue."""
+        from workbench.learner.host.machine import leases_folder as own_folder
+
+        self._queue().leave(leases_folder or own_folder(), home, job)
+
+    def _read_queue(self, leases_folder: str = "") -> Dict[str, Any]:
+        """Return who waits at the host, in order, and the machine."""
+        from workbench.learner.host.machine import leases_folder as own_folder
+
+        found = self._inventory(leases_folder)
+        return {
+            "waiting": self._queue().waiting(leases_folder or own_folder(), found["slots"]),
+            "machine": found,
+        }
+
+    def _queue(self) -> "HostQueue":
+        from workbench.learner.queue.line import HostQueue
+
+        with _making:
+            if self._host_queue is None:
+                self._host_queue = HostQueue()
+            return self._host_queue
+
     def close(self) -> None:
         """Give everything back; calls that wait return."""
+        if self._host_queue is not None:
+            self._host_queue.close()
         self.watches.close()
         self.followers.close()
         self._observers.close()
@@ -112,10 +176,46 @@ def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
     write_files(files, mode)
 
 
+def _write_environment(path: str, document: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+    from workbench.learner.host.packages import write_environment
+
+    write_environment(path, document, variables)
+
+
 def _unpack(archive: str, folder: str) -> bool:
     from workbench.learner.host.unpack import unpack
 
     return unpack(archive, folder)
+
+
+def _find_missing_code(store: str, digests: List[str]) -> List[int]:
+    from workbench.learner.host.code_store import find_missing
+
+    return find_missing(store, digests)
+
+
+def _keep_code(store: str, code_hash: str, entries: List[List[Any]], part: str) -> None:
+    from workbench.learner.host.code_store import keep
+
+    keep(store, code_hash, entries, part)
+
+
+def _copy_code(store: str, code_hash: str, folders: List[str]) -> bool:
+    from workbench.learner.host.code_store import copy_code
+
+    return copy_code(store, code_hash, folders)
+
+
+def _expire_code(store: str, jobs: str, older_than_seconds: float, dry_run: bool) -> Dict[str, int]:
+    from workbench.learner.host.code_expiry import expire
+
+    return expire(store, jobs, older_than_seconds, dry_run)
+
+
+def _expire_code_sometimes(store: str, jobs: str, older_than_seconds: float) -> None:
+    from workbench.learner.host.code_expiry import expire_sometimes
+
+    expire_sometimes(store, jobs, older_than_seconds)
 
 
 def _list_tree(folder: str, within: str = "") -> Dict[str, List[Any]]:
@@ -147,12 +247,6 @@ def _unpack_agent(archive: str) -> str:
 
     with _unpacking:
         return unpack(archive)
-
-
-def _inventory(leases_folder: str = "") -> Dict[str, Any]:
-    from workbench.learner.host.machine import inventory
-
-    return inventory(leases_folder)
 
 
 def _prospects(engine: str = "") -> Dict[str, Any]:

@@ -27,7 +27,7 @@ def prospects(engine: str = "") -> Dict[str, Any]:
         "version": ".".join(str(part) for part in sys.version_info[:3]),
         "system": _system(),
         "home": home,
-        "home_free_bytes": shutil.disk_usage(home).free,
+        "home_free_bytes": machine.free_bytes(home),
         "file_system": _file_system(home),
         "bash": shutil.which("bash") or "",
         "uv": shutil.which("uv") or "",

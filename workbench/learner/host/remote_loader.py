@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 GREETING = b"\nfabric-arrival\n"
 SETUP_SECONDS = 20.0
+SILENT_SECONDS = 60.0
+"""How long the archive may come to a halt before it is given up: a link may be cut without a word."""
+
 CHANGED = "FABRIC_PLACE_CHANGED"
 """The variable that names those which the backend's ``setup`` has changed; learners get them, too."""
 
@@ -50,11 +53,14 @@ def send(**document: Any) -> None:
 def take(size: int, path: str, sha256: str) -> None:
     """Take so many bytes from stdin and put them where they belong, whole or not at all."""
     import hashlib
+    import select
 
     temporary = "%s.new-%d" % (path, os.getpid())
     digest = hashlib.sha256()
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         while size:
+            if not select.select([0], [], [], SILENT_SECONDS)[0]:
+                break
             data = os.read(0, min(size, _CHUNK_BYTES))
             if not data:
                 break

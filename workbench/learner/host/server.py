@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import queue
 import socket
 import threading
+import time
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
 
 from workbench.learner.host import journals
@@ -14,6 +16,15 @@ from workbench.learner.platform import files, frames, leases
 from workbench.learner.platform import run as host_processes
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import Upload
+
+FIRST_CALL_SECONDS = 600.0
+"""How long a client may say nothing at all after the agent has started."""
+
+SESSION_FACTOR = 30
+"""How much longer a client may be silent while a command is attached: it may be stopped, as by ctrl-z."""
+
+END_SECONDS = 10.0
+"""How long the end of an abandoned agent may take before it ends anyway."""
 
 Answer = Tuple[
     Any, Union[bytes, List[bytes]]
@@ -48,7 +59,11 @@ class FrameServer:
             "connect": self._connect,
             "exec": self._exec,
             "resize": self._resize,
+            "expect_pings": self._expect_pings,
         }
+        self._was_called = False
+        self._silent_seconds = float("inf")  # a client that promises no pings may be silent
+        self._silence_changed = threading.Condition()
         self._sessions: Dict[int, Any] = {}
         self._sessions_lock = threading.Lock()
         self._has_ended = False
@@ -57,6 +72,7 @@ class FrameServer:
         """Serve until the other side closes."""
         self._channel.greet()
         self._channel.send_json(0, frames.HELLO, {"format": frames.FORMAT, frames.ACKNOWLEDGES: True})
+        threading.Thread(target=self._end_when_abandoned, daemon=True, name="silence").start()
         try:
             while True:
                 frame = self._channel.receive()
@@ -66,18 +82,48 @@ class FrameServer:
         except frames.FrameError:
             return 1
         finally:
-            self._channel.close()
-            for call in list(self._calls.values()):
-                call.cancel()
-            host_processes.end_running()
-            with self._sessions_lock:
-                self._has_ended = True
-                sessions = list(self._sessions.values())
-            for session in sessions:
-                session.hang_up()
-            self._operations.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._channel.close()
+        for call in list(self._calls.values()):
+            call.cancel()
+        host_processes.end_running()
+        with self._sessions_lock:
+            self._has_ended = True
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.hang_up()
+        self._operations.close()
+
+    def _end_when_abandoned(self) -> None:
+        """End this process when the client has been silent for too long: a link may be cut without a word.
+
+        The main thread cannot: it waits for bytes that never come.
+        """
+        with self._silence_changed:
+            while (left := self._silence_left()) > 0:
+                self._silence_changed.wait(min(left, FIRST_CALL_SECONDS))
+        timer = threading.Timer(END_SECONDS, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+        self._end()
+        os._exit(1)
+
+    def _silence_left(self) -> float:
+        limit_seconds = self._silent_seconds if self._was_called else FIRST_CALL_SECONDS
+        factor = SESSION_FACTOR if self._sessions else 1
+        return self._channel.heard_at + limit_seconds * factor - time.monotonic()
+
+    def _expect_pings(self, call: _Call) -> Answer:
+        """Take the client's promise that it sends something more often than that."""
+        with self._silence_changed:
+            self._silent_seconds = float(call.arguments["silent_seconds"])
+            self._silence_changed.notify_all()
+        return None, b""
 
     def _dispatch(self, frame: frames.Frame) -> None:
+        self._was_called = True
         if frame.kind == frames.CALL:
             call = _Call(frame, self._channel)
             self._calls[frame.call] = call

@@ -8,11 +8,14 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from typing import Dict
+from typing import Dict, Mapping, Sequence
 
 from workbench.learner.platform.chains import leading_out, through_links
-from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.errors import Failure, naming
 from workbench.learner.platform.files import make_folders, remove
+
+BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a damaged archive raises."""
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -30,16 +33,18 @@ def unpack(archive: str, folder: str) -> bool:
     temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=os.path.realpath(parent))
     try:
         if archive:
-            _extract(archive, temporary)
-        return _put_in_place(temporary, folder)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            with naming(folder):
+                _extract(archive, temporary)
+        return put_in_place(temporary, folder)
+    except BROKEN as error:
         raise Failure("bad_input", f"The archive {archive} cannot be unpacked: {error}.") from error
     finally:
         if os.path.isdir(temporary):
             remove([temporary])
 
 
-def _put_in_place(temporary: str, folder: str) -> bool:
+def put_in_place(temporary: str, folder: str) -> bool:
+    """Give a folder its name; False if another launch was quicker."""
     try:
         os.rename(temporary, folder)
     except OSError:
@@ -55,7 +60,7 @@ def _extract(archive: str, folder: str) -> None:
     with tarfile.open(archive, "r:*") as tar:
         paths = []
         for member in tar:
-            path = _inside(folder, member.name)
+            path = inside(folder, member.name)
             paths.append(os.path.relpath(path, folder))
             if member.isdir():
                 os.makedirs(path, exist_ok=True)
@@ -64,11 +69,10 @@ def _extract(archive: str, folder: str) -> None:
             elif member.issym():
                 links[paths[-1]] = member.linkname
             elif member.islnk():
-                copies[path] = _inside(folder, member.linkname)
+                copies[path] = inside(folder, member.linkname)
             else:
                 raise Failure("bad_input", f"The archive {archive} holds a device or pipe, {member.name!r}.")
-    for path in [*leading_out(links), *through_links(paths, links)]:
-        raise Failure("bad_input", f"The archive holds a link out of its folder, {path!r}.")
+    refuse_links(paths, links)
     # Links last: nothing is ever read or written through one.
     for path, source in copies.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -89,7 +93,14 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> N
     os.utime(path, (member.mtime, member.mtime))
 
 
-def _inside(folder: str, name: str) -> str:
+def refuse_links(paths: Sequence[str], links: Mapping[str, str]) -> None:
+    """Refuse links that lead out of their folder, alone or together, and paths that go through a link."""
+    for path in [*leading_out(links), *through_links(paths, links)]:
+        raise Failure("bad_input", f"The archive holds a link out of its folder, {path!r}.")
+
+
+def inside(folder: str, name: str) -> str:
+    """Return where a member belongs; refuse one that would land outside the folder."""
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.isabs(name) or not (path + os.sep).startswith(folder + os.sep):
         raise Failure("bad_input", f"The archive holds {name!r}, which would land outside its folder.")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import Iterator, List, Mapping
@@ -67,8 +68,15 @@ def main(folder: str, requirements: str, python: str, uv: str) -> int:
 
 
 def finish(folder: str, code: int) -> int:
-    """Write down how a build ended, last of all, and return its exit code."""
+    """Write down how a build ended, last of all, and return its exit code; nothing else is left of a failed one."""
     os.makedirs(folder, exist_ok=True)
+    if code:
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
     new = os.path.join(folder, ".new")
     with open(new, "w", encoding="ascii") as stream:
         stream.write("%d\n" % code)

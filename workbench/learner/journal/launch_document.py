@@ -9,6 +9,9 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
+AUTO = "auto"
+"""The collector of a job whose manifest says nothing of metrics."""
+
 
 class LaunchDocument:
     """One learner's launch document; sizes in bytes, times in seconds."""
@@ -32,12 +35,14 @@ class LaunchDocument:
         "max_runtime_seconds",
         "memory_bytes",
         "metrics",
+        "retention",
         "secrets_file",
         "settle_seconds",
         "setup",
         "shell",
         "slots",
         "stores",
+        "umask",
         "usage_seconds",
         "writable",
     )
@@ -69,7 +74,11 @@ class LaunchDocument:
         self.log_dir = str(get("log_dir") or "")
         self.log_dir_shared = bool(get("log_dir_shared"))
         self.metrics: dict[str, Any] | None = get("metrics")
+        self.retention: dict[str, Any] | None = get("retention")
+        """Which checkpoints are kept, where no result store takes them; with the keys of ``stores``."""
         self.stores: dict[str, Any] | None = get("stores")
+        self.umask: int | None = get("umask")
+        """The command's; None leaves it ours."""
         self.writable: list[str] = list(get("writable") or ())
         """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
 

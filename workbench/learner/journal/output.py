@@ -27,7 +27,10 @@ ENTRY = struct.Struct("<QQQ")
 """End offset, microseconds since 1970, newlines so far."""
 ENTRY_BYTES = 65536
 """An index entry for so much output, or for 10 ms."""
+_READ_ENTRIES = 64
 FORMAT = 1
+REPORT_FILE = "report.jsonl"
+"""Where ``report()`` of training code writes to, in the learner's folder."""
 
 
 class IndexEntry:
@@ -74,6 +77,12 @@ class Index:
         """Return an entry that is there."""
         data = os.pread(self._descriptor, ENTRY.size, HEADER.size + number * ENTRY.size)
         return IndexEntry(*ENTRY.unpack(data))
+
+    def entries(self, number: int) -> list[IndexEntry]:
+        """Return some entries from one that is there on."""
+        count = min(_READ_ENTRIES, self.count - number)
+        data = os.pread(self._descriptor, count * ENTRY.size, HEADER.size + number * ENTRY.size)
+        return [IndexEntry(*found) for found in ENTRY.iter_unpack(data)]
 
     def first_behind(self, offset: int) -> int:
         """Return the number of the first entry whose end lies behind an offset."""

@@ -18,6 +18,9 @@ NOT_FOUND = 127
 LINE_CHARACTERS = 200
 """How much of the last line of output goes into a reason."""
 
+UNSAVED = "its agent was killed before all output was saved: what was printed last may be missing"
+UNSAVED_CODE = "S206"
+
 _GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
 """What NVIDIA's tools and PyTorch say when the devices are there no more."""
 
@@ -93,6 +96,18 @@ def of_memory(used_bytes: int, limit_bytes: int) -> dict[str, Any]:
 def of_lost_output(count: int) -> dict[str, Any]:
     """Say that output was given up on a full disk."""
     return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
+
+
+def of_unsaved_output(why: dict[str, Any] | None) -> dict[str, Any]:
+    """Say of a command whose end is known that no agent was left to save what it printed last.
+
+    Args:
+        why: why it ended, None for a success, which it stays.
+    """
+    if why is None:
+        return reason(UNSAVED, UNSAVED_CODE)
+    # An agent before may have added it and been killed before it recorded the end.
+    return why if UNSAVED in why["text"] else {**why, "text": "%s; %s" % (why["text"], UNSAVED)}
 
 
 def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:

@@ -1,11 +1,13 @@
 """Where a learner is, for everybody to read: ``state.json``, and ``decision.json`` of its attempt.
 
-Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be reported.
+Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be reported. Where
+there is no room for the very first state, a link's target says so, which needs none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 FORMAT = 1
 _SPARE_BYTES = 4096
 
+STALL = "state.json.stall"
+"""The link whose target says why the first state waits."""
+
+AWAITS_ROOM = "the disk is full: the command starts once there is room"
+"""Short enough for that."""
+
+_LINK_CHARACTERS = 59
+"""A longer target takes a block of its own on most file systems."""
+
 
 class StateFile:
     """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it."""
@@ -30,6 +41,8 @@ class StateFile:
         self._new = os.path.join(folder, "state.json.new")
         self._spare = os.path.join(folder, "state.json.spare")
         self._old = os.path.join(folder, "state.json.old")
+        self._stall = os.path.join(folder, STALL)
+        self._may_be_first = True
         self.written = True
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
@@ -77,22 +90,37 @@ class StateFile:
 
     def clear(self) -> None:
         """Leave only the state itself."""
-        for path in (self._new, self._spare, self._old):
+        for path in (self._new, self._spare, self._old, self._stall):
             _remove(path)
 
     def _write(self, *, durable: bool) -> bool:
         data = json.dumps(self.document).encode() + b"\n"
-        return self._replace(self._new, data, durable) or self._replace_spare(data, durable)
+        try:
+            self._replace(self._new, data, durable)
+        except OSError as error:
+            if not self._replace_spare(data, durable):
+                if self._may_be_first and not os.path.exists(self._path):
+                    self._link_stall(error)
+                return False
+        if self._may_be_first:
+            self._may_be_first = False
+            _remove(self._stall)
+        return True
 
-    def _replace(self, path: str, data: bytes, durable: bool) -> bool:
+    def _replace(self, path: str, data: bytes, durable: bool) -> None:
         try:
             _write_file(path, data, durable, os.O_CREAT | os.O_TRUNC)
             os.rename(path, self._path)
         except OSError:
             _remove(path)
-            return False
+            raise
         self._keep_spare()
-        return True
+
+    def _link_stall(self, error: OSError) -> None:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        text = AWAITS_ROOM if is_full else "its state cannot be written: %s" % error.strerror
+        with contextlib.suppress(OSError):  # it says so already, or the folder takes nothing at all
+            os.symlink(text[:_LINK_CHARACTERS], self._stall)
 
     def _replace_spare(self, data: bytes, durable: bool) -> bool:
         # Blocks that are there already take new content on a disk that has no room.
@@ -125,6 +153,14 @@ class StateFile:
 def read(folder: str) -> dict[str, Any]:
     """Return a learner's state; empty when there is none that can be read."""
     return read_object(os.path.join(folder, "state.json"))
+
+
+def unwritten(folder: str) -> str:
+    """Return why a learner's first state cannot be written, and its command waits; empty where it does not."""
+    try:
+        return os.readlink(os.path.join(folder, STALL))
+    except OSError:
+        return ""
 
 
 def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from typing import Mapping
+from typing import Iterator, Mapping
 
 _KINDS: Mapping[int, str] = {
     errno.ENOENT: "missing",
@@ -27,6 +28,17 @@ class Failure(Exception):
         """``missing``, ``cannot_write``, ``not_allowed``, ``try_again``, ``timeout``, ``bad_input`` ..."""
         self.message = message
         self.hint = hint
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let errors of the operating system name this path where they name none: writing does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.strerror:
+            error.filename = path
+        raise
 
 
 def of_os_error(error: OSError) -> Failure:

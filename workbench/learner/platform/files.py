@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.platform.beneath import Root, relative
-from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.errors import Failure, naming
 from workbench.learner.platform.open_files import add_mode, give_back, temporary_name
 
 _INDEX_ENTRY = 24
@@ -245,8 +245,10 @@ class Upload:
         self._folder = _folder_of(folder, within)
         try:
             self._stream, self._temporary = self._begin(mode)
-        except BaseException:
+        except BaseException as error:
             os.close(self._folder)
+            if isinstance(error, OSError):
+                error.filename = path  # the temporary one says nothing
             raise
         if self._sha256:
             self._read_what_is_there()
@@ -255,7 +257,8 @@ class Upload:
         """Append bytes."""
         if self._stream is not None:
             self._digest.update(data)
-            self._stream.write(data)
+            with naming(self._path):
+                self._stream.write(data)
 
     def finish(self, *, durable: bool = True) -> None:
         """Rename the file to its own name; ``durable`` waits until it would survive a power cut.
@@ -269,7 +272,8 @@ class Upload:
             self._drop()
             raise Failure("bad_input", f"What arrived of {self._path} is not what was sent.", "Try again.")
         if durable:
-            os.fsync(self._stream.fileno())
+            with naming(self._path):
+                os.fsync(self._stream.fileno())
         os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._close()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 IN_MODIFY = 0x2
+IN_CLOSE_WRITE = 0x8
 IN_MOVED_FROM = 0x40
 IN_MOVED_TO = 0x80
 IN_CREATE = 0x100
@@ -17,11 +18,20 @@ IN_MOVE_SELF = 0x800
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
 IN_ONLYDIR = 0x1000000
+IN_MASK_ADD = 0x20000000
+"""What is watched at a path already goes on being reported."""
 
 ON_FILE = IN_MODIFY | IN_DELETE_SELF
 ON_FOLDER = IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF
 WATCH_ENDED = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED
 """Says that what is watched is no longer where it was."""
+
+LEFT_TO_OTHERS = 32
+"""Instances of the user's (128 by default) that we never take: a kubelet, an editor or a desktop cannot start without
+some, and root of a container counts as root of the machine. Who gets none polls."""
+
+RETRY_SECONDS = 30.0
+"""After how long who got no instance asks again."""
 
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0o2000000)
 _EVENT = struct.Struct("iIII")
@@ -72,13 +82,26 @@ class Inotify:
 
 
 def open_inotify() -> Optional[Inotify]:
-    """Open inotify; None where there is none or the user's limit of instances is reached."""
+    """Open inotify; None where there is none, or where that would leave other programs fewer than LEFT_TO_OTHERS."""
     if not sys.platform.startswith("linux"):
         return None
     try:
         import ctypes
 
-        return Inotify(ctypes.CDLL(None, use_errno=True))
+        library = ctypes.CDLL(None, use_errno=True)
+        opened = Inotify(library)
+        # No file says how many of a user's instances are in use, and a container does not see who has them. The kernel
+        # knows: those that others shall have are taken for a moment (0.2 ms) and given back.
+        others: List[Inotify] = []
+        try:
+            others.extend(Inotify(library) for _ in range(LEFT_TO_OTHERS))
+        except OSError:
+            opened.close()
+            return None
+        finally:
+            for other in others:
+                other.close()
+        return opened
     except (ImportError, OSError, AttributeError):
         return None
 

@@ -148,6 +148,14 @@ def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
     return found
 
 
+def held_since_us(folder: str, name: str) -> Optional[int]:
+    """Return when a lease that is held was taken, by the host's clock: its text was written then."""
+    try:
+        return os.stat(os.path.join(folder, file_name(name)), follow_symlinks=False).st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
 def locking_process(path: str) -> str:
     """Name the user and the process that locked a file, for people; empty when the kernel does not tell."""
     inode = inode_of(path)
@@ -160,6 +168,18 @@ def locking_process(path: str) -> str:
             command = read_text(f"/proc/{int(line[4])}/comm").strip() or "a process"
             return f"{user} ({command}, pid {line[4]})"
     return ""
+
+
+def locking_user(path: str) -> Optional[int]:
+    """Return the user whose process locked a file; None when the kernel does not tell."""
+    inode = inode_of(path)
+    for line in _locks():
+        if line[1] == "FLOCK" and line[5] == inode:
+            try:
+                return os.stat(f"/proc/{int(line[4])}").st_uid
+            except (OSError, ValueError):
+                continue  # gone since, or in another PID namespace
+    return None
 
 
 def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:

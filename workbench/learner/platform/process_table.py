@@ -74,6 +74,26 @@ def children(pid: int) -> list[int] | None:
     return [int(child) for child in system.read_bytes(path).split()]
 
 
+def descendants(root: int, without: Iterable[int] = ()) -> set[int] | None:
+    """Return all below a process, zombies too, without some and what is below those; None where that takes long."""
+    if not system.LINUX or not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        return None
+    found: set[int] = set()
+    barred, waiting = set(without), [root]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            threads = os.listdir("/proc/%d/task" % pid)
+        except OSError:
+            continue  # it has just ended: its children are another's
+        for thread in threads:
+            for child in map(int, system.read_bytes("/proc/%d/task/%s/children" % (pid, thread)).split()):
+                if child not in found and child not in barred:
+                    found.add(child)
+                    waiting.append(child)
+    return found
+
+
 def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
     """Give the paths under which processes hold a pipe, by which it can be opened again. Linux only."""
     pattern = "pipe:[%d]" % inode
@@ -142,6 +162,21 @@ class ContainerTree:
         if not self._list:
             self._list = system.read_text(self._file).strip()
         return [int(pid) for pid in system.read_text(self._list).split()] if self._list else []
+
+    def disk_bytes(self) -> tuple[int, int] | None:
+        """Return what the container has read from disks and written to them; None where its group does not count."""
+        group = os.path.dirname(self._list)
+        text = system.read_text(os.path.join(group, "io.stat"))
+        if text:
+            return _sum_of(text, "rbytes="), _sum_of(text, "wbytes=")
+        old = group.replace(_ROOT + "/memory/", _ROOT + "/blkio/", 1)
+        text = system.read_text(os.path.join(old, "blkio.throttle.io_service_bytes"))
+        return (_sum_of(text, "Read "), _sum_of(text, "Write ")) if text else None
+
+
+def _sum_of(text: str, name: str) -> int:
+    """Add up the numbers that stand behind a name, one for each disk."""
+    return sum(int(rest.split()[0]) for rest in text.split(name)[1:])
 
 
 def processes_file(pid: int) -> str:

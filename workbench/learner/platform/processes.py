@@ -25,6 +25,8 @@ PATIENCE_SECONDS = 30.0
 """How long :func:`end` waits for processes that are killed and do not die (a disk that does not answer)."""
 
 _POLL_SECONDS = 0.25
+_PROCESS_CLOCK = 2
+"""Which clock of a process, in the number that Linux makes of it and the pid: the CPU time of all its threads."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -85,6 +87,9 @@ class Tree:
         """Return the living descendants now, zombies possibly too."""
         if not system.LINUX:
             return sorted(_with_descendants(process_table.read(), {self._root}, self._without) - {self._root})
+        found = process_table.descendants(self._root, self._without)
+        if found is not None:
+            return sorted(found)
         alive = process_table.pids()
         # Who is ours stays ours, and who is not never becomes it: orphans are given to the root.
         self._members = {pid: is_member for pid, is_member in self._members.items() if pid in alive}
@@ -108,6 +113,36 @@ class Tree:
             pid = process.parent
         for passed in path:
             self._members[passed] = self._members[pid]
+
+
+class CpuClocks:
+    """Says whether processes have used CPU, by their clocks: ``/proc`` is not read for processes that sleep.
+
+    What has used none has neither more memory nor more children than before.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def note(self, pids: Iterable[int]) -> None:
+        """Compare with these processes' clocks as they are now."""
+        self._known = {}
+        for pid in pids if system.LINUX else ():
+            try:
+                self._known[pid] = _cpu_seconds(pid)
+            except OSError:
+                continue  # it has just ended
+
+    def have_moved(self) -> bool:
+        """Whether one of them has used CPU since, or has ended; True where that cannot be known."""
+        try:
+            return not self._known or any(_cpu_seconds(pid) != used for pid, used in self._known.items())
+        except OSError:
+            return True
+
+
+def _cpu_seconds(pid: int) -> float:
+    return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)
 
 
 class Termination:

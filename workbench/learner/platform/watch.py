@@ -23,6 +23,7 @@ from workbench.learner.platform.inotify import (
     IN_Q_OVERFLOW,
     ON_FILE,
     ON_FOLDER,
+    RETRY_SECONDS,
     WATCH_ENDED,
     Inotify,
     open_inotify,
@@ -47,15 +48,15 @@ class Watcher:
         self._watched: Dict[str, _Watched] = {}
         self._by_watch: Dict[int, Set[str]] = {}
         self._changed: Set[str] = set()
-        self._inotify: Optional[Inotify] = None if polling else open_inotify()
+        self._inotify: Optional[Inotify] = None
+        self._ready: Optional[select.epoll] = None
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
-        self._ready = None
-        if self._inotify is not None:
-            self._ready = select.epoll()
-            self._ready.register(self._inotify.fd, select.EPOLLIN)
-            self._ready.register(self._woken, select.EPOLLIN)
+        self._open_at = float("inf")
+        """When to ask for an instance of inotify again."""
+        if not polling:
+            self._open()
         for path in paths:
             self.add(path)
 
@@ -134,6 +135,16 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _open(self) -> None:
+        """Take an instance of inotify, if there is one for us now."""
+        self._open_at = time.monotonic() + RETRY_SECONDS
+        self._inotify = open_inotify()
+        if self._inotify is not None:
+            self._open_at = float("inf")
+            self._ready = select.epoll()
+            self._ready.register(self._inotify.fd, select.EPOLLIN)
+            self._ready.register(self._woken, select.EPOLLIN)
+
     def _block(self, left: Optional[float]) -> None:
         polled = any(watched.polled for watched in list(self._watched.values()))
         if polled or self._ready is None:
@@ -150,6 +161,14 @@ class Watcher:
             return False
 
     def _look(self) -> None:
+        if time.monotonic() >= self._open_at:
+            self._open()
+            for watched in self._watched.values() if self._inotify is not None else ():
+                before = watched.signature
+                self._arm(watched)
+                # What came between the last look and the watch is reported by nothing else.
+                if watched.signature != before:
+                    self._changed.add(watched.path)
         if self._inotify is not None:
             for watch, mask, name in self._inotify.read():
                 if mask & IN_Q_OVERFLOW:

@@ -34,6 +34,8 @@ RCLONE = JOURNAL + "/rclone"
 """What moves the data of stores."""
 RCLONE_PACKED = JOURNAL + "/rclone.gz"
 """As it arrives."""
+PREPARED = JOURNAL + "/prepared"
+"""Created by the side-car that has prepared the pod: an empty document, or why that failed."""
 TERMINATION = "/dev/termination-log"
 TERMINATION_BYTES = 4096
 PORT = 29499
@@ -58,6 +60,7 @@ BY_CLUSTER = "the cluster, which ended its pod"
 _ENDING = ("phase", "exit_code", "signal", "decided", "stopped", "reason", "started_us", "ended_us")
 
 _POLL_SECONDS = 0.1
+_PREPARED_POLL_SECONDS = 0.02
 
 EXIT_GANG = 75
 """The init container's code when the other learners did not come in time."""
@@ -74,6 +77,8 @@ class PodConfig:
         self.learners = self.launch.learners
         self.stem = str(document["stem"])
         self.folder = "%s/learner-%d" % (ATTEMPT, self.learner)
+        self.prepared_by_sidecar = document.get("prepared_by") == "journal"
+        """Whether the side-car prepares the pod while the learner's container is started."""
 
     def number(self, name: str) -> float:
         """Return a number from the document by its key."""
@@ -81,7 +86,11 @@ class PodConfig:
 
     def name_of(self, learner: int) -> str:
         """Return the name by which a learner's pod is found."""
-        return "%s-%d.%s" % (self.stem, learner - 1, self.stem)
+        return "%s.%s" % (self.host_of(learner), self.stem)
+
+    def host_of(self, learner: int) -> str:
+        """Return the host name of a learner's pod, as the cluster sets it in an indexed job."""
+        return "%s-%d" % (self.stem, learner - 1)
 
 
 def read() -> PodConfig:
@@ -125,7 +134,19 @@ def write_termination(document: dict[str, Any]) -> None:
         return  # what the exit code says is known all the same
 
 
-def await_file(pod: PodConfig, path: str, what: str) -> None:
+def await_prepared(pod: PodConfig) -> dict[str, Any]:
+    """Wait until the side-car has prepared the pod; return the termination document if that failed, else nothing.
+
+    Raises:
+        Failure: it was not prepared in time.
+    """
+    await_file(pod, PREPARED, "what the side-car prepares", poll_seconds=_PREPARED_POLL_SECONDS)
+    with open(PREPARED, "rb") as file:
+        document: dict[str, Any] = json.loads(file.read())
+    return document
+
+
+def await_file(pod: PodConfig, path: str, what: str, *, poll_seconds: float = _POLL_SECONDS) -> None:
     """Wait until a file has been sent to the pod.
 
     Raises:
@@ -136,4 +157,4 @@ def await_file(pod: PodConfig, path: str, what: str) -> None:
     while not os.path.exists(path):
         if time.monotonic() > until:
             raise Failure("failed", "%s did not arrive within %g s" % (what, timeout_seconds))
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)

@@ -30,6 +30,11 @@ _RETRY_SECONDS = 0.1
 def run_learner() -> int:
     """Run the learner to its end; return its exit code."""
     pod = config.read()
+    if pod.prepared_by_sidecar:
+        failure = config.await_prepared(pod)
+        if failure:
+            config.write_termination(failure)
+            return 1
     write_launch(pod, dict(os.environ))
     if pod.launch.stores:
         from workbench.learner.pod.stores import limit_memory
@@ -45,6 +50,7 @@ def write_launch(pod: PodConfig, environment: dict[str, str]) -> None:
         return
     document = dict(pod.launch.document)
     document["learner"] = pod.learner
+    document["learner_hosts"] = [pod.host_of(learner) for learner in range(1, pod.learners + 1)]
     document["env"] = {**environment, **config.own_variables(pod)}
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "")
     document["slots"] = [one for one in given.split(",") if one.startswith(("GPU-", "MIG-"))]

@@ -1,9 +1,12 @@
-"""The init container of a learner's pod: unpacks agent and code, waits for the other learners' names."""
+"""Prepares a learner's pod: unpacks agent and code, waits for the other learners' names.
+
+An init container does it where there may be something to wait for, else the side-car, while the learner's is started.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import socket
 import sys
 import threading
@@ -16,6 +19,8 @@ from workbench.learner.pod import config, requirements
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from workbench.learner.pod.config import PodConfig
 
 ARRIVED = config.JOURNAL + "/" + config.CODE
@@ -30,8 +35,26 @@ _POLL_MAX_SECONDS = 1.0
 
 def prepare() -> int:
     """Make ready all that the learner needs; return the exit code of the container."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the first process hears only what it asks for
-    pod = config.read()
+    failure = prepare_pod(config.read())
+    if not failure:
+        return 0
+    config.write_termination(failure)
+    return config.EXIT_GANG if "gang" in failure else 1
+
+
+def prepare_in_sidecar(pod: PodConfig) -> None:
+    """Make it ready in the side-car, once: an init container would delay the learner's by a second or two."""
+    if os.path.exists(config.PREPARED):
+        return  # this container was started anew
+    failure = prepare_pod(pod)
+    new = config.PREPARED + ".new"
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(failure, file)
+    os.rename(new, config.PREPARED)
+
+
+def prepare_pod(pod: PodConfig) -> dict[str, Any]:
+    """Make ready all that the learner needs; return the termination document if that fails, else nothing."""
     try:
         _make_folders(pod)
         unpack_agent()
@@ -45,22 +68,19 @@ def prepare() -> int:
         missing = await_peers(pod)
     except requirements.NotBuilt as error:
         text, printed = error.args
-        config.write_termination({"reason": reasons.reason(text, "C205", printed)})
         sys.stderr.write("%s\n%s\n" % (printed, text))
-        return 1
+        return {"reason": reasons.reason(text, "C205", printed)}
     except (OSError, Failure) as error:
         text = "the learner could not be prepared: %s" % error
-        config.write_termination({"reason": reasons.reason(text, "S301")})
         sys.stderr.write(text + "\n")
-        return 1
-    if missing:
-        seconds = pod.number("gang_seconds")
-        who = ", ".join(str(learner) for learner in missing[:8])
-        text = "the other learners did not come within %g s: %s missing" % (seconds, who)
-        config.write_termination({"gang": missing, "reason": reasons.reason(text, "S100")})
-        sys.stderr.write(text + "\n")
-        return config.EXIT_GANG
-    return 0
+        return {"reason": reasons.reason(text, "S301")}
+    if not missing:
+        return {}
+    seconds = pod.number("gang_seconds")
+    who = ", ".join(str(learner) for learner in missing[:8])
+    text = "the other learners did not come within %g s: %s missing" % (seconds, who)
+    sys.stderr.write(text + "\n")
+    return {"gang": missing, "reason": reasons.reason(text, "S100")}
 
 
 def unpack_agent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 EXIT_USAGE = 64
@@ -11,6 +12,9 @@ EXIT_USAGE = 64
 def main(arguments: list[str]) -> int:
     """Run a role and return its exit code."""
     role, rest = arguments[0] if arguments else "", arguments[1:]
+    if role in ("prepare", "learner", "journal"):
+        # The first process of a container gets only the signals that it handles, and the imports take a while.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     if role == "prepare":
         from workbench.learner.pod.init_container import prepare
 

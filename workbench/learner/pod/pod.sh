@@ -2,6 +2,9 @@
 # What every container of a learner's pod begins with: finds a Python for the agent, else goes on in sh.
 #
 #   sh pod.sh ROLE [ARGUMENT...]      ROLE: prepare, learner, journal, host, exec
+# The first process of a container gets only the signals that it handles.
+trap 'exit 143' TERM
+
 given=/.fabric/given
 journal=/.fabric/journal
 
@@ -21,7 +24,8 @@ else
             break
         fi
     done
-    echo "$python" >"$journal/python" 2>/dev/null
+    # Appears whole: another container may read it now.
+    echo "$python" >"$journal/python.$1" 2>/dev/null && mv "$journal/python.$1" "$journal/python" 2>/dev/null
 fi
 if [ "$python" ]; then
     program=$journal/agent/__main__.py

@@ -8,9 +8,11 @@ folder=$journal/attempt/learner-$number
 
 pause() { sleep "$1" 2>/dev/null || sleep 1; }
 
+termination=/dev/termination-log
+
 fail() {
     echo "$1" >&2
-    printf '{"reason": {"text": "%s", "code": "%s", "hint": "%s"}}' "$1" "$2" "${3-}" 2>/dev/null >/dev/termination-log
+    printf '{"reason": {"text": "%s", "code": "%s", "hint": "%s"}}' "$1" "$2" "${3-}" 2>/dev/null >"$termination"
     exit "${4:-1}"
 }
 
@@ -73,6 +75,24 @@ prepare() {
     await_peers
 }
 
+# Prepare in the side-car, once: its outcome appears whole, and is {} or why it failed.
+prepare_in_sidecar() {
+    [ "$told_prepared_by" = journal ] && [ ! -e "$journal/prepared" ] || return 0
+    termination=$journal/prepared.new
+    (prepare) && echo '{}' >"$termination"
+    mv "$termination" "$journal/prepared"
+}
+
+await_prepared() {
+    [ "$told_prepared_by" = journal ] || return 0
+    trap 'exit 143' TERM INT
+    until [ -e "$journal/prepared" ]; do pause 0.1; done
+    if ! grep -q '^{}' "$journal/prepared"; then
+        cat "$journal/prepared" >/dev/termination-log 2>/dev/null
+        exit 1
+    fi
+}
+
 # Print what is new of a log; at is how far it was printed.
 echo_new() {
     [ -r "$1" ] || return 0
@@ -86,6 +106,7 @@ echo_new() {
 is_over() { grep -q '"phase": *"exited"' "$folder/state.json" 2>/dev/null; }
 
 learner() {
+    await_prepared
     own_variables
     exec 2>>"$folder/guard.log" # what this shell has to say is not the learner's output
     export -p >"$folder/env.sh"
@@ -129,6 +150,7 @@ case $role in
 prepare) prepare ;;
 learner) learner ;;
 journal)
+    prepare_in_sidecar
     trap 'exit 0' TERM INT
     while :; do
         sleep 3600 &

@@ -36,6 +36,10 @@ def serve() -> int:
     """Stay as long as the pod needs a side-car; return the exit code."""
     pod = config.read()
     os.makedirs(pod.folder, exist_ok=True)
+    if pod.prepared_by_sidecar:
+        from workbench.learner.pod.init_container import prepare_in_sidecar
+
+        prepare_in_sidecar(pod)
     return SideCar(pod).run()
 
 

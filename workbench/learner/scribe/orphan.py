@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Orphan:
     """A learner without a guard, whose lock we hold."""
 
-    def __init__(self, folder: str, launch: LaunchDocument) -> None:
+    def __init__(self, folder: str, folder_descriptor: int, launch: LaunchDocument) -> None:
         self._folder = folder
+        self._folder_descriptor = folder_descriptor
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
-        self._uploaded = False
+        self._end: tuple[dict[str, Any] | None, bool] | None = None
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
         self._ending = processes.Termination(self.members, launch.grace_seconds)
 
@@ -40,40 +41,40 @@ class Orphan:
 
     def step(self) -> bool:
         """End what still runs; return whether anything is left."""
-        if state.read_stop(self._folder).get("kind") == "kill" or state.is_removed(self._folder):
+        if state.read_stop(self._folder).get("kind") == "kill" or self._is_removed():
             self._ending.hasten(0.0)
         return self._ending.step()
+
+    def _is_removed(self) -> bool:
+        return state.is_removed(self._folder, self._folder_descriptor)
 
     def due_seconds(self) -> float:
         """Return after how many seconds to :meth:`step` again."""
         return max(0.0, self._ending.due_at - system.elapsed_seconds())
 
-    def record(self, lost_bytes: int) -> bool:
-        """Record the end; return whether the disk took it. To be called again until it did."""
-        if state.is_removed(self._folder):
-            return True
+    @property
+    def is_output_unsaved(self) -> bool:
+        """Whether something was started and the guard did not record that all of its output was saved."""
         document = self.file.document
-        ended = document.get("exit_code") is not None or document.get("signal") is not None
-        why = document.get("reason")
-        if not ended and not document.get("stopped"):
-            request = state.read_stop(self._folder)
-            document["stopped"] = request.get("kind", "")
-            why = (
-                reasons.of_stop(request["kind"], request.get("by", ""))
-                if request
-                else self._missing_end_reason()
-            )
-        if lost_bytes:
-            why = reasons.of_lost_output(lost_bytes)
-        if self._launch.stores and not self._uploaded:
-            self._uploaded = True
-            document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
-            why = self._store() or why
-            document["reason"] = why
+        return document.get("command_pid") is not None and not document.get("output_saved")
+
+    def record(self, lost_bytes: int, *, is_pipe_gone: bool = False) -> bool:
+        """Record the end; return whether the disk took it. To be called again until it did.
+
+        Args:
+            lost_bytes: how much output a full disk did not take.
+            is_pipe_gone: whether nobody holds the pipe any more that the learner printed into.
+        """
+        if self._is_removed():
+            return True
+        if self._end is None:
+            self._end = self._conclude(lost_bytes, is_pipe_gone)
+        why, failed = self._end
+        document = self.file.document
         decided = bool(document.get("decided"))
         if not document.get("stopped"):
             try:
-                decided = self._decide(failed=why is not None)
+                decided = self._decide(failed=failed)
             except OSError:
                 return False
         document.update(
@@ -87,6 +88,41 @@ class Orphan:
             return False
         self.file.clear()
         return True
+
+    def _conclude(self, lost_bytes: int, is_pipe_gone: bool) -> tuple[dict[str, Any] | None, bool]:
+        """Keep checkpoints and store results; return why the learner ended and whether it failed."""
+        why, failed = self._judge_end(lost_bytes, is_pipe_gone)
+        if self._launch.retention:
+            from workbench.learner.stores.retention import retain_checkpoints
+
+            retain_checkpoints(self._folder, self._launch, lambda _: None)
+        if self._launch.stores:
+            document = self.file.document
+            document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
+            unstored = self._store()
+            if unstored is not None:
+                return unstored, True
+        return why, failed
+
+    def _judge_end(self, lost_bytes: int, is_pipe_gone: bool) -> tuple[dict[str, Any] | None, bool]:
+        """Return why the learner ended and whether it failed, before its results are stored."""
+        document = self.file.document
+        ended = document.get("exit_code") is not None or document.get("signal") is not None
+        why = document.get("reason")
+        if not ended and not document.get("stopped"):
+            request = state.read_stop(self._folder)
+            document["stopped"] = request.get("kind", "")
+            why = (
+                reasons.of_stop(request["kind"], request.get("by", ""))
+                if request
+                else self._missing_end_reason()
+            )
+        if lost_bytes:
+            why = reasons.of_lost_output(lost_bytes)
+        failed = why is not None and why.get("code") != reasons.UNSAVED_CODE
+        if not lost_bytes and ended and is_pipe_gone and self.is_output_unsaved:
+            why = reasons.of_unsaved_output(why)
+        return why, failed
 
     def _store(self) -> dict[str, Any] | None:
         """Store what the learner leaves behind; its records are left to who reads them."""
@@ -119,14 +155,14 @@ class Orphan:
         return reasons.reason("the agent was killed while %s ran" % what, "S202")
 
 
-def rescued_pipes(folder: str, launch: LaunchDocument) -> dict[str, int | None]:
+def rescued_pipes(folder: str, folder_descriptor: int, launch: LaunchDocument) -> dict[str, int | None]:
     """Return by journal the pipe that a learner without agents prints into, opened from a process of its own.
 
     What was printed and not kept waits in it as long as a process of the learner holds it.
     """
     names = ["setup", "output"] if launch.setup else ["output"]
     pipes: dict[str, int | None] = dict.fromkeys(names)
-    orphan = Orphan(folder, launch)
+    orphan = Orphan(folder, folder_descriptor, launch)
     document = orphan.file.document
     name = "output" if document.get("started_us") is not None else names[0]
     for path in process_table.holders(document.get("output_pipe") or 0, orphan.members()):

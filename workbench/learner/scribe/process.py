@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Mapping
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
     from workbench.learner.scribe.usage import Sampler
 
@@ -51,10 +53,21 @@ class Pipes:
 
 
 class ScribeProcess:
-    """The scribe's process, as the guard starts, commands and replaces it."""
+    """The scribe's process, as the guard starts, commands and replaces it.
 
-    def __init__(self, folder: str, launch: LaunchDocument, mask: Mask, pipes: Pipes) -> None:
+    Args:
+        folder: the learner's folder.
+        folder_descriptor: the same, open: it tells a folder that was removed from one whose home was moved.
+        launch: its launch document.
+        mask: finds its secrets.
+        pipes: what it prints into.
+    """
+
+    def __init__(
+        self, folder: str, folder_descriptor: int, launch: LaunchDocument, mask: Mask, pipes: Pipes
+    ) -> None:
         self._folder = folder
+        self._folder_descriptor = folder_descriptor
         self._launch = launch
         self._mask = mask
         self._pipes = pipes
@@ -152,6 +165,7 @@ class ScribeProcess:
     def _run(self, control: int, report: int) -> None:
         """Run the scribe in the forked process; never returns."""
         code = 70
+        gc.freeze()  # a collection would write into every page that is still shared with the guard
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -162,7 +176,12 @@ class ScribeProcess:
             for descriptor in self.not_inherited:
                 os.close(descriptor)
             scribe = Scribe(
-                self._folder, self._launch, self._channels(report), control=control, report=report
+                self._folder,
+                self._launch,
+                self._channels(report),
+                folder_descriptor=self._folder_descriptor,
+                control=control,
+                report=report,
             )
             if self._faults >= _MANY_DEATHS:
                 scribe.give_up_collecting()
@@ -176,7 +195,7 @@ class ScribeProcess:
             os._exit(code)
 
     def _channels(self, report: int) -> list[OutputChannel]:
-        """Open the journals, again and again while the disk takes nothing.
+        """Open the journals, again and again while the disk takes nothing or the home was moved and is not bound yet.
 
         A learner whose folder was removed has none: nobody can read them, and the scribe ends with the learner.
         """
@@ -186,7 +205,7 @@ class ScribeProcess:
                 channels = open_channels(self._folder, self._launch, self._mask, self._pipes.read_ends)
                 break
             except OSError as error:
-                if state.is_removed(self._folder):
+                if state.is_removed(self._folder, self._folder_descriptor):
                     return []
                 if stall != stall_text(error):
                     stall = stall_text(error)
@@ -203,12 +222,26 @@ class ScribeProcess:
     def _sampler(self) -> Sampler:
         from workbench.learner.scribe.usage import Sampler
 
-        slots, every_seconds = self._launch.slots, self._launch.usage_seconds
+        tree: Tree | ContainerTree
         if os.path.exists(os.path.join(self._folder, "container.json")):
             from workbench.learner.platform.process_table import ContainerTree
 
-            return Sampler(ContainerTree(self._folder), slots, every_seconds)
-        return Sampler(Tree(self._guard, without=(os.getpid(), *self.other_pids)), slots, every_seconds)
+            tree = ContainerTree(self._folder)
+        else:
+            tree = Tree(self._guard, without=(os.getpid(), *self.other_pids))
+        return Sampler(
+            tree,
+            self._launch.slots,
+            self._launch.usage_seconds,
+            folder=self._folder,
+            mask=self._mask,
+            is_network_own=is_network_own(self._launch),
+        )
+
+
+def is_network_own(launch: LaunchDocument) -> bool:
+    """Say whether this is a pod with a network of its own: on its node's network it has the node's host name."""
+    return os.uname().nodename in (launch.document.get("learner_hosts") or ())
 
 
 def open_channels(
@@ -222,7 +255,10 @@ def open_channels(
     channels: list[OutputChannel] = []
     try:
         for name, read_end in read_ends.items():
-            transcriber = Transcriber(folder, launch, mask=mask, name=name, collect=name == "output")
+            is_output = name == "output"
+            transcriber = Transcriber(
+                folder, launch, mask=mask, name=name, collect=is_output, reports_announced=is_output
+            )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
                 output = os.path.join(folder, name + ".log")

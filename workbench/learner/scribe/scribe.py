@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from workbench.learner.journal import state
+from workbench.learner.journal import reasons, state
 from workbench.learner.platform import system
 from workbench.learner.scribe.orphan import Orphan
 from workbench.learner.scribe.publisher import PUBLISH_SECONDS
@@ -35,6 +35,9 @@ PATIENCE_SECONDS = 600.0
 
 SAMPLE_FROM_SECONDS = 0.5
 """How long a learner has run when its usage is first sampled."""
+
+SAMPLE_AGAIN_SECONDS = 5.0
+"""When it is tried again where that was not possible."""
 
 _FINISH_SLICE_SECONDS = 0.2
 
@@ -59,6 +62,7 @@ class Scribe:
         folder: the learner's folder.
         launch: its launch document.
         channels: what it prints into, the command's own last; none where its folder was removed before.
+        folder_descriptor: the folder, open: it tells one that was removed from one whose home was moved.
         control: a pipe with the guard's commands; its end means that the guard is dead. None: it is dead.
         report: a pipe for messages to the guard.
     """
@@ -69,10 +73,12 @@ class Scribe:
         launch: LaunchDocument,
         channels: list[OutputChannel],
         *,
+        folder_descriptor: int,
         control: int | None = None,
         report: int | None = None,
     ) -> None:
         self._folder = folder
+        self._folder_descriptor = folder_descriptor
         self._launch = launch
         self._channels = channels
         self._control = control
@@ -86,6 +92,7 @@ class Scribe:
         self._given_up = False
         self._output_saved = False
         self._recorded = False
+        self._loss_noted = False
         self._orphan: Orphan | None = None
         self._orphan_ended = False
         if control is None:
@@ -187,7 +194,11 @@ class Scribe:
         if self._sampler is None:
             if self._make_sampler is None or time.monotonic() < self._sample_from:
                 return
-            self._sampler = self._make_sampler()
+            try:
+                self._sampler = self._make_sampler()
+            except (ImportError, OSError):  # the agent's files were moved with the home
+                self._sample_from = time.monotonic() + SAMPLE_AGAIN_SECONDS
+                return
         for sample in self._sampler.take():
             self._keep(sample)
 
@@ -221,6 +232,9 @@ class Scribe:
             self._finishing_since = time.monotonic()
         elif command == "give-up":
             self._given_up = True
+        elif command == "reports":
+            for channel in self._channels:
+                channel.transcriber.look_for_reports()
         elif command == "slots":
             self._release_gpus()
         elif command == "record":
@@ -257,7 +271,7 @@ class Scribe:
             self._recorded = True
             return
         self._output_saved = False
-        self._orphan = Orphan(self._folder, self._launch)
+        self._orphan = Orphan(self._folder, self._folder_descriptor, self._launch)
 
     def _end_orphan(self) -> None:
         if self._orphan is None or self._orphan_ended or self._orphan.due_seconds() or self._orphan.step():
@@ -273,6 +287,8 @@ class Scribe:
         """
         if self._output_saved:
             return False
+        if self._sampler is not None:
+            self._sampler.end()
         lost = 0
         for channel in self._channels:
             if not self._emptied(channel):
@@ -284,7 +300,12 @@ class Scribe:
             self._output_saved = True
             self._send("kept %d" % lost)
         elif self._orphan_ended:
-            self._recorded = self._orphan.record(lost)
+            is_pipe_gone = all(channel.pump is None for channel in self._channels)
+            if is_pipe_gone and self._orphan.is_output_unsaved and not self._loss_noted:
+                self._loss_noted = True
+                text = reasons.UNSAVED
+                self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": text})
+            self._recorded = self._orphan.record(lost, is_pipe_gone=is_pipe_gone)
         return False
 
     def _emptied(self, channel: OutputChannel) -> bool:
@@ -302,7 +323,8 @@ class Scribe:
         if not self._stall or self._finishing_since is None:
             return False
         waited = time.monotonic() - self._finishing_since
-        return self._given_up or waited > PATIENCE_SECONDS or state.is_removed(self._folder)
+        is_removed = state.is_removed(self._folder, self._folder_descriptor)
+        return self._given_up or waited > PATIENCE_SECONDS or is_removed
 
 
 def stall_text(error: OSError) -> str:

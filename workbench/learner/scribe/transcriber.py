@@ -13,7 +13,7 @@ import time
 
 from workbench.learner.journal import launch_document as launches
 from workbench.learner.journal import output
-from workbench.learner.journal.output import records_header
+from workbench.learner.journal.output import REPORT_FILE, records_header
 from workbench.learner.platform import system
 from workbench.learner.scribe.masking import Mask, masked
 from workbench.learner.scribe.publisher import Publisher
@@ -25,23 +25,42 @@ if TYPE_CHECKING:
     from workbench.learner.collectors.interface import Collector
 
 POLL_SECONDS = 0.25
-"""How often collectors look at their files."""
+"""How often collectors look at files whose changes are not reported to them."""
 
 IDLE_POLL_SECONDS = 1.0
 """How often once nothing has come for a while."""
+
+WATCHED_POLL_SECONDS = 60.0
+"""How often they look at files whose changes are reported: writing through a memory map is not."""
 
 WAITING_SECONDS = 0.1
 """How often they are asked while points of theirs wait for others."""
 
 REST_SECONDS = 0.02
-"""How long they are left alone after that, however many files are made."""
+"""How long they are left alone after a change of their files, longer while it brings them nothing."""
+
+AUTO_SECONDS = 1.0
+"""When files of metrics are first looked for though nothing was printed: a short job starts without."""
+
+AUTO_LONGEST_SECONDS = 60.0
+"""How often at last, as long as the job's folders are empty: collectors take megabytes that a silent job saves."""
+
+_AUTO_FOLDERS = ("LOG_DIR", "RESULT_DIR", "CHECKPOINT_DIR")
 
 SLICE_SECONDS = 0.004
 """How long collectors may work while output can be waiting."""
 
 _FEED_BYTES = 1 << 16
-REPORT_FILE = "report.jsonl"
-"""Where ``report()`` of training code writes to, in the learner's folder."""
+_LINE_BYTES = 1 << 12
+
+_PARTS_OF_AUTO = (
+    "typing",
+    "workbench.learner.collectors.streams",
+    "workbench.learner.collectors.auto.line_values",
+    "workbench.learner.collectors.auto.printed",
+    "workbench.learner.collectors.auto.files.found",
+)
+"""Modules that are loaded one in each step when output first comes: together they would hold up the next lines."""
 
 
 class Transcriber:
@@ -59,6 +78,7 @@ class Transcriber:
         mask: Mask | None = None,
         name: str = "output",
         collect: bool = True,
+        reports_announced: bool = False,
     ) -> None:
         """Open the journal in a learner's folder.
 
@@ -68,12 +88,14 @@ class Transcriber:
             mask: finds its secrets; by default those that its secrets file holds.
             name: of the output: that of the setup has a journal of its own.
             collect: whether there are records.
+            reports_announced: whether :meth:`look_for_reports` is called once there are any.
         """
         self.launch = (
             launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
         )
         self._folder = folder
         self._collect = collect
+        self._reports_announced = reports_announced
         self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
         self.publisher = Publisher(
             os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask
@@ -84,12 +106,21 @@ class Transcriber:
         self._cursors: dict[str, Any] = {}
         self._fed = 0
         self._entry = 0
-        self._poll_at = 0.0
+        self._has_passed_over = False
+        self._poll_at: float | None = 0.0
+        """When collectors look next, or reports are looked for; None for never."""
         self._rest_until = 0.0
+        self._rest_seconds = REST_SECONDS
         self._pause_seconds = POLL_SECONDS
         self._more = False
         self._floors: dict[str, int] = {}
         self._finishing = False
+        self._ending = False
+        self._found_from = time.monotonic() + AUTO_SECONDS
+        self._found_pause_seconds = 5 * AUTO_SECONDS
+        self._is_loading = False
+        """Whether collectors are asked for, and the next step goes on with loading them."""
+        self._unloaded = list(reversed(_PARTS_OF_AUTO))
 
     def step(self) -> bool:
         """Publish and collect what is new; return whether there may be more to do at once."""
@@ -106,6 +137,7 @@ class Transcriber:
         self.publisher.publish(final=True)
         if not self._collect:
             return True
+        self._ending = True
         if not self._finishing:
             self._poll_at = 0.0
             if self.collect(budget_seconds):
@@ -141,20 +173,26 @@ class Transcriber:
     def collect(self, budget_seconds: float) -> bool:
         """Let collectors work for so long; return whether they have more to do at once."""
         if not self._collect or not self._ready():
-            return False
+            return self._is_loading
         self._write()  # on a full disk nothing is collected: memory must not fill up instead
         until = time.monotonic() + budget_seconds
         fed = self._feed(until)
         were_made = self._files_were_made()
-        if fed or self._more or time.monotonic() >= self._poll_at or were_made:
+        if fed or self._more or self._is_due() or were_made:
             self._more = False
             for collector in self._collectors or ():
                 self._more = collector.poll(system.now_us()) or self._more
             if were_made:
-                self._rest_until = time.monotonic() + REST_SECONDS
+                self._rest()
             self._poll_later(WAITING_SECONDS if self._gathering() else 0.0)
         self._write_taken()
         return self._more or self._behind()
+
+    def look_for_reports(self) -> None:
+        """Collect what training code reports: the file of its reports is there."""
+        self._poll_at = 0.0
+        for collector in self._collectors or ():
+            collector.search()
 
     def give_up_collecting(self) -> None:
         """Go on without collectors; what is given to :meth:`add` is still written."""
@@ -166,14 +204,17 @@ class Transcriber:
         if not self._collect:
             return published
         now = time.monotonic()
-        polled = max(0.0, (self._rest_until if self._rest_until > now else self._poll_at) - now)
+        poll_at = self._rest_until if self._rest_until > now else self._poll_at
+        if poll_at is None:
+            return published
+        polled = max(0.0, poll_at - now)
         return polled if published is None else min(polled, published)
 
     def descriptors(self) -> list[int]:
         """Return what is readable when collectors have new files to read; none while they rest."""
         if time.monotonic() < self._rest_until:
             return []
-        found = [collector.descriptor for collector in self._collectors or ()]
+        found = {collector.descriptor for collector in self._collectors or ()}  # they may share one
         return [descriptor for descriptor in found if descriptor is not None]
 
     def close(self) -> None:
@@ -192,14 +233,62 @@ class Transcriber:
         if self._records is None:
             self._open_records()
         if self._collectors is None:
-            if not self.launch.metrics:
-                if time.monotonic() < self._poll_at:
-                    return False
-                if not os.path.exists(os.path.join(self._folder, REPORT_FILE)):
-                    self._poll_later()
-                    return False
+            if not self._is_asked_for():
+                return False
+            if self._is_auto and self._unloaded:
+                __import__(self._unloaded.pop())
+                self._is_loading = True
+                return False
+            self._is_loading = False
             self._make_collectors()
         return True
+
+    @property
+    def _is_auto(self) -> bool:
+        metrics = self.launch.metrics
+        return metrics is not None and metrics.get("type") == launches.AUTO
+
+    def _is_asked_for(self) -> bool:
+        """Say whether there is something for collectors: named metrics, a report, or what may hold some."""
+        metrics = self.launch.metrics
+        if metrics and not self._is_auto:
+            return True
+        if self._is_auto and (self._ending or self.publisher.end > 0 or self._may_find_files()):
+            return True
+        if not self._is_due():
+            return False
+        if os.path.exists(os.path.join(self._folder, REPORT_FILE)):
+            return True
+        self._poll_later()
+        if self._is_auto:
+            self._poll_at = min(self._found_from, self._poll_at or self._found_from)
+        return False
+
+    def _may_find_files(self) -> bool:
+        """Return whether files of metrics are to be looked for: not too soon, and not in folders without files."""
+        now = time.monotonic()
+        if now < self._found_from:
+            return False
+        if self._have_files_come():
+            return True
+        self._found_from = now + self._found_pause_seconds
+        self._found_pause_seconds = min(2 * self._found_pause_seconds, AUTO_LONGEST_SECONDS)
+        return False
+
+    def _have_files_come(self) -> bool:
+        """Return whether the job's folders hold something, or it was made where the command runs."""
+        known = {**self.launch.env, "LOG_DIR": self.launch.log_dir or self.launch.env.get("LOG_DIR")}
+        try:
+            for name in _AUTO_FOLDERS:
+                if known.get(name):
+                    with os.scandir(str(known[name])) as entries:
+                        if next(entries, None) is not None:
+                            return True
+            begun_ns = os.stat(os.path.join(self._folder, "launch.json")).st_mtime_ns
+            code = known.get("MODEL_DIR")
+            return bool(code) and os.stat(str(code)).st_mtime_ns > begun_ns
+        except OSError:  # a container knows its folders by other paths
+            return True
 
     def _files_were_made(self) -> bool:
         descriptors = self.descriptors()
@@ -210,9 +299,23 @@ class Transcriber:
             poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
 
+    def _is_due(self) -> bool:
+        return self._poll_at is not None and time.monotonic() >= self._poll_at
+
+    def _rest(self) -> None:
+        """Leave the collectors alone for a moment, longer each time while what changes is nothing that they read."""
+        self._rest_seconds = REST_SECONDS if self._gathering() else min(self._rest_seconds * 2, POLL_SECONDS)
+        self._rest_until = time.monotonic() + self._rest_seconds
+
     def _poll_later(self, seconds: float = 0.0) -> None:
-        self._pause_seconds = min(self._pause_seconds * 1.2, IDLE_POLL_SECONDS)
-        self._poll_at = time.monotonic() + (seconds or self._pause_seconds)
+        if self._collectors is None and self._reports_announced:
+            self._poll_at = None
+            return
+        if self._reports_announced and all(collector.is_watched for collector in self._collectors or ()):
+            pause_seconds = WATCHED_POLL_SECONDS
+        else:
+            pause_seconds = self._pause_seconds = min(self._pause_seconds * 1.2, IDLE_POLL_SECONDS)
+        self._poll_at = time.monotonic() + (seconds or pause_seconds)
 
     def _open_records(self) -> None:
         path = os.path.join(self._folder, "records.jsonl")
@@ -258,25 +361,60 @@ class Transcriber:
     def _feed(self, until: float) -> bool:
         """Give collectors output, entry by entry with its time, until they have all or the time is over."""
         began = self._fed
-        while self._behind():
-            entry = self.publisher.index.entry(self._entry)
-            if entry.end <= self._fed:  # a lost disk gave it back after it had been collected
-                self._entry += 1
-                continue
-            data = self.publisher.read(self._fed, min(_FEED_BYTES, entry.end - self._fed))
-            if not data:
-                break  # somebody cut the output off
-            for collector in self._collectors or ():
-                # After a restart one collector may be further on than another.
-                known = max(0, self._floors.get(collector.name, 0) - self._fed)
-                if collector.wants_output and known < len(data):
-                    collector.output(data[known:] if known else data, self._fed + len(data), entry.time_us)
-            self._fed += len(data)
-            if self._fed >= entry.end:
-                self._entry += 1
-            if time.monotonic() >= until:
-                break
+        while self._behind() and self._feed_entries(self.publisher.index.entries(self._entry), until):
+            pass
         return self._fed > began
+
+    def _feed_entries(self, entries: list[output.IndexEntry], until: float) -> bool:
+        """Give collectors the output of entries that follow each other; return whether there is time for more."""
+        at = 0
+        while at < len(entries):
+            entry = entries[at]
+            if entry.end <= self._fed:  # a lost disk gave it back after it had been collected
+                at, self._entry = at + 1, self._entry + 1
+                continue
+            behind = at + 1  # what was printed at one moment is passed over at once
+            while behind < len(entries) and entries[behind].time_us == entry.time_us:
+                behind += 1
+            if self._is_passed_over(entries[behind - 1].end, entry.time_us):
+                self._fed = entries[behind - 1].end
+                self._has_passed_over = True
+                at, self._entry = behind, self._entry + behind - at
+            elif not self._feed_from(entry):
+                return False
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    def _feed_from(self, entry: output.IndexEntry) -> bool:
+        """Give collectors the next bytes of an entry; return whether there were any."""
+        end = min(self._fed + _FEED_BYTES, entry.end)
+        begin = self._line_begin() if self._has_passed_over else self._fed
+        data = self.publisher.read(begin, end - begin)
+        end = begin + len(data)
+        if end <= self._fed:
+            return False  # somebody cut the output off
+        for collector in self._collectors or ():
+            # After a restart one collector may be further on than another.
+            known = max(0, self._floors.get(collector.name, 0) - begin)
+            if collector.wants_output and known < len(data):
+                collector.output(data[known:] if known else data, end, entry.time_us)
+        self._fed = end
+        self._has_passed_over = False
+        return True
+
+    def _line_begin(self) -> int:
+        """Return where the line begins that the next byte belongs to; of a long one, where its last bytes do."""
+        begin = max(0, self._fed - _LINE_BYTES)
+        before = self.publisher.read(begin, self._fed - begin)
+        return begin + max(before.rfind(b"\n"), before.rfind(b"\r")) + 1
+
+    def _is_passed_over(self, end_offset: int, time_us: int) -> bool:
+        """Return whether the output up to an offset is left unread: the one collector that it goes to needs none."""
+        wanting = [collector for collector in self._collectors or () if collector.wants_output]
+        if len(wanting) != 1 or self._floors.get(wanting[0].name, 0) > self._fed:
+            return False
+        return wanting[0].pass_over(end_offset, time_us)
 
     def _take(self) -> None:
         for collector in self._collectors or ():
@@ -284,6 +422,7 @@ class Transcriber:
                 if "cursor" in record:
                     self._cursors[collector.name] = record["cursor"]
                 self._waiting.append(self._masked(record))
+                self._pause_seconds = POLL_SECONDS
 
     def _write_taken(self) -> None:
         self._take()
@@ -301,7 +440,6 @@ class Transcriber:
                 self._waiting = [record if output.is_writable(record) else {} for record in self._waiting]
                 self._records.append(self._waiting)
             self._waiting = []
-            self._pause_seconds = POLL_SECONDS
 
     def _masked(self, record: dict[str, Any]) -> dict[str, Any]:
         if not self._mask:

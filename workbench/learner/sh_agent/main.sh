@@ -17,6 +17,8 @@ take_over() {
         '' | "$boot_id") ;;
         *) reason "the machine was restarted while it ran" S203 ;;
         esac
+    elif [ ! "$stopped" ]; then
+        reason "its agent was killed before all output was saved: what was printed last may be missing" S206
     fi
     # Its session is its pid, as long as that is its pid.
     if [ "$booted" = "$boot_id" ] && stat_of "$command_pid" && [ "$stat_ticks" = "$command_ticks" ]; then

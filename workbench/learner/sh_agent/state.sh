@@ -41,7 +41,10 @@ count_ended() {
 # Say that this learner's end decides the attempt, if it does and no other's did before.
 decide() {
     failed=true
-    [ "$why" = null ] && failed=false
+    case $why in
+    null) failed=false ;;
+    *'"S206"'*) [ "$exit_code" = 0 ] && failed=false ;;
+    esac
     if [ $failed = false ]; then
         count_ended
         [ "$ended" -ge "$launch_decides_after" ] || return 0

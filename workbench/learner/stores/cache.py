@@ -14,7 +14,7 @@ import time
 
 from workbench.learner.platform import files as host_files
 from workbench.learner.stores.errors import TransferError
-from workbench.learner.stores.inventory import shown
+from workbench.learner.stores.inventory import folded, shown
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class CacheEntry:
         found = _measure(target, seal=True)
         expected = (len(self._listing.files), self._listing.bytes)
         if found != expected:
-            raise _incomplete(self._listing, expected, found)
+            raise _incomplete(self._listing, target, found)
         _chmod_folders(target, _READ_ONLY_FOLDER)
         document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
         _write(os.path.join(self.filling, COMPLETE), document)
@@ -200,15 +200,29 @@ def format_bytes(count: float) -> str:
     return "%d bytes" % count
 
 
-def _incomplete(listing: StoreListing, expected: tuple[int, int], found: tuple[int, int]) -> TransferError:
-    text = "%d files of %d bytes were to come, %d of %d did" % (*expected, *found)
-    if found[0] < expected[0] and (case_collisions := listing.case_collisions()):
+def _incomplete(listing: StoreListing, target: str, found: tuple[int, int]) -> TransferError:
+    text = "%d files of %d bytes were to come, %d of %d did" % (len(listing.files), listing.bytes, *found)
+    if clashing := _clashing(listing, target):
         return TransferError(
-            "%s: this disk has one file for names that differ in case alone: %s"
-            % (text, shown(case_collisions)),
-            hint="rename those objects, or run where the disk tells them apart",
+            "%s: this disk has one file for names that differ in case or Unicode form alone: %s"
+            % (text, shown(clashing)),
+            "C101",
+            "rename those objects, or run where the disk tells them apart",
         )
     return TransferError("%s: the data changed while it was copied" % text, transient=True, incomplete=True)
+
+
+def _clashing(listing: StoreListing, target: str) -> list[str]:
+    """Return the objects that share a file on the disk with another one: of each such group not all came."""
+    there = {
+        os.path.relpath(os.path.join(folder, name), target)
+        for folder, _, names in os.walk(target)
+        for name in names
+    }
+    groups: dict[str, list[str]] = {}
+    for path in listing.collisions():
+        groups.setdefault(folded(path), []).append(path)
+    return [path for group in groups.values() if not there.issuperset(group) for path in group]
 
 
 def _chmod_folders(folder: str, mode: int) -> None:

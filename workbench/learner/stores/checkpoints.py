@@ -10,6 +10,7 @@ import json
 import os
 import stat
 
+from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import beneath, system
 from workbench.learner.texts import clean_json
 
@@ -34,7 +35,7 @@ class CheckpointStore:
     """The checkpoints of one learner."""
 
     def __init__(self, folder: str, stores: Stores, check_stop: StopCheck) -> None:
-        self._report = os.path.join(folder, "report.jsonl")
+        self._report = os.path.join(folder, REPORT_FILE)
         self._stores = stores
         self._check_stop = check_stop
         self._offset = 0
@@ -84,7 +85,9 @@ class CheckpointStore:
         keep = self._stores.keep
         if not int(keep.get("last") or 0) and not int(keep.get("best") or 0):
             return []
-        entries = self._entries()
+        if self.metric_note():
+            return []  # the best would be removed with the others
+        entries = self._judged()
         retained = _retained(entries, keep)
         dropped = [entry for entry in entries if entry["path"] not in retained]
         for entry in dropped:
@@ -100,6 +103,37 @@ class CheckpointStore:
                 {"format": 1, "checkpoints": [one for one in entries if one["path"] in retained]},
             )
         return [str(entry["path"]) for entry in dropped]
+
+    def _judged(self) -> list[dict[str, Any]]:
+        """Return the checkpoints that the policy is about, and those that it keeps whatever it says.
+
+        Libraries remove some of their own: without a store, such a one is no longer the newest or the best.
+        """
+        entries = self._entries()
+        results = self._stores.results
+        if entries and (not results or results.get("bound")):
+            try:
+                with self._opened() as (root, below):
+                    entries = [
+                        one for one in entries if _is_there(root, os.path.join(below, str(one["path"])))
+                    ]
+            except OSError:
+                return []
+        if all(entry.get("found") for entry in entries):
+            return entries
+        # Code that reports its checkpoints has said which they are: what else lies there is not for us to remove.
+        return [{**entry, "is_kept": True} if entry.get("found") else entry for entry in entries]
+
+    def metric_note(self) -> str:
+        """Return what to say when no checkpoint has the metric that the best are kept by; else nothing."""
+        keep, entries = self._stores.keep, [one for one in self._judged() if not one.get("is_kept")]
+        if not int(keep.get("best") or 0) or not entries or _rated(entries, keep):
+            return ""
+        known = (
+            ", ".join(sorted({name for entry in entries for name in entry.get("metrics") or {}})) or "none"
+        )
+        text = "no checkpoint has the metric %s, by which keep_best keeps them, so none was removed (they have: %s)"
+        return text % (keep.get("metric"), known)
 
     def _reported(self) -> list[dict[str, Any]]:
         try:
@@ -176,6 +210,10 @@ class CheckpointStore:
 
     def _enter(self, path: str, document: dict[str, Any]) -> None:
         entry = {name: document[name] for name in ("step", "metrics", "size_bytes", "sha256", "time_us")}
+        # One that is written again and again under one name is the code's own: no policy removes it.
+        found = document["metadata"].get("found")
+        entry["is_kept"] = found == "unnumbered"
+        entry["found"] = bool(found)
         others = [known for known in self._entries() if known["path"] != path]
         _write(self._ledger, {"format": 1, "checkpoints": [*others, {"path": path, **entry}]})
 
@@ -190,14 +228,21 @@ class CheckpointStore:
 
 def _retained(entries: list[dict[str, Any]], keep: dict[str, Any]) -> set[str]:
     """Return the paths that a policy keeps: the newest, and the best by a metric."""
+    kept = {str(entry["path"]) for entry in entries if entry.get("is_kept")}
+    entries = [entry for entry in entries if not entry.get("is_kept")]
     newest = sorted(entries, key=lambda entry: int(entry["time_us"]), reverse=True)
-    retained = {str(entry["path"]) for entry in newest[: int(keep.get("last") or 0)]}
-    metric = str(keep.get("metric") or "")
-    rated = [entry for entry in newest if isinstance((entry.get("metrics") or {}).get(metric), (int, float))]
+    retained = kept | {str(entry["path"]) for entry in newest[: int(keep.get("last") or 0)]}
+    rated, metric = _rated(newest, keep), str(keep.get("metric") or "")
     rated.sort(key=lambda entry: float(entry["metrics"][metric]), reverse=not keep.get("smaller", True))
     retained |= {str(entry["path"]) for entry in rated[: int(keep.get("best") or 0)]}
     # The newest is where the next attempt resumes, so it stays whatever the policy says.
     return retained | {str(entry["path"]) for entry in newest[:1]}
+
+
+def _rated(entries: list[dict[str, Any]], keep: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the checkpoints that have a value of the policy's metric."""
+    metric = str(keep.get("metric") or "")
+    return [entry for entry in entries if isinstance((entry.get("metrics") or {}).get(metric), (int, float))]
 
 
 def _files(root: beneath.Root, path: str) -> list[tuple[str, str]]:

@@ -36,10 +36,15 @@ UPLOAD_SECONDS = 30.0
 
 
 class Stores:
-    """The data stores of one learner."""
+    """The data stores of one learner.
 
-    def __init__(self, launch: LaunchDocument) -> None:
-        document = launch.stores or {}
+    Args:
+        launch: its launch document.
+        document: read instead of the launch document's ``stores``: its ``retention``, which has some of the same keys.
+    """
+
+    def __init__(self, launch: LaunchDocument, document: dict[str, Any] | None = None) -> None:
+        document = document or launch.stores or {}
         self.launch = launch
         self.rclone = str(document.get("rclone") or "rclone")
         self.cache = str(document.get("cache") or "")

@@ -6,6 +6,7 @@ retries transient errors.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -114,7 +115,8 @@ class DataDownload:
                 variables.update(dict.fromkeys(store["variables"], where))
         if stores.results is not None:
             self._retry(lambda: restore(stores, self._rclone, self._progress, self.check_stop))
-        if stores.origin and self._launch.attempt == 1:
+        # A first attempt may have ended before it was brought; what the job has saved itself is never replaced.
+        if stores.origin and (self._launch.attempt == 1 or _is_empty(stores.checkpoint_dir)):
             self._retry(lambda: begin_with(stores, self._rclone, self._progress, self.check_stop))
         self._record_data(data)
         self._progress.end()
@@ -172,7 +174,8 @@ class DataDownload:
             raise TransferError(
                 "the data store %s has objects in %s that cannot be files: %s"
                 % (store["id"], store["path"], shown(names)),
-                hint="rename them, or name a folder without them: path:",
+                "C101",
+                "rename them, or name a folder without them: path:",
             )
         entry = CacheEntry(self._stores.cache, store["key"], listing, store["container"])
         self._entries.append(entry)
@@ -279,3 +282,11 @@ def _link_folder(link: str, target: str) -> None:
     elif os.path.isdir(link):
         os.rmdir(link)
     os.symlink(target, link)
+
+
+def _is_empty(folder: str) -> bool:
+    """Say whether nothing is in a folder, or it is not there."""
+    try:
+        return not os.listdir(folder)
+    except OSError as error:
+        return error.errno == errno.ENOENT

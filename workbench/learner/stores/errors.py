@@ -123,7 +123,7 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
         )
     if not writing and any(phrase in text for phrase in _NAMES):
         return TransferError(
-            "some names in %s cannot be files here: %s" % (where, last), "S302", "rename those objects"
+            "some names in %s cannot be files here: %s" % (where, last), "C101", "rename those objects"
         )
     code = "S303" if writing else "S302"
     if _is_permanent(text):

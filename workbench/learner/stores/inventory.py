@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 
 from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.rclone import TRIES
@@ -43,20 +44,28 @@ class StoreListing:
                 head = head.rpartition("/")[0]
         return sorted(path for path in self.files if path in folders or not _is_name(path))
 
-    def case_collisions(self) -> list[str]:
-        """Return objects whose names differ in upper and lower case alone: some disks cannot hold both."""
+    def collisions(self) -> list[str]:
+        """Return objects whose names differ in case or in Unicode form alone: some disks cannot hold both."""
         known: dict[str, str] = {}
         found: set[str] = set()
         for path in self.files:
-            other = known.setdefault(path.casefold(), path)
+            other = known.setdefault(folded(path), path)
             if other is not path:
                 found.update((other, path))
-        return sorted(found)
+        return sorted(found, key=lambda path: (folded(path), path))
+
+
+def folded(path: str) -> str:
+    """Return what a path is to a disk that tells neither case nor Unicode forms apart."""
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def shown(names: list[str]) -> str:
     """Say some names, shortened, each on the same line as the others."""
-    quoted = [repr(name if len(name) <= 60 else name[:57] + "...") for name in names[:3]]
+    # Names that look alike, such as those in two Unicode forms, are written in ASCII.
+    alike = len({folded(name) for name in names[:3]}) < len(names[:3])
+    write = ascii if alike else repr
+    quoted = [write(name if len(name) <= 60 else name[:57] + "...") for name in names[:3]]
     return ", ".join(quoted) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 

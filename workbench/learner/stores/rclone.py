@@ -118,6 +118,9 @@ class RcloneClient:
         if self._environment is None:
             environment = {name: os.environ[name] for name in PASSED if name in os.environ}
             environment["RCLONE_CONFIG"] = ""  # in memory alone
+            environment["RCLONE_NO_UNICODE_NORMALIZATION"] = (
+                "true"  # names in two Unicode forms are two files
+            )
             for name, remote in self._remotes.items():
                 for option, value in remote["config"].items():
                     if option in (remote.get("obscured") or ()):

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import stat
-import time
 
 from workbench.learner.platform import beneath, open_files
 from workbench.learner.stores.checkpoints import MARK, OTHER_MARK
 from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.inventory import list_store
+from workbench.learner.stores.job_lock import job_lock
 from workbench.learner.stores.rclone import TRIES
 from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger
 
@@ -31,8 +30,6 @@ MARKS = (MARK, OTHER_MARK)
 OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 """What lies next to a job's results in the store and is not a result."""
 
-_POLL_SECONDS = 0.2
-
 
 def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, check_stop: StopCheck) -> None:
     """Copy checkpoints and results back that another host or attempt has stored; what is newer here stays.
@@ -45,8 +42,7 @@ def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, ch
     if results.get("bound"):
         return
     shared = not stores.checkpoints.startswith("%s/" % results["path"])
-    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), check_stop)
-    try:
+    with job_lock(stores.job_folder, check_stop):
         ledger = UploadLedger(stores.job_folder, stores.launch.attempt)
         ledger.read()
         here = ledger.attempt >= stores.launch.attempt - 1
@@ -59,8 +55,6 @@ def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, ch
             _restore_folder(
                 str(results["path"]), stores.result_dir, OURS, stores, rclone, progress, check_stop
             )
-    finally:
-        os.close(lock)
 
 
 def _restore_folder(
@@ -96,8 +90,7 @@ def begin_with(
         StoreTrouble: it cannot be had.
     """
     origin, name = stores.origin, str(stores.origin["name"])
-    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), check_stop)
-    try:
+    with job_lock(stores.job_folder, check_stop):
         if name and os.path.lexists(os.path.join(stores.checkpoint_dir, name)):
             return
         progress.begin("downloads the checkpoint %s of %s" % (name, origin["job"]))
@@ -117,8 +110,6 @@ def begin_with(
             check_stop,
         )
         landing.move()
-    finally:
-        os.close(lock)
 
 
 def _restore_checkpoint(
@@ -163,17 +154,6 @@ def _unmarked(stores: Stores, rclone: RcloneClient, check_stop: StopCheck) -> tu
 def _literal(name: str) -> str:
     """Return a name as a pattern that means just it."""
     return "".join("\\" + sign if sign in "*?[]{}\\" else sign for sign in name)
-
-
-def _locked(path: str, check_stop: StopCheck) -> int:
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except OSError:
-            check_stop()
-            time.sleep(_POLL_SECONDS)
 
 
 class Landing:

@@ -7,18 +7,17 @@ of a job stores at a time. What could not be stored stays where it is and is nam
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import time
 
-from workbench.learner.journal import state
 from workbench.learner.platform import beneath, open_files, system
 from workbench.learner.stores import sources
 from workbench.learner.stores.checkpoints import MARK, CheckpointStore
 from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.inventory import list_store
+from workbench.learner.stores.job_lock import job_lock
 from workbench.learner.stores.rclone import TRIES, RcloneClient
 from workbench.learner.stores.sources import (
     UploadItem,
@@ -102,10 +101,6 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 _SNAPSHOT_BYTES = 64 << 20
 
 
-class UploadCancelled(Exception):
-    """The upload has to end now: its learner was killed, or its process is to stop."""
-
-
 class ResultUpload:
     """Uploads the results, checkpoints, logs and journal of one learner."""
 
@@ -126,8 +121,7 @@ class ResultUpload:
         self._progress = progress
         self._check_stop = check_stop
         self._ledger = UploadLedger(stores.job_folder, stores.launch.attempt)
-        self._lock = -1
-        self._checkpoints = CheckpointStore(folder, stores, check_stop)
+        self.checkpoints = CheckpointStore(folder, stores, check_stop)
         self._on_record = on_record
         # What is there of attempts before, and was brought back, is not sent again.
         self._unverified = UnverifiedUploads(folder, everywhere=stores.launch.attempt > 1)
@@ -138,20 +132,19 @@ class ResultUpload:
         Raises:
             StoreTrouble: the store does not take it.
         """
-        self._take_turn()
-        try:
+        with job_lock(self._stores.job_folder, self._check_stop):
             self._ledger.read()
-            self._note_checkpoints()
-            count = self._send(journal_source(self._folder, self._stores), final=final) if final else 0
-            for source in sources_of(self._folder, self._stores):
-                count += self._send(source, final=final)
-            if not final:
-                count += self._send_journal()
-            self._checkpoints.drop(self._drop)
-            return count
-        finally:
-            self._ledger.write()
-            self._end_turn()
+            try:
+                self._note_checkpoints()
+                count = self._send(journal_source(self._folder, self._stores), final=final) if final else 0
+                for source in sources_of(self._folder, self._stores):
+                    count += self._send(source, final=final)
+                if not final:
+                    count += self._send_journal()
+                self.checkpoints.drop(self._drop)
+                return count
+            finally:
+                self._ledger.write()
 
     def last(self) -> TransferError | None:
         """Upload all that is left and verify it, with retries; return the error if something is still missing."""
@@ -210,7 +203,7 @@ class ResultUpload:
     # Checkpoints
 
     def _note_checkpoints(self) -> None:
-        for record in self._checkpoints.mark():
+        for record in self.checkpoints.mark():
             self._on_record(record)
 
     def _drop(self, name: str) -> None:
@@ -224,22 +217,6 @@ class ResultUpload:
         self._rclone.run(["purge", target, *TRIES], check_stop=self._check_stop)
         self._ledger.drop(base)
         self._ledger.drop("%s.%s" % (base, MARK))
-
-    # One process of a job at a time
-
-    def _take_turn(self) -> None:
-        path = os.path.join(self._stores.job_folder, "storing.lock")
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError:
-                self._rest(_POLL_SECONDS)
-
-    def _end_turn(self) -> None:
-        os.close(self._lock)
-        self._lock = -1
 
     def _rest(self, seconds: float) -> None:
         until = system.elapsed_seconds() + seconds
@@ -379,16 +356,6 @@ def write_summary(folder: str, summary: dict[str, Any]) -> None:
         os.rename(path + ".new", path)
     except OSError:
         return  # the reason in the state says it too
-
-
-def check_not_killed(folder: str) -> None:
-    """Check that the upload may go on: a kill does not wait for it.
-
-    Raises:
-        UploadCancelled: the learner was killed, or its folder is gone.
-    """
-    if state.read_stop(folder).get("kind") == "kill" or state.is_removed(folder):
-        raise UploadCancelled
 
 
 def _is_there(path: str, size: int, there: Mapping[str, int], growing: str) -> bool:

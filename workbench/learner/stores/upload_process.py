@@ -2,134 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
-import time
 
 from workbench.learner.journal import reasons, state
-from workbench.learner.platform import system
 from workbench.learner.stores import sources
 from workbench.learner.stores.config import Stores, remotes_of
 from workbench.learner.stores.errors import TransferError
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.rclone import RcloneClient
-from workbench.learner.stores.upload import ResultUpload, UploadCancelled, check_not_killed, write_summary
+from workbench.learner.stores.upload import ResultUpload, write_summary
+from workbench.learner.stores.worker import PeriodicWorker, WorkCancelled, check_not_killed
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.stores.rclone import StopCheck
 
     Write = Callable[[dict[str, Any]], None]
 
 AGAIN_PATIENCE_SECONDS = 15.0
 """How long a store that does not answer is tried again where somebody has asked for it."""
 
-_END_SECONDS = 5.0
-_POLL_SECONDS = 0.2
 
-
-class UploadWorker:
+class UploadWorker(PeriodicWorker):
     """A process that uploads new results every ``upload_seconds``, as long as the command runs."""
 
     def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._stores = Stores(launch)
         self._secrets = secrets
         self.is_needed = self._stores.results is not None and self._stores.upload_seconds > 0
-        self.pid = 0
-        """0 where there is none."""
 
     @property
     def is_own(self) -> bool:
         """Whether the guard runs it; else a pod's side-car does."""
         return self._stores.uploads_while_running
 
-    def start(self) -> None:
-        """Start it; where there is no room for a process all is stored at the end."""
-        if not self.is_needed:
-            return
-        guard = os.getpid()
-        with contextlib.suppress(OSError):
-            self.pid = os.fork()
-            if self.pid == 0:
-                self._run(guard)
-
-    def end(self) -> None:
-        """End it and what it runs."""
-        if not self.pid:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, number)
-            give_up = time.monotonic() + _END_SECONDS
-            while time.monotonic() < give_up:
-                try:
-                    if os.waitpid(self.pid, os.WNOHANG)[0]:
-                        self.pid = 0
-                        return
-                except ChildProcessError:
-                    self.pid = 0
-                    return
-                time.sleep(0.005)
-
-    def _run(self, guard: int) -> None:
-        """Upload in the forked process until the guard ends it; never returns."""
-        code = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            _close_descriptors()
-            received: list[int] = []
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            system.die_with_parent()
-
-            def check_stop() -> None:
-                if received or os.getppid() != guard:
-                    raise UploadCancelled
-
-            self._upload_periodically(check_stop)
-            code = 0
-        except UploadCancelled:
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(code)
-
-    def _write_record(self, record: dict[str, Any]) -> None:
-        """Write a record where those of training code are collected: the scribe's own file is the scribe's."""
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            report = os.open(
-                os.path.join(self._folder, "report.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
-            )
-            try:
-                os.write(report, line)
-            finally:
-                os.close(report)
-
-    def _upload_periodically(self, check_stop: Callable[[], None]) -> None:
+    def rounds(self, check_stop: StopCheck) -> tuple[Callable[[], object], float]:
+        """Return what uploads the new results, and the seconds between two calls."""
         stores = self._stores
         silent = ProgressReporter(lambda _: None, lambda _: None)
         rclone = RcloneClient(stores.rclone, remotes_of(self._secrets))
-        upload = ResultUpload(self._folder, stores, rclone, silent, check_stop, self._write_record)
-        due = system.elapsed_seconds() + stores.upload_seconds
-        while True:
-            check_stop()
-            if system.elapsed_seconds() < due:
-                time.sleep(_POLL_SECONDS)
-                continue
-            with contextlib.suppress(
-                TransferError, OSError
-            ):  # the next round tries again, and the end with patience
-                upload.round(final=False)
-            due = system.elapsed_seconds() + stores.upload_seconds
+        upload = ResultUpload(self._folder, stores, rclone, silent, check_stop, self.write_record)
+        return lambda: upload.round(final=False), stores.upload_seconds
 
 
 def upload_all(
@@ -155,10 +74,12 @@ def upload_all(
         failure = upload.last()
     except TransferError as error:
         failure = error
-    except UploadCancelled:
+    except WorkCancelled:
         failure = TransferError("", "S303")  # whoever killed it knows why
     except OSError as error:
         failure = TransferError("the results could not be stored: %s" % (error.strerror or error), "S303")
+    if note := upload.checkpoints.metric_note():
+        progress.note(note)
     progress.end()
     summary = upload.summary(failure)
     write_summary(folder, summary)
@@ -183,18 +104,6 @@ def _reason_of(
     hint = "they are still on the backend%s: fabric store retry %s" % (once, document.get("job"))
     before = "%s; " % why["text"] if why is not None and why.get("text") else ""
     return {"text": before + unstored, "code": "S303", "hint": hint}
-
-
-def _close_descriptors() -> None:
-    """Close the guard's descriptors: pipes would not end and locks would not be free while they are open here."""
-    try:
-        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        descriptors = list(range(3, 1024))
-    for descriptor in descriptors:
-        if descriptor > 2:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
 
 
 def _show_activity(file: state.StateFile, text: str) -> None:

@@ -13,9 +13,10 @@ from workbench.manifest.builder.requirements import requirement_lines
 from workbench.manifest.builder.stores import stores_of
 from workbench.manifest.keys.framework_keys import image_build_of
 from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
-from workbench.spec import Checkpoints, Framework, JobSpec
+from workbench.spec import BindMount, Checkpoints, Framework, JobSpec
 
 _PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
 _SECRET_NAME: Final = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key)")
@@ -57,8 +58,11 @@ _ALIKE: Final = (
     "env",
     "secrets",
     "params",
+    "search",
     "max_restarts",
     "max_platform_restarts",
+    "stop_when",
+    "log_policies",
     "grace_seconds",
     "settle_seconds",
     "upload_seconds",
@@ -67,11 +71,13 @@ _ALIKE: Final = (
     "priority",
     "labels",
     "after",
+    "begin",
     "at_most",
     "seed",
     "setup",
     "launcher",
     "image_pull",
+    "kubernetes",
     "ports",
     "backend",
     "runner",
@@ -103,8 +109,9 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         memory_bytes=values.get("memory"),
         max_runtime_seconds=values.get("max_runtime"),
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
+        bind_mounts=_bind_mounts(values, findings),
         build=image_build_of(values.get("build")),
-        checkpoints=_checkpoints(values.get("checkpoints")),
+        checkpoints=_checkpoints(values.get("checkpoints"), root, findings),
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
@@ -116,10 +123,31 @@ def _framework(values: Mapping[str, Any]) -> Framework:
     return Framework(**values)
 
 
-def _checkpoints(values: str | Mapping[str, Any] | None) -> Checkpoints:
-    if isinstance(values, Mapping):
-        return Checkpoints(**values)
-    return Checkpoints(shared=values == "shared")
+def _bind_mounts(values: Mapping[str, Any], findings: Findings) -> tuple[BindMount, ...]:
+    if findings.faults:
+        return ()  # one may lack a path
+    return tuple(BindMount(**mount) for mount in values.get("bind_mounts") or ())
+
+
+def _checkpoints(values: str | Mapping[str, Any] | None, root: MapNode, findings: Findings) -> Checkpoints:
+    if not isinstance(values, Mapping):
+        return Checkpoints(shared=values == "shared")
+    checkpoints = Checkpoints(**values)
+    if values.get("keep_last") == 0:
+        last = "checkpoints.keep_last"
+        problem = "is 0, which keeps no checkpoint to resume from"
+        findings.fault(location_of(root, last), last, problem, "write 1 or more, or leave it out to keep all")
+    key = "checkpoints.metric"
+    if checkpoints.keep_best and not checkpoints.metric:
+        findings.fault(
+            location_of(root, key),
+            key,
+            "is missing; keep_best keeps the best by it",
+            "write metric: val_loss",
+        )
+    elif checkpoints.metric and not checkpoints.keep_best:
+        findings.warn(location_of(root, key), key, "has no effect without keep_best", "write keep_best: 1")
+    return checkpoints
 
 
 def _python(
@@ -160,7 +188,13 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
         location = location_of(root, "framework.version")
         problem = f"{fields['framework'].image} is not used, because build: makes the image"
         findings.warn(location, "framework.version", problem, "leave it out")
-    check_param_variables(fields.get("params") or {}, location_of(root, "params"), findings)
+    searched = list(searched_names((fields.get("search") or {}).get("params") or {}))
+    for name in searched:
+        if name in (fields.get("params") or {}):
+            problem = "stands below search.params as well; keep one"
+            findings.fault(location_of(root, f"params.{name}"), f"params.{name}", problem)
+    names = [*(name for name in fields.get("params") or {} if name not in searched), *searched]
+    check_param_variables(names, location_of(root, "params"), findings)
 
 
 def _check_variable(name: str, value: str, root: MapNode, findings: Findings) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
-from workbench.errors import ConfigError, FabricError, InputMissing, ManifestError, ManifestFault
+from workbench.errors import ConfigError, FabricError, ManifestError, ManifestFault
+from workbench.manifest.builder import determined
 from workbench.manifest.builder.job import build
 from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
@@ -21,14 +22,16 @@ from workbench.manifest.builder.overrides import (
 from workbench.manifest.builder.params import expanded
 from workbench.manifest.keys import credentials
 from workbench.manifest.keys.root import MANIFEST
-from workbench.manifest.yaml.compose import compose
-from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.compose import compose, documents
+from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, SourceLocation, leaves
-from workbench.manifest.yaml.other_formats import recognised
+from workbench.manifest.yaml.other_formats import recognised, recognised_text
 from workbench.manifest.yaml.source import STDIN_NAME, decoded, read_manifest
 from workbench.spec import JobSpec
+from workbench.values import dataclass
 
 NOTHING: Final[Mapping[str, Any]] = {}
+PARAMS: Final = "params."
 
 
 class DefaultsLayer(Protocol):
@@ -138,15 +141,29 @@ def load_text(
     defaults: Defaults = NOTHING,
     templates: Sequence[str | Path] = (),
     folder: Path | None = None,
+    known_params: Collection[str] = (),
 ) -> Loaded:
-    """Read a manifest that is a text already; ``source`` is what faults call it. Else as :func:`load`."""
+    """Read a manifest that is a text already; ``source`` is what faults call it. Else as :func:`load`.
+
+    ``known_params`` are params that may be overridden though the manifest does not declare them.
+    """
     findings = Findings()
     text = decoded(text.encode(errors="surrogatepass"), source)
     written = compose(text, source, findings)
-    root = _checked(written, source, findings)
+    if not isinstance(written, MapNode):
+        elsewhere = Findings()
+        if recognised_text(text, source, elsewhere):
+            raise _refused(elsewhere, set())
+    merged = written
+    is_experiment = isinstance(written, MapNode) and determined.is_experiment(written)
+    if is_experiment and isinstance(written, MapNode):
+        merged, templates = _over_experiments(written, templates, findings), ()
+    root = _checked(merged, source, findings)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
         layers = _layers(defaults, findings)
+        known = {*known_params, *(name for *_, values in layers for name in _mapping(values.get("params")))}
+        _refuse_unknown_params(root, overrides, templates, known, findings)
         root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
         for template in reversed(templates):
             root = _over_template(root, template, findings)
@@ -159,7 +176,8 @@ def load_text(
     findings = findings.sorted()
     if spec is None or root is None or findings.faults:
         raise _refused(findings, {file for _, file, _ in layers})
-    spec, kept = credentials.taken_out(spec)
+    # The access key of an experiment's storage is struck out of its text, too.
+    spec, kept = credentials.taken_out(spec, with_user_names=is_experiment)
     return Loaded(
         spec=spec,
         text=credentials.overwritten(text, credentials.spans(written)),
@@ -171,29 +189,23 @@ def load_text(
     )
 
 
-def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[ManifestFault], list[ManifestFault]]]:
-    """Check manifests by themselves, without variables and defaults; returns faults and warnings of each.
-
-    A file that cannot be read is a fault like any other, so that the others are checked too.
-
-    Raises:
-        InputMissing: the only file cannot be read.
-    """
-    checked: list[tuple[str, list[ManifestFault], list[ManifestFault]]] = []
-    for source in sources:
+def validate_text(
+    text: str, source: str, folder: Path | None
+) -> tuple[list[ManifestFault], list[ManifestFault]]:
+    """Check each document of a text by itself, without variables and defaults; return all faults and warnings."""
+    faults: list[ManifestFault] = []
+    warnings: list[ManifestFault] = []
+    for document in documents(text):
         try:
-            loaded = load(source, environ={}, defaults={})
-            checked.append((loaded.source, [], list(loaded.warnings)))
+            warnings += load_text(document, source, environ={}, folder=folder).warnings
         except ManifestError as error:
-            checked.append((str(source), list(error.faults), list(error.warnings)))
-        except InputMissing as error:
-            if len(sources) == 1:
-                raise
-            checked.append((str(source), [_as_fault(str(source), error)], []))
-    return checked
+            faults += error.faults
+            warnings += error.warnings
+    return faults, warnings
 
 
-def _as_fault(source: str, error: FabricError) -> ManifestFault:
+def as_fault(source: str, error: FabricError) -> ManifestFault:
+    """Return an error of a whole manifest as a fault of it."""
     return ManifestFault(source, 0, 0, "", error.message, error.hint)
 
 
@@ -207,6 +219,9 @@ def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:
     if not isinstance(root, MapNode):
         MANIFEST.read(root, "", findings)
         return None
+    if determined.is_experiment(root):
+        root = determined.manifest_of(root, findings)
+        return None if findings.faults else MANIFEST.canonical(root, "", findings)
     if recognised(root, findings):
         return None
     return MANIFEST.canonical(root, "", findings)
@@ -226,6 +241,47 @@ def _laid_over(
     return apply_flags(over, flags, findings)
 
 
+def _refuse_unknown_params(
+    root: Node,
+    overrides: Sequence[str],
+    templates: Sequence[str | Path],
+    known: Collection[str],
+    findings: Findings,
+) -> None:
+    """Refuse a ``--set params.NAME`` whose name a manifest that declares params does not have."""
+    paths = [text.partition("=")[0].strip() for text in overrides]
+    named = [path for path in paths if path.startswith(PARAMS)]
+    if not named:
+        return
+    below: Node | None = root
+    for template in reversed(templates):
+        below = _over_template(below, template, Findings())
+    declared = _param_names(below)
+    if not declared:
+        return
+    for path in named:
+        name = path.removeprefix(PARAMS).partition(".")[0]
+        if name not in declared and name not in known:
+            close = nearest(name, declared)
+            names = f"its params are {', '.join(declared)}"
+            hint = f"did you mean {close}? {names}" if close else names
+            findings.fault(
+                SourceLocation(f"--set {path}", 0, 0, "--set"),
+                path,
+                f"the manifest has no param {name!r}",
+                hint,
+            )
+
+
+def _param_names(root: Node | None) -> list[str]:
+    entry = root.entries.get("params") if isinstance(root, MapNode) else None
+    return list(entry.node.entries) if entry and isinstance(entry.node, MapNode) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _over_template(root: Node | None, template: str | Path, findings: Findings) -> Node | None:
     """Lay what there is over a template, which is a part of a manifest in a file of its own."""
     source = str(template)
@@ -235,6 +291,16 @@ def _over_template(root: Node | None, template: str | Path, findings: Findings) 
         return laid_over(base, root) if root is not None else base
     if below is not None and not (isinstance(below, ScalarNode) and below.is_null):
         findings.fault(below.location, "", "a template is a part of a manifest: keys and values")
+    return root
+
+
+def _over_experiments(root: MapNode, templates: Sequence[str | Path], findings: Findings) -> MapNode:
+    """Lay an experiment of Determined over templates, which are experiments, too, or parts of one."""
+    for template in reversed(templates):
+        source = str(template)
+        below = compose(read_manifest(source, None), source, findings)
+        if isinstance(below, MapNode):
+            root = determined.laid_over_template(root, below)
     return root
 
 

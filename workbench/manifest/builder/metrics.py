@@ -23,12 +23,10 @@ _USED_BY: Final = {
 _PATH: Final = "evaluation_metrics"
 
 
-def metrics_of(
-    values: Mapping[str, Any] | None, root: MapNode, findings: Findings
-) -> EvaluationMetrics | None:
-    """Return how metrics are found, or None when the manifest does not say."""
+def metrics_of(values: Mapping[str, Any] | None, root: MapNode, findings: Findings) -> EvaluationMetrics:
+    """Return how metrics are found: of themselves where the manifest does not say."""
     if values is None:
-        return None
+        return EvaluationMetrics(type="auto")
     groups = {name: _group(group) for name, group in (values.get("groups") or {}).items()}
     kind, lookahead = values.get("type") or "plain", LINE_LOOKAHEAD
     own = dict(groups)

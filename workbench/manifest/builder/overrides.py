@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, is_utf8
 from workbench.manifest.builder.overlay import drop, kind_at, laid_over, set_at
 from workbench.manifest.keys.kinds import MultilineText, Script, Text
 from workbench.manifest.keys.root import MANIFEST
@@ -25,6 +25,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     f"FABRIC_{name.upper()}": name for name, key in MANIFEST.keys.items() if key.variable
 }
 """Each environment variable that sets a key, and the key."""
+
+NOT_UTF8: Final = "the value is not UTF-8"
 
 FLAG_NAMES: Final[Mapping[str, str]] = {
     "env": "-e",
@@ -78,6 +80,9 @@ def apply_flags(root: Node | None, flags: Mapping[str, Any], findings: Findings)
             continue
         flag = FLAG_NAMES.get(key, "--" + key.rpartition(".")[2].replace("_", "-"))
         location = SourceLocation(f"flag {flag}", 0, 0, f"flag {flag}")
+        if not is_utf8(_texts(value)):
+            findings.fault(location, key, NOT_UTF8)
+            continue
         for path, node in _set_by_flag(root, key, value, location):
             if isinstance(root, MapNode):
                 root = _without_rival(root, path)
@@ -156,10 +161,8 @@ def _value(text: str, path: str, location: SourceLocation, findings: Findings) -
     Where a text belongs and the value is no YAML text of its own, it is that text itself: nobody should
     have to quote the ``: `` or the ``#`` of a command twice.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        findings.fault(location, path, "the value is not UTF-8")
+    if not is_utf8(text):
+        findings.fault(location, path, NOT_UTF8)
         return None
     tried = Findings()
     node = compose(text, location.file, tried, origin=location.origin, lines=False)
@@ -169,6 +172,13 @@ def _value(text: str, path: str, location: SourceLocation, findings: Findings) -
         return ScalarNode(text, location, "literal")
     findings.faults.extend(tried.faults)
     return node
+
+
+def _texts(value: Any) -> str:
+    """Return all texts of a flag's value as one."""
+    if isinstance(value, Mapping):
+        return "".join(f"{name}{_texts(item)}" for name, item in value.items())
+    return "".join(map(_texts, value)) if _is_list(value) else str(value)
 
 
 def _whole(node: Node | None, text: str) -> bool:

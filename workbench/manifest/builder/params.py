@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation
+from workbench.manifest.yaml.nodes import (
+    ListNode,
+    MapEntry,
+    MapNode,
+    Node,
+    ScalarNode,
+    SourceLocation,
+    node_at,
+)
 
 _REFERENCE: Final = re.compile(r"\$\{params\.([^{}]*)\}")
+CONFIG_VARIABLE: Final = "DET_EXPERIMENT_CONFIG"
+"""Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``."""
+SLOTS_VARIABLE: Final = "DET_SLOT_IDS"
+"""The numbers of an experiment's slots as JSON, where there is no GPU and they are processes on the CPU."""
 _GROWTH_MAX: Final = 1 << 20
 """How many characters expansion may add in all: a text that names another one many times is a bomb."""
 
 
 def param_variable(name: str) -> str:
     """Return the variable of a hyper-parameter: ``FABRIC_PARAM_LR`` of ``lr``."""
-    return "FABRIC_PARAM_" + name.upper().replace("-", "_")
+    return "FABRIC_PARAM_" + name.upper().replace("-", "_").replace(".", "_")
 
 
-def param_text(value: bool | int | float | str) -> str:
-    """Return the text of a hyper-parameter's variable."""
+def param_text(value: Any) -> str:
+    """Return the text of a hyper-parameter's variable; a list is JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) or value is None else str(value)
+
+
+def flat_params(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and values; what is within a map has dots in its name."""
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from flat_params(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def with_params(document: Any, params: Mapping[str, Any]) -> Any:
+    """Return plain values in whose texts every ``${params.name}`` that has a value is replaced by its text."""
+    texts = {name: param_text(value) for name, value in flat_params(params)}
+
+    def text_of(found: re.Match[str]) -> str:
+        return texts.get(found[1], found[0])
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, str):
+            return _REFERENCE.sub(text_of, value) if "${params." in value else value
+        if isinstance(value, Mapping):
+            return {name: replaced(item) for name, item in value.items()}
+        return [replaced(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    return replaced(document)
 
 
 def expanded(root: MapNode, findings: Findings) -> MapNode:
@@ -39,21 +78,35 @@ def expanded(root: MapNode, findings: Findings) -> MapNode:
         for name, item in params.items()
         if isinstance(item.node, ScalarNode) and not item.node.is_null
     }
-    expander = _Expander(texts, findings)
+    expander = _Expander(texts, _searched(root), findings)
     entries = {
         name: item
-        if name == "params"
+        if name in ("params", "search")
         else MapEntry(item.written, item.location, expander.node(item.node, name))
         for name, item in root.entries.items()
     }
     return MapNode(root.location, entries)
 
 
+def _searched(root: MapNode) -> frozenset[str]:
+    """Return the names of the parameters that a search has the values of; their references wait for a trial."""
+    search = node_at(root, "search.params")
+    return frozenset(_names(search)) if isinstance(search, MapNode) else frozenset()
+
+
+def _names(node: MapNode, prefix: str = "") -> Iterator[str]:
+    for name, entry in node.entries.items():
+        yield f"{prefix}{name}"
+        if isinstance(entry.node, MapNode):
+            yield from _names(entry.node, f"{prefix}{name}.")
+
+
 class _Expander:
     """All references of one manifest."""
 
-    def __init__(self, texts: Mapping[str, str], findings: Findings) -> None:
+    def __init__(self, texts: Mapping[str, str], searched: frozenset[str], findings: Findings) -> None:
         self._texts = texts
+        self._searched = searched
         self._findings = findings
         self._grown = 0
 
@@ -77,9 +130,11 @@ class _Expander:
         return replace(node, text=_REFERENCE.sub(value_of, node.text))
 
     def _value(self, name: str, location: SourceLocation, path: str) -> str:
+        if name in self._searched:
+            return f"${{params.{name}}}"
         text = self._texts.get(name)
         if text is None:
-            close = nearest(name, self._texts)
+            close = nearest(name, [*self._texts, *self._searched])
             hint = f"did you mean ${{params.{close}}}?" if close else "name it below params:"
             self._findings.fault(
                 location, path, f"${{params.{name}}} stands for nothing: there is no such parameter", hint
@@ -92,7 +147,7 @@ class _Expander:
         return text
 
 
-def check_param_variables(names: Mapping[str, object], location: SourceLocation, findings: Findings) -> None:
+def check_param_variables(names: Iterable[str], location: SourceLocation, findings: Findings) -> None:
     """Note parameters that a learner could not tell apart by their variables."""
     taken: dict[str, str] = {}
     for name in names:

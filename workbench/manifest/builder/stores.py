@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from workbench.manifest.keys.store_keys import (
+    BOUND_STORES,
     CONNECTION_TYPES,
     FOLDER_STORES,
     JOB_STORE,
@@ -60,13 +62,14 @@ class _StoreFindings:
 def _store(number: int, values: Mapping[str, Any], findings: _StoreFindings) -> DataStore:
     connection = dict(values.get("connection") or {})
     kind = values.get("type") or CONNECTION_TYPES.get(connection.get("type", ""), "")
+    training_data = _container(values.get("training_data"))
     store = DataStore(
         id=values.get("id") or f"store-{number + 1}",
         type=kind,
-        training_data=_container(values.get("training_data")),
+        training_data=training_data,
         training_results=_container(values.get("training_results")),
         connection=connection,
-        read_only=values.get("read_only", False),
+        read_only=values.get("read_only", bool(training_data) and kind in BOUND_STORES),
         path=values.get("path", ""),
         mount=values.get("mount", kind in FOLDER_STORES),
     )
@@ -162,8 +165,20 @@ def _check_folder(store: DataStore, findings: _StoreFindings) -> None:
             return
         if ".." in container.split("/"):
             findings.fault(f"{key}.container", "leads out of its folder with '..'")
+        elif base and container.startswith("/") and not _is_inside(container, base):
+            findings.fault(
+                f"{key}.container",
+                f"{container!r} is not inside connection.path {base!r}",
+                "write it relative to connection.path, or leave connection.path out",
+            )
     if base and not base.startswith(("/", "~", "$", "<")):
         findings.fault("connection.path", f"{base!r} is not an absolute path")
+
+
+def _is_inside(container: str, base: str) -> bool:
+    """Say whether an absolute path is a folder or in it; slashes do not count, links are not looked at."""
+    inside, folder = (PurePosixPath("/", *path.strip("/").split("/")) for path in (container, base))
+    return base.startswith("/") and inside.is_relative_to(folder)
 
 
 def _check_ids(stores: Sequence[DataStore], root: MapNode, findings: Findings) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
+from workbench.learner.texts import clean_name
 from workbench.manifest.yaml.core_schema import written
 from workbench.spec import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from workbench.manifest.builder.script_options import ScriptOption
 
 _SCRIPT_SUFFIXES: Final = (".py", ".sh", ".bash", ".R", ".jl", ".pl", ".rb", ".js")
 _NAME_LENGTH: Final = 60
@@ -36,10 +41,9 @@ framework:
   command: {command}
 
 # Hyper-parameters, changed by --set params.lr=0.1; the learner sees FABRIC_PARAM_LR.
-# params:
-#   lr: 0.01
+{params}
 
-# How metrics are found: plain, tensorboard, regex_extractor or emetrics_file.
+# How metrics are found: auto (the default), plain (not at all), tensorboard, regex_extractor or emetrics_file.
 # evaluation_metrics:
 #   type: regex_extractor
 #   groups:
@@ -62,10 +66,24 @@ framework:
 # seed: 42
 """
 
+_NO_PARAMS: Final = "# params:\n#   lr: 0.01"
+
 _SEVERAL: Final = """\
 # The job is over when all learners are; FfDL's own rule is first.
 ends_when: all
 """
+
+
+_INTERPRETERS: Final = {
+    ".sh": ("bash",),
+    ".bash": ("bash",),
+    ".r": ("Rscript",),
+    ".R": ("Rscript",),
+    ".jl": ("julia",),
+}
+
+_LIKELY_SCRIPTS: Final = ("train.py", "main.py", "run.py")
+"""What training scripts are called, the likeliest first."""
 
 
 def template(
@@ -76,12 +94,14 @@ def template(
     framework: str = "custom",
     version: str = "",
     command: str = "python train.py",
+    options: Sequence[ScriptOption] = (),
 ) -> str:
-    """Return a commented manifest that validates, for ``fabric init``.
+    """Return a commented manifest that validates, for ``fabric init``; ``options`` become parameters.
 
     Raises:
         UsageError: there is no such framework.
     """
+    framework = framework.lower()
     if framework not in FRAMEWORKS:
         raise UsageError(f"there is no framework {framework!r}", hint=f"one of {', '.join(FRAMEWORKS)}")
     return _TEMPLATE.format(
@@ -92,7 +112,36 @@ def template(
         framework=written(framework),
         version=f"  version: {written(version)}" if version else "  # version: python:3.12",
         command=_command_text(command, "  "),
+        params=_params_text(options) if options else _NO_PARAMS,
     )
+
+
+def _params_text(options: Sequence[ScriptOption]) -> str:
+    lines = ["params:"]
+    for option in options:
+        about = f"  # {clean_name(option.help)}" if option.help else ""
+        lines.append(f"  {written(option.param)}: {_scalar(option.value)}{about}")
+    return "\n".join(lines)
+
+
+def interpreter_of(script: str) -> tuple[str, ...] | None:
+    """Return the command that a script's name is an argument of; None where it is no script by its name."""
+    suffix = Path(script).suffix
+    if suffix == ".py":
+        return ("python" if shutil.which("python") or not shutil.which("python3") else "python3",)
+    return _INTERPRETERS.get(suffix)
+
+
+def command_in(folder: Path) -> str:
+    """Return the command that trains with the code of a folder, for a manifest to begin with.
+
+    Where there is no script, it is one that can be run, and says what to put in its place.
+    """
+    scripts = sorted(each.name for each in folder.glob("*.py")) if folder.is_dir() else []
+    likely = [name for name in _LIKELY_SCRIPTS if name in scripts] or (scripts if len(scripts) == 1 else [])
+    if not likely:
+        return "echo 'write the command that trains here'"
+    return shlex.join([*(interpreter_of(likely[0]) or ()), likely[0]])
 
 
 def from_command(
@@ -143,7 +192,7 @@ def _name_of(argv: Sequence[str]) -> str:
     path = PurePosixPath(script or arguments[0])
     name = path.stem if path.name.endswith(_SCRIPT_SUFFIXES) else path.name
     shown = "".join(character if character.isprintable() else "-" for character in name)
-    return shown[:_NAME_LENGTH].strip() or "command"
+    return shown[:_NAME_LENGTH].strip().lstrip("@- ") or "command"
 
 
 def _command_text(command: str, indent: str) -> str:

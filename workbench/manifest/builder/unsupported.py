@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from workbench.manifest.keys.store_keys import FOLDER_STORES
-from workbench.spec import JobSpec
+from workbench.spec import DEFAULT_PRIORITY, JobSpec
 
 _MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
 
@@ -20,7 +20,7 @@ def not_built(spec: JobSpec, runner: str = "") -> list[str]:
             _mpi(spec),
             _ports(spec, runner),
             _build(spec, runner),
-            _priority(spec),
+            _priority(spec, runner),
         )
         if sentence
     ]
@@ -70,9 +70,10 @@ def _build(spec: JobSpec, runner: str) -> str:
     )
 
 
-def _priority(spec: JobSpec) -> str:
-    if not spec.priority:
+def _priority(spec: JobSpec, runner: str) -> str:
+    if runner != "pod" or spec.priority == DEFAULT_PRIORITY:
         return ""
     return (
-        "priorities are not built yet: jobs start first come, first served; run without by --set priority=0"
+        "a cluster's queue does not read priority: yet; name one of its PriorityClasses in"
+        f" kubernetes.priority_class, and run with --set priority={DEFAULT_PRIORITY}"
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from workbench.manifest.keys.kinds import MultilineText, ValueKind
 from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import ListNode, MapEntry, MapNode, Node, ScalarNode, shortened
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class KeyTable(ValueKind):
         elsewhere: Mapping[str, str] | None = None,
         moved: tuple[str, ...] = (),
         instead: str = "",
+        is_strict: bool = False,
     ) -> None:
         self.keys = {key.name: key for key in keys}
         self.what = what
@@ -57,6 +58,8 @@ class KeyTable(ValueKind):
         self.moved = moved
         """Maps whose keys belong to this table itself."""
         self._instead = instead
+        self._is_strict = is_strict
+        """Whether an unknown key is a fault, not a warning."""
 
     def below(self, part: str) -> tuple[str, ValueKind] | None:
         """Return a key's canonical name and kind."""
@@ -87,8 +90,12 @@ class KeyTable(ValueKind):
             if written in self.moved:
                 self.wrong(entry.node, where, findings)
             elif name is None:
-                what = f"is not a key of {self.what} and has no effect"
-                findings.warn(entry.location, shortened(where), what, self.advice(written))
+                what = f"is not a key of {self.what}"
+                if self._is_strict:
+                    findings.fault(entry.location, shortened(where), what, self.advice(written))
+                else:
+                    what += " and has no effect"
+                    findings.warn(entry.location, shortened(where), what, self.advice(written))
             elif name in entries:
                 first = entries[name]
                 findings.fault(

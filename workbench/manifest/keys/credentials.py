@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +16,11 @@ CREDENTIALS: Final = ("password", "token")
 _REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 
 _NAMES: Final = frozenset({"password", "access_token", "secret_access_key", "token"})
+_DETERMINED_PARTS: Final = ("environment.registry_auth.", "checkpoint_storage.")
+_DETERMINED_NAMES: Final = frozenset(
+    {"auth", "identitytoken", "registrytoken", "access_key", "secret_key", "connection_string", "credential"}
+)
+"""What else is a credential in an experiment of Determined, below those parts."""
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -27,10 +32,19 @@ def spans(root: Node | None) -> set[tuple[int, int]]:
         node.span
         for path, node in leaves(root)
         if isinstance(node, ScalarNode)
-        and path.rpartition(".")[2] in _NAMES
+        and _is_credential(path)
         and not node.is_null
         and not _VARIABLE.fullmatch(node.text.strip())
     }
+
+
+def _is_credential(path: str) -> bool:
+    name = path.rpartition(".")[2]
+    return (
+        name in _NAMES
+        or path.startswith("data.secrets.")
+        or (name in _DETERMINED_NAMES and path.startswith(_DETERMINED_PARTS))
+    )
 
 
 def plain_in(value: object, path: str = "") -> str:
@@ -54,11 +68,15 @@ def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
     return text
 
 
-def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
-    """Return a job in which credentials are references, and the values that they stand for."""
+def taken_out(spec: JobSpec, *, with_user_names: bool = False) -> tuple[JobSpec, dict[str, str]]:
+    """Return a job in which credentials are references, and the values that they stand for.
+
+    With ``with_user_names`` the user names of stores are credentials however they are written.
+    """
     kept: dict[str, str] = {}
+    more = ("user_name",) if with_user_names else ()
     stores = tuple(
-        replace(store, connection=connection_without(store.connection, number, kept))
+        replace(store, connection=connection_without(store.connection, number, kept, more))
         for number, store in enumerate(spec.data_stores)
     )
     framework = spec.framework
@@ -70,14 +88,16 @@ def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
     return replace(spec, data_stores=stores, framework=framework), kept
 
 
-def connection_without(connection: Mapping[str, str], number: int, kept: dict[str, str]) -> dict[str, str]:
+def connection_without(
+    connection: Mapping[str, str], number: int, kept: dict[str, str], more: Collection[str] = ()
+) -> dict[str, str]:
     """Return the connection of a store, by its number, with references for its credentials, which go to ``kept``.
 
-    A user name that refers to a variable is a credential too.
+    A user name that refers to a variable is a credential too, and so are the keys in ``more``.
     """
     open_part = dict(connection)
     for key, value in connection.items():
-        is_secret = key in CREDENTIALS or (key == "user_name" and is_reference(value))
+        is_secret = key in CREDENTIALS or key in more or (key == "user_name" and is_reference(value))
         if value and is_secret and not _REFERENCE.fullmatch(value):
             path = f"data_stores.{number}.connection.{key}"
             kept[path] = value

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from workbench.manifest.keys.containers import Key, KeyTable, MapOf
 from workbench.manifest.keys.kinds import MultilineText, NameChoice, OneOf, Script, Text
+from workbench.manifest.keys.scalars import TruthValue
 from workbench.manifest.yaml.nodes import MapNode, Node
 from workbench.spec import FRAMEWORKS, ImageBuild
 
@@ -44,7 +45,7 @@ IMAGE_LOCATION: Final = KeyTable(
 FRAMEWORK: Final = KeyTable(
     Key(
         "name",
-        NameChoice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS),
+        NameChoice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS, ignore_case=True),
         "Which image repository is used where learners run in containers. `custom` takes `version` as a"
         " whole image reference. `horovod` and `pytorchmpi` start the command under MPI.",
         default="custom",
@@ -141,6 +142,41 @@ IMAGE_BUILD: Final = OneOf(
         ),
     ),
     _is_map,
+)
+
+
+BIND_MOUNT: Final = KeyTable(
+    Key(
+        "host_path",
+        Text("an absolute path", pattern=r"/.*"),
+        "The folder or file of the machine that the job runs on.",
+        required=True,
+        example="/data/imagenet",
+    ),
+    Key(
+        "container_path",
+        Text("a path without ..", pattern=r"(?!\.?$)(?!/*$)(?!(.*/)?\.\.(/|$)).+"),
+        "Where the command finds it; a relative path is in the folder of the code.",
+        required=True,
+        example="/data",
+    ),
+    Key(
+        "read_only", TruthValue(), "Whether the command may not write to it.", default="false", example="true"
+    ),
+    Key(
+        "propagation",
+        NameChoice(("private", "rprivate", "shared", "rshared", "slave", "rslave")),
+        "How mounts that are made below it later are seen on the other side.",
+        default="rprivate",
+        example="rslave",
+    ),
+    what="a bind mount",
+    instead="write such as {host_path: /data, container_path: /data}",
+    elsewhere={
+        "source": "write host_path:",
+        "target": "write container_path:",
+        "readonly": "write read_only:",
+    },
 )
 
 

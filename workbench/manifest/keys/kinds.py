@@ -18,6 +18,8 @@ TEXT_BYTES_MAX: Final = 100_000
 """Linux gives a process no argument or variable above 131,072 bytes, and a command becomes both."""
 
 _CONTROL_OR_BREAK: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TURNED: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Controls of the direction of writing: with them a text is shown in another order than it is run."""
 
 
 class ValueKind(ABC):
@@ -70,6 +72,8 @@ class Text(ValueKind):
             self.wrong(node, path, findings)
             return None
         text = node.text.strip()
+        if _is_turned(node, path, findings):
+            return None
         if found := _CONTROL_OR_BREAK.search(text):
             findings.fault(
                 node.location,
@@ -94,10 +98,24 @@ class Text(ValueKind):
         return {"type": ["string", "number", "boolean"], **pattern, **examples}
 
 
+def _is_turned(node: ScalarNode, path: str, findings: Findings) -> bool:
+    """Note a character that turns the direction of the text around it."""
+    found = _TURNED.search(node.text)
+    if found:
+        problem = (
+            f"holds U+{ord(found[0]):04X}, which changes the direction of the text around it; leave it out"
+        )
+        findings.fault(node.location, path, problem)
+    return found is not None
+
+
 class Script(ValueKind):
     """Shell text: newlines of plain and folded scalars become blanks, those of literal blocks stay."""
 
     expected = "shell text"
+
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self._may_be_empty = may_be_empty
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the command as it is to be run."""
@@ -105,8 +123,13 @@ class Script(ValueKind):
             self.wrong(node, path, findings)
             return None
         text = node.text
+        if not text.strip() and not self._may_be_empty:
+            findings.fault(node.location, path, f"is empty; write {self.expected}")
+            return None
         if "\x00" in text:
             findings.fault(node.location, path, "holds a NUL character, which no shell takes")
+            return None
+        if _is_turned(node, path, findings):
             return None
         size = len(text.encode(errors="surrogatepass"))
         if size > TEXT_BYTES_MAX:
@@ -149,6 +172,8 @@ class MultilineText(ValueKind):
         text = "" if node.is_null else node.text
         if "\x00" in text:
             findings.fault(node.location, path, "holds a NUL character, which no program takes")
+            return None
+        if _is_turned(node, path, findings):
             return None
         if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
             findings.fault(node.location, path, f"is longer than the {TEXT_BYTES_MAX} bytes that are allowed")

@@ -11,6 +11,7 @@ from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import Node, ScalarNode
 
 COLLECTORS: Final = {
+    "auto": (),
     "plain": ("none", "nil", "null", "logger", ""),
     "tensorboard": ("tensorboard_extractor",),
     "regex_extractor": (),
@@ -131,7 +132,8 @@ EVALUATION_METRICS: Final = KeyTable(
     Key(
         "type",
         CollectorName(),
-        "Which collector: `plain` (lines only; also none, nil, null, logger), `tensorboard` (event files;"
+        "Which collector: `auto` (files that libraries write, and printed numbers that come again), `plain` (lines"
+        " only; also none, nil, null, logger), `tensorboard` (event files;"
         " also tensorboard_extractor), `regex_extractor` (lines), `emetrics_file` (JSON lines; also file,"
         " optivist), a preset of expressions for what a tool prints (`caffe`, `keras`, `lightning`, `huggingface`,"
         " `tqdm`), or the name of an installed one.",

@@ -7,10 +7,10 @@ metrics are those that the tools' own examples use, since an expression binds na
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from workbench.spec import MetricGroup, TypedValue
+from workbench.values import dataclass
 
 _KNOWN: Final = (
     "loss", "train_loss", "train_loss_step", "train_loss_epoch", "val_loss", "valid_loss", "test_loss",
@@ -40,11 +40,11 @@ class Preset:
 def _anywhere(names: Iterable[str], pattern: str) -> str:
     """Return an expression that looks ahead in the line for each of some values, whatever their order.
 
+    A look-ahead that may also match nothing is never tried twice; an optional one doubles the work of those before it.
     ``pattern`` has ``NAME`` for the name and ``VALUE`` for where its value stands.
     """
     return "".join(
-        f"(?:(?={pattern.replace('NAME', name).replace('VALUE', '%{FLOAT:' + name + '}')}))?"
-        for name in names
+        f"(?={pattern.replace('NAME', name).replace('VALUE', '%{FLOAT:' + name + '}')}|)" for name in names
     )
 
 
@@ -62,7 +62,7 @@ def _group(regex: str, scalars: Iterable[str], **etimes: str) -> MetricGroup:
 def _dictionary(prefix: str) -> str:
     """Return what looks for each metric of a printed dictionary, and for its epoch."""
     return _anywhere(_HUGGING_FACE, rf"{_REST}'{prefix}NAME': '?VALUE") + (
-        rf"(?:(?={_REST}'epoch': '?%{{FLOAT:epoch}}))?"
+        rf"(?={_REST}'epoch': '?%{{FLOAT:epoch}}|)"
     )
 
 

@@ -6,11 +6,23 @@ import re
 from typing import Final
 
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
-from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_BUILD
+from workbench.manifest.keys.framework_keys import BIND_MOUNT, FRAMEWORK, IMAGE_BUILD
 from workbench.manifest.keys.kinds import MultilineText, NameChoice, OneOf, Script, Text, is_list, is_number
+from workbench.manifest.keys.kubernetes_keys import KUBERNETES
 from workbench.manifest.keys.metric_keys import EVALUATION_METRICS
-from workbench.manifest.keys.scalars import AnyScalar, Duration, Number, Size, TruthValue, WholeNumber
+from workbench.manifest.keys.scalars import (
+    AnyScalar,
+    BeginTime,
+    Duration,
+    Number,
+    Size,
+    TruthValue,
+    WholeNumber,
+)
+from workbench.manifest.keys.search_keys import SEARCH
+from workbench.manifest.keys.stop_keys import LOG_POLICY, STOP_RULE
 from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
+from workbench.spec import DEFAULT_PRIORITY, PRIORITY_MAX
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")
@@ -31,7 +43,7 @@ def _gpus_hint(text: str) -> str:
 MANIFEST: Final = KeyTable(
     Key(
         "name",
-        Text("a name", length_max=200),
+        Text("a name that does not begin with @ or -", pattern=r"(?![@-]).*\S.*", length_max=200),
         "What the job is called. Free text, not unique.",
         required=True,
         ours=False,
@@ -129,6 +141,14 @@ MANIFEST: Final = KeyTable(
         example="[]",
     ),
     Key(
+        "bind_mounts",
+        ListOf(BIND_MOUNT, "a list of bind mounts"),
+        "Folders of the machine that containers see at paths of their own; for a process, those at relative paths are"
+        " linked into the folder of the code.",
+        default="none",
+        example="[{host_path: /data, container_path: /data, read_only: true}]",
+    ),
+    Key(
         "checkpoints",
         CHECKPOINTS,
         "Where checkpoints lie in the result store, and which of those that training code reports are kept.",
@@ -154,7 +174,7 @@ MANIFEST: Final = KeyTable(
         "evaluation_metrics",
         EVALUATION_METRICS,
         "How metrics are found in what a learner prints and writes.",
-        default="only what training code reports by itself",
+        default="`auto`: what libraries write and print, and what training code reports",
         ours=False,
         spellings=("evaluationmetrics",),
     ),
@@ -193,6 +213,14 @@ MANIFEST: Final = KeyTable(
         example="{lr: 1e-5, optimizer: adam}",
     ),
     Key(
+        "search",
+        SEARCH,
+        "A search for hyper-parameters: `fabric run` starts a job for each trial, `fabric preview` says beforehand how"
+        " many get how far. `seed:` is then the search's, and each trial has one of its own.",
+        default="none: one job",
+        example="{method: random, max_trials: 20, params: {lr: {loguniform: [1e-5, 1e-1]}}}",
+    ),
+    Key(
         "max_restarts",
         WholeNumber(0, 1_000_000),
         "How often a job that failed by its own fault is started again.",
@@ -217,6 +245,20 @@ MANIFEST: Final = KeyTable(
         variable=True,
         spellings=("max_runtime_seconds",),
         example="8h",
+    ),
+    Key(
+        "stop_when",
+        ListOf(STOP_RULE, "a list of rules, such as [{metric: loss, is: nan}]"),
+        "Rules by which the job is stopped for what it reports; the reason stands in its history.",
+        default="none",
+        example="[{metric: loss, is: nan}, {metric: loss, no_better_for: 20}]",
+    ),
+    Key(
+        "log_policies",
+        ListOf(LOG_POLICY, "a list of log policies"),
+        "What lines of a failed attempt's output mean for its restart; the line stands in the job's history.",
+        default="none",
+        example="[{pattern: CUDA out of memory, action: cancel_retries}]",
     ),
     Key(
         "grace_seconds",
@@ -247,11 +289,11 @@ MANIFEST: Final = KeyTable(
     ),
     Key(
         "priority",
-        WholeNumber(-1_000_000, 1_000_000),
-        "Which waiting job is started first; higher goes first.",
-        default="0",
+        WholeNumber(0, PRIORITY_MAX),
+        "Which waiting job is started first; higher goes first. `fabric queue set` changes it while a job waits.",
+        default=str(DEFAULT_PRIORITY),
         variable=True,
-        example="10",
+        example="70",
     ),
     Key(
         "after",
@@ -261,6 +303,16 @@ MANIFEST: Final = KeyTable(
         " each other if they say nothing; `[]` starts one at once.",
         default="none",
         example="prepare",
+    ),
+    Key(
+        "begin",
+        BeginTime(),
+        "When it may start at the earliest: the next time that the clock shows `22:00` or `10:30pm`, a time"
+        " such as `2026-12-24T08:00`, the midnight with which `2026-12-24` begins, or `+2h` from now on. A time"
+        " is local where the command is given unless it has a zone (`2026-12-24T08:00+01:00`, `...Z`). A date"
+        " that is over is an error; `now` is at once.",
+        default="at once",
+        example='"22:00"',
     ),
     Key(
         "at_most",
@@ -317,7 +369,7 @@ MANIFEST: Final = KeyTable(
     ),
     Key(
         "setup",
-        Script(),
+        Script(may_be_empty=True),
         "Shell text that runs before the command, with a log of its own; the job fails if it fails.",
         default="none",
         example="./prepare.sh",
@@ -345,6 +397,13 @@ MANIFEST: Final = KeyTable(
         " code already. `image_pull: always` also looks for newer base images.",
         default="none: the image is that of `framework`",
         example="Dockerfile",
+    ),
+    Key(
+        "kubernetes",
+        KUBERNETES,
+        "What the job's pods are like where it runs in a cluster; elsewhere it has no effect.",
+        default="the backend's settings",
+        example="{queue: team-a}",
     ),
     Key(
         "ports",
@@ -398,6 +457,7 @@ MANIFEST: Final = KeyTable(
         "environment": "write env:",
         "environment_variables": "write env:",
         "timeout": "write max_runtime:",
+        "searcher": "write search:",
         "hyperparameters": "write params:",
         "parameters": "write params:",
         "tags": "write labels:",

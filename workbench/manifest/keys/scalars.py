@@ -125,6 +125,27 @@ class Duration(ValueKind):
         return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*[0-9.].*$"}]}
 
 
+class BeginTime(ValueKind):
+    """When a job may start: a clock time, a date, or how much later."""
+
+    expected = "a time such as 22:00, 2026-12-24T08:00 or +2h"
+
+    def read(self, node: Node, path: str, findings: Findings) -> str | None:
+        """Return the text as written: what it stands for depends on when the job is submitted."""
+        from workbench.time_expressions import is_begin
+
+        if not isinstance(node, ScalarNode) or not is_begin(node.text):
+            self.wrong(
+                node, path, findings, "10:30pm, 2026-12-24 and 2026-12-24T08:00+01:00 are such times, too"
+            )
+            return None
+        return node.text.strip()
+
+    def schema(self) -> dict[str, Any]:
+        """A text; ``22:00`` is one in YAML 1.2."""
+        return {"type": "string", "examples": ["22:00", "2026-12-24T08:00", "+2h"]}
+
+
 def _measured(
     kind: ValueKind, measure: Callable[[str], Measure], node: Node, path: str, findings: Findings
 ) -> Measure | None:

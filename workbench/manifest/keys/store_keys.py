@@ -22,7 +22,8 @@ SWIFT_STORES: Final = ("swift_datastore", "softlayer_objectstore", "bluemix_obje
 OTHER_STORES: Final = ("gcs", "azure", "sftp", "webdav", "http")
 """Types that rclone reaches in addition to FfDL's own."""
 
-FOLDER_STORES: Final = ("mount_volume", "host_path", "volume")
+BOUND_STORES: Final = ("mount_volume", "host_path")
+FOLDER_STORES: Final = (*BOUND_STORES, "volume")
 
 JOB_STORE: Final = "job"
 """The results of another job, which this one then comes after."""
@@ -142,8 +143,8 @@ CHECKPOINTS: Final = OneOf(
             Key(
                 "keep_last",
                 WholeNumber(0, 1_000_000),
-                "How many of the newest checkpoints that training code reports are kept. 0 keeps all.",
-                default="0",
+                "How many of the newest checkpoints that training code reports are kept.",
+                default="all, or 1 with `keep_best`",
                 example="3",
             ),
             Key(
@@ -209,8 +210,8 @@ DATA_STORE: Final = KeyTable(
         "read_only",
         TruthValue(),
         "Whether the learner may not write to the data.",
-        default="false",
-        example="true",
+        default="true for a folder of a host, else false",
+        example="false",
     ),
     Key(
         "path",

@@ -12,9 +12,12 @@ from typing import Final
 
 from workbench.manifest.builder.overrides import VARIABLES
 from workbench.manifest.keys.containers import Key, KeyTable
-from workbench.manifest.keys.framework_keys import FORMER_FRAMEWORKS, FRAMEWORK, IMAGE_LOCATION
+from workbench.manifest.keys.framework_keys import BIND_MOUNT, FORMER_FRAMEWORKS, FRAMEWORK, IMAGE_LOCATION
+from workbench.manifest.keys.kubernetes_keys import KUBERNETES
 from workbench.manifest.keys.metric_keys import COLLECTORS, EVALUATION_METRICS, GROUP, META, TYPED_VALUE
 from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.search_keys import SEARCH
+from workbench.manifest.keys.stop_keys import LOG_POLICY, STOP_RULE
 from workbench.manifest.keys.store_keys import CONNECTION, DATA_STORE, TRAINING_DATA
 from workbench.spec import IMAGES
 
@@ -25,7 +28,12 @@ PROSE: Final = Path(__file__).with_name("manifest_page.md")
 _CHAPTERS: Final[Sequence[tuple[str, str, KeyTable]]] = (
     ("framework", "The image and the command.", FRAMEWORK),
     ("framework.image_location", "A private registry.", IMAGE_LOCATION),
+    ("search", "A search for hyper-parameters. An unknown key is a fault here.", SEARCH),
+    ("stop_when[]", "Each item of the list. An unknown key is a fault here.", STOP_RULE),
+    ("log_policies[]", "Each item of the list. An unknown key is a fault here.", LOG_POLICY),
+    ("kubernetes", "What pods are like in a cluster, in addition to the backend's settings.", KUBERNETES),
     ("data_stores[]", "Each item of the list.", DATA_STORE),
+    ("bind_mounts[]", "Each item of the list.", BIND_MOUNT),
     (
         "data_stores[].training_data and .training_results",
         "What is read, and where results go.",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from workbench.errors import ManifestFault
 from workbench.manifest.yaml.nodes import SourceLocation
+from workbench.values import dataclass
 
 _FAULTS_MAX = 100
 """Nobody reads more, and a generated file could have a million."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from workbench.manifest.yaml.core_schema import ScalarValue, resolve
+from workbench.values import dataclass
 
 Style = Literal["plain", "single", "double", "folded", "literal"]
 

@@ -1,12 +1,13 @@
-"""Files of other systems, recognised by their keys, so that they are named instead of picked to pieces."""
+"""Files of other systems, recognised by their keys or lines, so that they are named instead of picked to pieces."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from typing import Final
 
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import MapNode
+from workbench.manifest.yaml.nodes import MapNode, SourceLocation
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +24,47 @@ _COMMAND_HINT: Final = "fabric init writes a manifest to start from; its command
 
 FORMATS: Final = (
     Format(
+        "a job of Anyscale or Ray",
+        frozenset({"entrypoint"}),
+        frozenset({"compute_config", "runtime_env", "working_dir", "image_uri", "submission_id"}),
+        "fabric convert FILE prints a manifest of it; its entrypoint goes to framework.command, runtime_env.env_vars"
+        " to env, runtime_env.pip to requirements",
+    ),
+    Format(
         "an experiment of Determined",
         frozenset(),
         frozenset(
             {
-                "searcher",
-                "entrypoint",
-                "hyperparameters",
-                "checkpoint_storage",
-                "bind_mounts",
-                "min_validation_period",
+                "searcher", "entrypoint", "hyperparameters", "checkpoint_storage", "checkpoint_policy",
+                "min_validation_period", "min_checkpoint_period", "perform_initial_validation",
+                "records_per_epoch", "scheduling_unit", "reproducibility", "log_policies", "profiling",
             }
         ),
-        "experiments are not built yet; for a single job write its entrypoint to framework.command and its"
-        " hyperparameters to params",
+        "it lacks searcher:; write searcher: {name: single, metric: loss} and entrypoint:, and it is read as it is",
+    ),
+    Format(
+        "a task configuration of Determined",
+        frozenset({"environment"}),
+        frozenset(
+            {
+                "resources", "work_dir", "idle_timeout", "notebook_idle_type", "registry_auth", "debug",
+                "bind_mounts",
+            }
+        ),
+        "fabric run -- COMMAND starts a command; environment.image goes to --image, its variables to -e,"
+        " resources.slots to --gpus",
+    ),
+    Format(
+        "a values file of Determined's Helm chart",
+        frozenset(),
+        frozenset({"maxSlotsPerPod", "useNodePortForMaster", "enterpriseEdition", "determinedMasterConfig"}),
+        "fabric needs no master: fabric backend add NAME k8s://CONTEXT names a cluster",
+    ),
+    Format(
+        "a configuration of GPT-NeoX",
+        frozenset(),
+        frozenset({"pipe-parallel-size", "model-parallel-size", "pipe_parallel_size", "model_parallel_size"}),
+        "GPT-NeoX's own training code reads it; write its command to framework.command of a manifest",
     ),
     Format(
         "a training definition of Watson Machine Learning",
@@ -46,14 +74,87 @@ FORMATS: Final = (
         " and its two references to one entry of data_stores",
     ),
     Format("a Kubernetes object", frozenset({"apiVersion", "kind"}), frozenset(), _COMMAND_HINT),
-    Format("a Docker Compose file", frozenset({"services"}), frozenset(), _COMMAND_HINT),
+    Format(
+        "a Docker Compose file",
+        frozenset({"services"}),
+        frozenset(),
+        "fabric convert FILE prints a manifest of it; a service's command goes to framework.command, its image to"
+        " framework.version, its environment to env",
+    ),
+    Format(
+        "a configuration of dstack",
+        frozenset({"type"}),
+        frozenset({"commands", "image", "python", "ide", "port", "nodes", "resources", "ssh_config", "backends"}),
+        "fabric convert FILE prints a manifest of it; its commands go to framework.command, its nodes to learners,"
+        " resources.gpu to gpus",
+    ),
+    Format(
+        "an MLproject file of MLflow",
+        frozenset({"entry_points"}),
+        frozenset(),
+        "fabric convert FILE prints a manifest of it; the command of an entry point goes to framework.command with"
+        " ${params.NAME} for {NAME}, its parameters to params",
+    ),
+    Format(
+        "a sweep of Weights & Biases",
+        frozenset({"method"}),
+        frozenset({"parameters", "program"}),
+        "fabric init writes a manifest to start from; its program goes to framework.command, and each parameter's"
+        " values to --set params.NAME=A,B,C of fabric run",
+    ),
+    Format(
+        "a cluster of Ray",
+        frozenset({"cluster_name"}),
+        frozenset({"provider", "available_node_types", "head_node_type", "auth"}),
+        "fabric needs no cluster: fabric backend add NAME ssh://HOST names a machine, fabric run -- COMMAND starts"
+        " a job",
+    ),
+    Format(
+        "an application of TorchX",
+        frozenset({"roles"}),
+        frozenset(),
+        "fabric init writes a manifest to start from; a role's entrypoint and args go to framework.command, its"
+        " num_replicas to learners, its image to framework.version",
+    ),
     Format(
         "a SkyPilot task",
         frozenset({"run"}),
-        frozenset({"resources", "num_nodes", "file_mounts"}),
+        frozenset(),
+        "fabric convert FILE prints a manifest of it; run goes to framework.command, envs to env, num_nodes to"
+        " learners, resources.accelerators to gpus and gpu_type",
+    ),
+)  # fmt: skip
+
+_SCRIPTS: Final = (
+    (
+        re.compile(r"^#SBATCH\s", re.MULTILINE),
+        "a batch script of Slurm",
+        "fabric convert {file} prints a manifest of it, fabric run -- bash {file} runs it;"
+        " --gpus, --set cpus=8, --set memory=32GiB and --set max_runtime=2h stand"
+        " for its #SBATCH lines",
+    ),
+    (
+        re.compile(r"^#PBS\s", re.MULTILINE),
+        "a batch script of PBS",
+        "fabric run -- bash {file} runs it; options of fabric run stand for its #PBS lines",
+    ),
+    (re.compile(r"\A#!"), "a script", "fabric run -- {file} runs it"),
+    (
+        re.compile(r"^\[[\w.]+\][ \t]*$(?:\n(?![ \t]*-).*)*\n?[ \t]*\w+[ \t]*=", re.MULTILINE),
+        "a configuration file such as .torchxconfig",
         _COMMAND_HINT,
     ),
 )
+
+
+def recognised_text(text: str, file: str, findings: Findings) -> bool:
+    """Note that a text is no YAML but a script or a configuration file; returns whether it is."""
+    for pattern, name, hint in _SCRIPTS:
+        if pattern.search(text):
+            location = SourceLocation(file, 1, 1, file)
+            findings.fault(location, "", f"this is {name}, not a manifest", hint.format(file=file))
+            return True
+    return False
 
 
 def recognised(root: MapNode, findings: Findings) -> bool:

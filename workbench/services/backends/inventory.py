@@ -1,16 +1,21 @@
-"""Lists the GPUs of backends, with their use and their holders."""
+"""Lists the GPUs of backends with their use and their holders, and who waits for them."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Inventory
+    from backends.contract.host import BackendOptions, Cluster, Host, Inventory
+    from workbench.documents.machines import InventoryDocument, QueuedEntry, QueueDocument
+    from workbench.store.db.database import Store
+    from workbench.store.queries.home_queue import WaitingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class BackendInventory:
     inventory: Inventory | None
     error: FabricError | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> InventoryDocument:
         """Return the inventory as ``--json`` gives it, schema ``fabric.inventory/1``."""
         from dataclasses import asdict
 
@@ -54,3 +59,176 @@ def inventories(
             yield BackendInventory(options.name, open_backend(options).inventory())
         except FabricError as error:
             yield BackendInventory(options.name, None, error)
+
+
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    """What a host says of all who wait there for GPUs, of any home and person."""
+
+    waiting: Sequence[Mapping[str, Any]] = ()
+    """Entries in the order of their turns, as the agent's operation ``queue`` gives them."""
+    is_known: bool = False
+    trouble: str = ""
+    """Why it could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """One that waits: a job of this home, or of another one, of which only the person and the GPUs are shown."""
+
+    job: WaitingJob | None
+    """None where it is of another home."""
+    person: str
+    gpus: int
+    """Of all learners together."""
+    rank: int | None = None
+    """Its place among all who wait for GPUs at the host, from 1 on; None where the host does not have it."""
+    of: int | None = None
+
+    def entry(self) -> QueuedEntry:
+        """Return it as ``--json`` gives it."""
+        from workbench.formats import iso
+
+        job = self.job
+        return {
+            "id": None if job is None else job.row.id,
+            "name": None if job is None else job.row.name,
+            "person": self.person,
+            "gpus": self.gpus,
+            "priority": None if job is None else job.stands.priority,
+            "rank": self.rank,
+            "of": self.of,
+            "since": None if job is None else iso(job.row.changed_us),
+            "reason": None if job is None else job.row.reason.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BackendQueue:
+    """Those that wait at one backend, in the order in which they start."""
+
+    backend: str
+    waiting: tuple[QueuedJob, ...]
+    is_host_known: bool
+    """Whether the host said who waits there."""
+    trouble: str = ""
+    """Why it could not be asked."""
+
+    def document(self) -> QueueDocument:
+        """Return the queue as ``--json`` gives it, schema ``fabric.queue/1``."""
+        return {
+            "schema": "fabric.queue/1",
+            "backend": self.backend,
+            "host_known": self.is_host_known,
+            "trouble": self.trouble,
+            "waiting": [one.entry() for one in self.waiting],
+        }
+
+
+def home_queues(store: Store | None, backend: str = "") -> list[BackendQueue]:
+    """Return the queues, one a backend: the jobs of this home that wait, and others at the same hosts.
+
+    Hosts are asked where a job of this home waits for GPUs, and where ``backend`` names one.
+
+    Raises:
+        UnknownName: there is no such backend.
+    """
+    from workbench.services.backends.placement import backend_options
+    from workbench.store.db.database import home_uuid
+    from workbench.store.queries.home_queue import waiting_jobs
+
+    found = waiting_jobs(store) if store is not None else []
+    uuid = "" if store is None else home_uuid(store.home)
+    if backend:
+        options = backend_options(backend)
+        mine = [one for one in found if one.row.target.backend == options.name]
+        return [_merged(uuid, options.name, mine, _ask_once(options))]
+    return queues(
+        uuid, found, {machine: _ask_once(options) for machine, options in queue_hosts(found).items()}
+    )
+
+
+def queue_hosts(waiting: Sequence[WaitingJob]) -> dict[str, BackendOptions]:
+    """Return the machines where one of these jobs waits for GPUs, and how each is reached."""
+    from backends.contract.host import BackendOptions
+
+    targets = {one.row.target.machine: one.row.target for one in reversed(waiting) if one.row.gpus}
+    return {
+        machine: BackendOptions(target.backend, target.type, target.address, target.options)
+        for machine, target in sorted(targets.items())
+        if target.type != "kubernetes"  # a cluster's queue is its own
+    }
+
+
+def queues(
+    home_uuid: str, waiting: Sequence[WaitingJob], answers: Mapping[str, HostAnswer]
+) -> list[BackendQueue]:
+    """Return the queues of a home, one a backend, by what hosts have answered. Pure.
+
+    Args:
+        home_uuid: Which home it is, as hosts know it.
+        waiting: Its jobs that wait, each machine's in their order.
+        answers: By machine, of those that were asked.
+    """
+    found = []
+    for machine, group in groupby(waiting, key=lambda one: one.row.target.machine):
+        mine = list(group)
+        answer = answers.get(machine, HostAnswer())
+        found.append(_merged(home_uuid, mine[0].row.target.backend, mine, answer))
+    return found
+
+
+class HostQuestion:
+    """Who waits at a host, asked again and again over one connection."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._options = options
+        self._opened: Host | Cluster | None = None
+
+    def ask(self) -> HostAnswer:
+        """Ask the host; after a failure the next question opens a connection anew."""
+        from backends.contract.host import Host
+        from workbench.services.backends.placement import open_backend
+
+        try:
+            if self._opened is None:
+                self._opened = open_backend(self._options).open()
+            if not isinstance(self._opened, Host):
+                return HostAnswer()
+            found = self._opened.call("queue")["waiting"]
+        except FabricError as error:
+            self.close()
+            return HostAnswer(trouble=f"{error}")
+        return HostAnswer(sorted(found, key=lambda entry: int(entry["place"])), is_known=True)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(FabricError, OSError):
+                opened.close()
+
+
+def _ask_once(options: BackendOptions) -> HostAnswer:
+    host = HostQuestion(options)
+    try:
+        return HostAnswer() if options.type == "kubernetes" else host.ask()
+    finally:
+        host.close()
+
+
+def _merged(uuid: str, backend: str, mine: Sequence[WaitingJob], line: HostAnswer) -> BackendQueue:
+    """Put the jobs of this home between those of others; those that the host does not have come last."""
+    left: dict[tuple[str, str], WaitingJob] = {(one.row.target.home(uuid), one.row.id): one for one in mine}
+    entries = [
+        QueuedJob(
+            job=left.pop((str(entry["home"]), str(entry["job"])), None),
+            person=str(entry["owner"]),
+            gpus=int(entry["gpus"]),
+            rank=int(entry["place"]),
+            of=int(entry["of"]),
+        )
+        for entry in line.waiting
+    ]
+    entries += [QueuedJob(one, one.row.owner, one.row.gpus * one.row.learners) for one in left.values()]
+    return BackendQueue(backend, tuple(entries), line.is_known, line.trouble)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import UnknownName, UsageError
+from workbench.errors import ConfigError, UnknownName, UsageError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import Backend, BackendOptions
@@ -36,10 +36,12 @@ class ChosenTarget:
     notes: tuple[str, ...] = ()
     """For the person who submits it."""
     passed_over: tuple[PassedOver, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Why the job could not run there now."""
 
 
 def choose_target(
-    name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
+    name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = "", must_fit: bool = True
 ) -> ChosenTarget:
     """Choose the backend and the runner of a job.
 
@@ -49,9 +51,11 @@ def choose_target(
         spec: the job.
         context: which context of a cluster's kubeconfig; empty takes the backend's.
         namespace: which namespace of a cluster; empty takes the backend's.
+        must_fit: whether the backend must be able to run the job; else what it lacks is a warning.
 
     Raises:
         UnknownName: there is no such backend or runner.
+        ConfigError: there is no access to the cluster.
         UsageError: that runner does not work on that backend.
         BackendError: it has fewer GPUs than the job asks for.
     """
@@ -59,9 +63,15 @@ def choose_target(
 
     opened = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
     chosen, passed_over = _choose_runner(opened, runner or spec.runner, spec)
-    if spec.gpus and (refusal := opened.why_not_gpus(spec.gpus * spec.learners)):
-        raise refusal
-    options = opened.frozen(chosen)
+    lacks = opened.why_not_gpus(spec.gpus * spec.learners) if spec.gpus else None
+    if lacks and must_fit:
+        raise lacks
+    try:
+        options = opened.frozen(chosen)
+    except ConfigError:
+        if must_fit:
+            raise
+        options = opened.options
     if options.type != DEFAULT:
         _share_answers()
     target = TargetRef(
@@ -71,7 +81,16 @@ def choose_target(
         address=options.address,
         options=options.options,
     )
-    return ChosenTarget(target, _notes(target, passed_over, spec), passed_over)
+    return ChosenTarget(
+        target, _notes(target, passed_over, spec), passed_over, (lacks.message,) if lacks else ()
+    )
+
+
+def has_gpu(backend: Backend) -> bool:
+    """Return whether a job can ever get a GPU there, true where that is not known."""
+    if backend.options.type != DEFAULT:
+        return backend.why_not_gpus(1) is None
+    return any(slot.memory_bytes for node in backend.inventory().nodes for slot in node.slots)
 
 
 def _share_answers() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError, NotAllowed
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Finding

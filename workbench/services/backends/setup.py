@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import BackendUnreachable, ConfigError, TryAgain, UnknownName, UsageError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Host
     from backends.contract.prompts import Prompter
     from backends.kubernetes.backend import KubernetesBackend
+    from workbench.documents.machines import RoleDocument
 
 UNKNOWN_USER: Final = "YOU"
 """Stands for a user whose name the cluster does not tell."""
@@ -28,7 +30,7 @@ class RoleGrant:
     error: BackendUnreachable | None = None
     """Why the cluster could not be asked for the user's name."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> RoleDocument:
         """Return both objects as ``--json`` gives them, schema ``fabric.role/1``."""
         from backends.kubernetes.rbac import binding_document, role_document
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownName, UsageError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store

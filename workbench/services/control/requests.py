@@ -1,24 +1,57 @@
-"""Asks the controller to stop or to delete jobs; a request is kept until the backend has confirmed it."""
+"""Asks the controller to stop or to delete jobs, or to let them wait in another order.
+
+A request is kept: to stop or delete until the backend has confirmed it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from workbench.clock import elapsed_seconds
+from workbench.errors import ManifestError, ManifestFault, UsageError
+from workbench.job import State, short_id
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.home_queue import QueuePosition, WaitingJob
 
 StopKind = Literal["halt", "kill"]
 RequestKind = Literal["halt", "kill", "resume", "delete"]
 
+Side = Literal["ahead", "behind", "top"]
+"""Where a job that waits is moved, of another one."""
+
+_SETTABLE: Final = ("priority", "begin")
+
 _FOLDER_SECONDS: Final = 20.0
 _FOLDER_POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """What is to be changed of jobs that wait; None is left as it is."""
+
+    priority: int | None = None
+    begin: str | None = None
+    """The time from which on they may start, ISO 8601; empty: at once."""
+
+    @property
+    def text(self) -> str:
+        """The change in words, for their history."""
+        from workbench.clock import now_us
+        from workbench.time_expressions import until_text
+
+        words = [] if self.priority is None else [f"priority {self.priority}"]
+        if self.begin is not None:
+            words.append(f"begins {until_text(self.begin, now_us())}" if self.begin else "begins now")
+        return ", ".join(words)
 
 
 def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: str) -> tuple[int, ...]:
@@ -86,12 +119,14 @@ def running_first(jobs: Sequence[JobRow]) -> list[JobRow]:
     return sorted(jobs, key=lambda job: not is_running(job))
 
 
-def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
+def wait_until_deleted(
+    store: Store, jobs: Sequence[JobRow], report: Callable[[str], None] | None = None
+) -> list[Path]:
     """Wait until deletion is confirmed; return the folders that the controller still removes after a while.
 
-    A job's folder is removed after its rows, which takes long where it holds much.
+    A job's folder is removed after its rows, which takes long where it holds much. ``report`` gets why it waits.
     """
-    wait_until_forgotten(store, jobs)
+    wait_until_forgotten(store, jobs, report)
     folders = [store.home.job(row.id).path for row in jobs]
     deadline = elapsed_seconds() + _FOLDER_SECONDS
     while left := [folder for folder in folders if folder.exists()]:
@@ -101,14 +136,208 @@ def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
     return left
 
 
-def wait_until_forgotten(store: Store, jobs: Sequence[JobRow]) -> None:
+def wait_until_forgotten(
+    store: Store, jobs: Sequence[JobRow], report: Callable[[str], None] | None = None
+) -> None:
     """Wait until the store knows that jobs are deleted; their folders are removed after that.
 
     Raises:
         NoSpaceLeft: the store cannot be written.
+        BackendUnreachable: a backend cannot confirm it now; the request is recorded.
+        NotAllowed: the right to remove a job from its backend is missing; the request is recorded.
     """
-    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
-    from workbench.services.follow.wait import wait_until
+    from workbench.services.follow.wait import request_check, wait_until
 
-    check = check_every_second(UnrecordedEnd(store.home).check)
+    check = request_check(store.home, "deletion", report=report)
     wait_until(store, jobs, lambda rows: all(row.deleted_us is not None for row in rows), check=check)
+
+
+def parse_change(settings: Sequence[str]) -> QueueChange:
+    """Return what settings of the form ``priority=70`` and ``begin=22:00`` ask for.
+
+    Raises:
+        UsageError: there is none, or another key, or a time that is over.
+        ManifestError: a priority is out of range, or a time is none; the message has what is accepted.
+    """
+    from workbench.clock import now_us
+    from workbench.time_expressions import BEGIN_FORMS, begin_us, is_begin, local_iso
+
+    values = dict(text.partition("=")[::2] for text in settings)
+    if not values:
+        raise UsageError(
+            "what is to be set?", hint="priority=70, say (0 to 100, larger goes first), or begin=22:00"
+        )
+    if others := [key for key in values if key not in _SETTABLE]:
+        raise UsageError(f"a waiting job has no {others[0]} to set", hint="it is priority=N or begin=TIME")
+    priority = parse_priority(values["priority"]) if "priority" in values else None
+    begin = None
+    if "begin" in values:
+        text, now = values["begin"], now_us()
+        if not is_begin(text):
+            problem = f"'{text[:60]}' is no time to begin at; {BEGIN_FORMS}"
+            raise ManifestError([ManifestFault("queue set", 0, 0, "begin", problem)])
+        at = begin_us(text, now)
+        begin = local_iso(at) if at > now else ""
+    return QueueChange(priority, begin)
+
+
+def parse_priority(text: str) -> int:
+    """Return a priority.
+
+    Raises:
+        ManifestError: it is out of range; the message has the range.
+    """
+    from workbench.spec import PRIORITY_MAX
+
+    if not (text.isascii() and text.isdigit() and int(text[:9]) <= PRIORITY_MAX):
+        problem = f"'{text}' is not a whole number from 0 to {PRIORITY_MAX}"
+        raise ManifestError([ManifestFault("queue set", 0, 0, "priority", problem)])
+    return int(text)
+
+
+def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: str) -> dict[int, JobRow]:
+    """Ask that jobs that wait get another priority or time; return the requests by their ids, each with its job.
+
+    Raises:
+        UsageError: one of them does not wait.
+    """
+    with store.atomic():
+        known = _by_id(store)
+        for row in jobs:
+            _check_waiting(row, known)
+        places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
+        for row in jobs:
+            one = known[row.id]
+            priority = one.stands.priority if asked.priority is None else asked.priority
+            begin = one.stands.begin if asked.begin is None else asked.begin
+            places[row.id] = (one, replace(one.stands, priority=priority, begin=begin))
+        return _ask(store, places, dict.fromkeys(places, asked.text), origin)
+
+
+def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin: str) -> dict[int, JobRow]:
+    """Ask that a job that waits stand ahead of or behind another one, or first; return the requests with their jobs.
+
+    It gets the other one's priority, since that comes before the position.
+
+    Raises:
+        UsageError: one of them does not wait, or they wait at different backends.
+    """
+    with store.atomic():
+        known = _by_id(store)
+        _check_waiting(row, known)
+        line = [one for one in known.values() if one.row.target.machine == known[row.id].row.target.machine]
+        if anchor is not None:
+            _check_waiting(anchor, known)
+            if anchor.id == row.id:
+                raise UsageError(f"{short_id(row.id)} cannot go ahead of itself, or behind itself")
+            if known[anchor.id] not in line:
+                raise UsageError(
+                    f"{short_id(row.id)} waits at {row.target.backend}, {short_id(anchor.id)} at "
+                    f"{anchor.target.backend}: each backend has a queue of its own"
+                )
+        found = moved(line, row.id, side, "" if anchor is None else anchor.id)
+        words = "moved to the top" if anchor is None else f"moved {side} {_of(side)}{short_id(anchor.id)}"
+        texts = {job_id: words if job_id == row.id else "positions counted anew" for job_id in found}
+        return _ask(
+            store, {job_id: (known[job_id], stands) for job_id, stands in found.items()}, texts, origin
+        )
+
+
+def move_past(
+    store: Store,
+    row: JobRow,
+    side: Literal["ahead", "behind"],
+    among: Collection[str] | None = None,
+    *,
+    origin: str,
+) -> dict[int, JobRow]:
+    """Ask that a job that waits go ahead of the one before it, or behind the next one; do nothing where there is none.
+
+    The order is that which was asked for last, of the jobs of this home at its backend; with ``among`` of those that
+    it has the ids of.
+
+    Raises:
+        UsageError: it does not wait.
+    """
+    known = _by_id(store)
+    _check_waiting(row, known)
+    machine = known[row.id].row.target.machine
+    line = [one.row for one in known.values() if one.row.target.machine == machine]
+    if among is not None:
+        line = [one for one in line if one.id in among or one.id == row.id]
+    at = [one.id for one in line].index(row.id) + (-1 if side == "ahead" else 1)
+    return move(store, row, side, line[at], origin=origin) if 0 <= at < len(line) else {}
+
+
+def moved(
+    line: Sequence[WaitingJob], job_id: str, side: Side, anchor_id: str = ""
+) -> dict[str, QueuePosition]:
+    """Return where jobs stand once one of them was moved: that one's, and all others' that have to give way. Pure.
+
+    Args:
+        line: the jobs that wait at one machine.
+        job_id: the job that is moved.
+        side: ``ahead`` or ``behind`` of the anchor, or ``top``.
+        anchor_id: the other job.
+    """
+    others = sorted((one for one in line if one.row.id != job_id), key=lambda one: one.order)
+    mine = next(one for one in line if one.row.id == job_id)
+    if not others:
+        return {job_id: mine.stands}
+    anchor = others[0] if side == "top" else next(one for one in others if one.row.id == anchor_id)
+    priority = anchor.stands.priority
+    if side == "top" and mine.stands.priority > priority:
+        return {job_id: mine.stands}
+    group = [one for one in others if one.stands.priority == priority]
+    at = group.index(anchor) + (side == "behind")
+    before = group[at - 1].stands.position if at else None
+    after = group[at].stands.position if at < len(group) else None
+    if before is None or after is None:
+        position = before + 1 if before is not None else (after or 0.0) - 1
+        return {job_id: replace(mine.stands, priority=priority, position=position)}
+    if before < (middle := (before + after) / 2) < after:
+        return {job_id: replace(mine.stands, priority=priority, position=middle)}
+    # No number is left between them: all are counted anew, up to the last one's, so that later jobs stay behind.
+    first = group[-1].stands.position - len(group)
+    return {
+        one.row.id: replace(one.stands, priority=priority, position=first + index)
+        for index, one in enumerate([*group[:at], mine, *group[at:]])
+    }
+
+
+def _by_id(store: Store) -> dict[str, WaitingJob]:
+    from workbench.store.queries.home_queue import waiting_jobs
+
+    return {one.row.id: one for one in waiting_jobs(store, asked=True)}
+
+
+def _check_waiting(row: JobRow, known: Mapping[str, WaitingJob]) -> None:
+    if row.id in known:
+        return
+    is_leaving = row.state is State.QUEUED
+    raise UsageError(
+        f"{short_id(row.id)} {row.name} does not wait for its turn: "
+        + ("it is being stopped" if is_leaving else f"it is {row.state}"),
+        hint="`fabric queue` lists the jobs that wait",
+    )
+
+
+def _of(side: Side) -> str:
+    return "of " if side == "ahead" else ""
+
+
+def _ask(
+    store: Store,
+    places: Mapping[str, tuple[WaitingJob, QueuePosition]],
+    texts: Mapping[str, str],
+    origin: str,
+) -> dict[int, JobRow]:
+    """Write the requests for the jobs that do not stand there already."""
+    from workbench.store.jobs import who_am_i
+    from workbench.store.queries.home_queue import ask_for_position
+
+    return {
+        ask_for_position(store, one.row, stands, texts[job_id], who_am_i(), origin): one.row
+        for job_id, (one, stands) in places.items()
+        if stands != one.stands
+    }

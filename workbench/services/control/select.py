@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownName, UsageError
 from workbench.job import TERMINAL
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -21,34 +23,51 @@ class JobSelector:
     """Ids, unique parts of them, names, or ``@last``."""
     label: str = ""
     """``KEY`` or ``KEY=VALUE``."""
+    where: tuple[str, ...] = ()
+    """Filters, as ``list --where`` takes them; all of them have to fit."""
+    one: bool = False
+    """Whether a name that several jobs have is refused, instead of meaning the newest."""
     only_open: bool = False
-    """Whether jobs that have ended are left out of those with the label."""
+    """Whether jobs that have ended are left out of those with the label, or that match."""
 
 
 def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
-    """Return the jobs in the order of the names, then the others with the label, oldest first.
+    """Return the jobs in the order of the names, then the others with the label or that match, oldest first.
 
     Raises:
-        UsageError: the selector is empty.
+        UsageError: the selector is empty, or a filter cannot be read.
         UnknownName: there is no such job, or none with that label.
         AmbiguousName: a name fits several jobs.
     """
+    from workbench.services.inspect.job_query import JobQuery, find
     from workbench.store.jobs import list_jobs, resolve
 
-    if not selector.names and not selector.label:
-        raise UsageError("which job?", hint="its id, a part of it, its name, @last, or --label KEY=VALUE")
-    rows = [resolve(store, name) for name in selector.names]
+    if not selector.names and not selector.label and not selector.where:
+        raise UsageError(
+            "which job?", hint="its id, a part of it, its name, @last, --label KEY=VALUE, or --where"
+        )
+    rows = [resolve(store, name, one=selector.one) for name in selector.names]
     if selector.label:
         labelled = list_jobs(store, label=selector.label)[::-1]
         if not labelled:
             raise UnknownName(
                 f"no job has the label {selector.label}", hint=_nearest_label(store, selector.label)
             )
-        named = {row.id for row in rows}
-        if selector.only_open:
-            labelled = [row for row in labelled if row.state not in TERMINAL or row.next_try_us]
-        rows += [row for row in labelled if row.id not in named]
+        rows += _others(labelled, rows, selector)
+    if selector.where:
+        matching = find(store, JobQuery(where=selector.where)).rows[::-1]
+        rows += _others(matching, rows, selector)
     return tuple(rows)
+
+
+def _others(found: Sequence[JobRow], rows: Sequence[JobRow], selector: JobSelector) -> list[JobRow]:
+    """Return the jobs that were found and are not among the rows yet."""
+    known = {row.id for row in rows}
+    return [
+        row
+        for row in found
+        if row.id not in known and (not selector.only_open or row.state not in TERMINAL or row.next_try_us)
+    ]
 
 
 def _nearest_label(store: Store, label: str) -> str:

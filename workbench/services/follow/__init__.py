@@ -2,5 +2,5 @@
 
 May be imported by ``cli``, ``api``, ``screens`` and other services: ``follower``, ``events``, ``log_reader``,
 ``metric_points``, ``wait``, ``keeper`` and ``job_text``, which describes a job's state for all of them.
-May import: ``services.result_store``, ``services.open_store``, and what lies below the services.
+May import: ``services.open_store``, and what lies below the services.
 """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
@@ -38,6 +39,8 @@ class MetricsChanged:
     """The latest values, at most four times a second."""
 
     series: tuple[SeriesRow, ...]
+    recognised: tuple[str, ...] = ()
+    """What the collector ``auto`` says of metrics that it begins to read, each once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class JobView:
             case StateChanged():
                 self.state(event.row, event.history)
             case MetricsChanged():
+                for text in event.recognised:
+                    self.recognised(text)
                 self.metrics(event.series)
             case DataCopied():
                 self.progress(event.text)
@@ -108,6 +113,9 @@ class JobView:
 
     def finish_output(self) -> None:
         """Take note that this attempt prints no more."""
+
+    def recognised(self, text: str) -> None:
+        """Take which metrics are recognised in the output."""
 
     def metrics(self, series: Sequence[SeriesRow]) -> None:
         """Take the latest values."""

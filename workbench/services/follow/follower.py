@@ -121,6 +121,7 @@ class _Follower:
         """Whether the last round brought output."""
         self._metrics_stale = True
         self._metrics_due = 0.0
+        self._recognised: set[str] = set()
         self._stall = ""
         self._stall_due = 0.0
 
@@ -160,7 +161,7 @@ class _Follower:
         return keeper.error or self._stall
 
     def _results(self) -> str:
-        from workbench.services.result_store import result_store
+        from workbench.controller.runtime.result_store import result_store
         from workbench.store.jobs import detail
 
         stored = result_store(detail(self._store, self._row.id).spec, self._row.id)
@@ -191,7 +192,20 @@ class _Follower:
         self._metrics_stale = False
         self._metrics_due = now + METRICS_SECONDS
         yield DataCopied(self._copied())
-        yield MetricsChanged(tuple(series(self._store, self._row.id)))
+        yield MetricsChanged(tuple(series(self._store, self._row.id)), self._newly_recognised())
+
+    def _newly_recognised(self) -> tuple[str, ...]:
+        """Return the notes about recognised metrics that were not given yet; several learners say the same."""
+        from workbench.metrics import notes
+
+        found = [each.text for each in notes(self._store, self._row.id) if each.level == "info"]
+        new = [
+            text
+            for text in dict.fromkeys(found)
+            if text not in self._recognised and text.startswith("metrics: ")
+        ]
+        self._recognised.update(new)
+        return tuple(new)
 
     def _copied(self) -> str:
         from workbench.job import State

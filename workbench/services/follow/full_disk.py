@@ -32,7 +32,7 @@ _LEARNERS: Final = 64
 
 
 def stall_of(home: Home, row: JobRow) -> str:
-    """Return why the output of a job on this machine waits; empty where it does not."""
+    """Return why a job on this machine waits, its output or its start; empty where it does not."""
     from workbench.learner.texts import clean
 
     if row.state is State.QUEUED or is_over(row):
@@ -124,14 +124,15 @@ def check_every_second(
 
 
 def _states(home: Home, row: JobRow) -> Iterator[dict[str, Any]]:
-    from workbench.learner.journal.state import read
+    from workbench.learner.journal.state import read, unwritten
 
     if row.target.type != "local":
         return
     attempt = home.job(row.id).attempt(row.attempt)
     for number in range(1, min(row.learners, _LEARNERS) + 1):
         try:
-            yield read(str(attempt.learner(number).path))
+            folder = str(attempt.learner(number).path)
+            yield read(folder) or ({"stall": stall} if (stall := unwritten(folder)) else {})
         except OSError:
             yield {}
 
@@ -139,7 +140,7 @@ def _states(home: Home, row: JobRow) -> Iterator[dict[str, Any]]:
 def _has_ended(state: dict[str, Any]) -> bool:
     """Say whether a learner's command has ended, or never began."""
     ended = state.get("exit_code") is not None or state.get("signal") is not None
-    return not state or state.get("phase") == "exited" or ended
+    return not state.get("phase") or state.get("phase") == "exited" or ended
 
 
 def _began(since: float | None, now: float, holds: bool) -> float | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.formats import duration, number
+from workbench.formats import MICROSECONDS, duration, number
 from workbench.job import State, short_id
+from workbench.store.db.rows import run_us
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow
 
 SHOWN_METRICS = 6
-MICROSECONDS = 1_000_000
 RUNS = "the command runs"
 """The controller's text for a running job without news."""
+
+COMMAND_FAILED = "C201"
+"""The reason code of a command that ended with another exit code than 0, or by a signal."""
+HINT = "hint: "
 
 VERBS = {
     State.QUEUED: "waits",
@@ -41,34 +45,47 @@ def state_line(row: JobRow) -> str:
     return f"{short_id(row.id)} {row.name} {verb}{attempt}{reason}"
 
 
+def is_own_failure(row: JobRow) -> bool:
+    """Return whether only a job's command failed: its output and exit code then explain its end."""
+    return row.state is State.FAILED and row.reason.code == COMMAND_FAILED
+
+
+def quiet_lines(row: JobRow) -> list[str]:
+    """Return the lines about a job's end that its output cannot have; they are shown where only it is wanted, too."""
+    if row.state is State.COMPLETED or is_own_failure(row):
+        return []
+    first, *rest = ended_lines(row, "")
+    return [first, *(line for line in rest if line.startswith(HINT))]
+
+
 def metrics_line(series: Sequence[SeriesRow]) -> str:
     """Return the latest values in one line, ``step 10 loss=0.3``; empty where there are none."""
+    from workbench.metrics.direction import main_metrics
+
     values: dict[str, SeriesRow] = {}
     for row in series:
         if row.kind == "value" and row.points and row.name not in values:
             values[row.name] = row
     if not values:
         return ""
-    # The metric that moved last leads, so that what trains now is not cut off.
-    newest = sorted(values.values(), key=lambda row: row.last_time_us or 0, reverse=True)[:SHOWN_METRICS]
-    shown = {row.name for row in newest}
-    steps = [row.last_step for row in newest if row.last_step is not None]
+    shown = [values[name] for name in main_metrics(values, SHOWN_METRICS)]
+    steps = [row.last_step for row in shown if row.last_step is not None]
     parts = [f"step {max(steps)}"] if steps else []
-    parts += [f"{name}={number(row.last)}" for name, row in values.items() if name in shown]
+    parts += [f"{row.name}={number(row.last)}" for row in shown]
     return " ".join(parts) + (" ..." if len(values) > SHOWN_METRICS else "")
 
 
 def ended_lines(row: JobRow, results: str) -> list[str]:
     """Say how a job ended, where its results are, and which command goes on from there."""
     took = ""
-    if row.ended_us and row.started_us:
-        took = f" after {duration((row.ended_us - row.started_us) / MICROSECONDS)}"
+    if row.ended_us and (ran_us := run_us(row, row.ended_us)) is not None:
+        took = f" after {duration(ran_us / MICROSECONDS)}"
     code = "" if row.exit_code is None else f", exit code {row.exit_code}"
     code += f" ({row.exit_by})" if row.exit_by not in ("", "job") else ""
     reason = f": {row.reason.text}" if row.reason.text and row.state is not State.COMPLETED else ""
     lines = [f"{short_id(row.id)} {row.name} {VERBS[row.state]}{took}{code}{reason}"]
     if row.reason.hint:
-        lines.append(f"hint: {row.reason.hint}")
+        lines.append(f"{HINT}{row.reason.hint}")
     job_name = short_id(row.id)
     if row.started_us is None:
         lines.append(f"nothing was started; `fabric show {job_name}` says more")

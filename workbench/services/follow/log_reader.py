@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.logs.follow import LearnerOutput, Wait

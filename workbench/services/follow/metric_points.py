@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store

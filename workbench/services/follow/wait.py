@@ -1,15 +1,20 @@
-"""Waits until jobs have come to a state that a caller names."""
+"""Waits until jobs have come to a state that a caller names, or until a backend cannot confirm what was requested."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds
+from workbench.errors import BackendUnreachable, NotAllowed
+from workbench.job import Intent, short_id
 from workbench.services.follow.keeper import Keeper
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
+    from workbench.errors import FabricError
+    from workbench.paths import Home
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -50,3 +55,125 @@ def wait_until(
             if condition(current):
                 return current, True
     return current, False
+
+
+def wait_for_answers(store: Store, asked: Mapping[int, JobRow]) -> None:
+    """Wait until the controller has accepted or refused requests, by their ids with the jobs that they concern.
+
+    Raises:
+        NoSpaceLeft: its answer cannot be recorded.
+        TryAgain: it refused one; the message says why.
+    """
+    from workbench.errors import TryAgain
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
+    from workbench.store.queries.requests import request as current
+
+    def outcomes() -> dict[int, str]:
+        found = ((request_id, current(store, request_id)) for request_id in asked)
+        return {request_id: "done" if one is None else one.outcome for request_id, one in found}
+
+    check = check_every_second(UnrecordedEnd(store.home).check)
+    wait_until(store, list(asked.values()), lambda rows: all(outcomes().values()), check=check)
+    refused = [
+        f"{short_id(asked[request_id].id)}: {outcome}"
+        for request_id, outcome in outcomes().items()
+        if outcome not in ("", "done")
+    ]
+    if refused:
+        raise TryAgain("\n".join(refused))
+
+
+TROUBLE_SECONDS: Final = 5.0
+"""How long a backend does not answer, or refuses, before nobody waits any longer for it to confirm a request."""
+
+SILENCE_SECONDS: Final = 30.0
+"""The same for a remote backend that reports nothing: to kill a job, or to cancel its start, takes moments."""
+
+_STOPPED: Final = "is being "
+"""The controller's reason of a job that is being stopped or deleted begins so."""
+
+_NO_RIGHT: Final = "C103"
+_TROUBLES: Final = ("S200", _NO_RIGHT)
+_STARTING: Final = ("QUEUED", "PENDING", "DOWNLOADING")
+
+
+def request_check(
+    home: Home,
+    kind: str,
+    *,
+    warn: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Callable[[Iterable[JobRow], str], None]:
+    """Return the check for who waits until jobs are stopped or deleted; it looks once a second.
+
+    Args:
+        home: where the jobs are.
+        kind: what was requested, for the error: ``halt``, ``kill``, ``deletion``.
+        warn: gets what hinders the jobs, or their being recorded.
+        report: gets why a backend does not confirm it.
+    """
+    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
+
+    unrecorded, unconfirmed = UnrecordedEnd(home, warn), UnconfirmedRequest(kind, report)
+
+    def check(rows: Sequence[JobRow], trouble: str) -> None:
+        unrecorded.check(rows, trouble)
+        unconfirmed.check(rows)
+
+    return check_every_second(check)
+
+
+class UnconfirmedRequest:
+    """Notices that jobs which were asked to stop are not confirmed to be over, since their backend does not answer.
+
+    The request is recorded, and the controller has it done once the backend answers.
+    """
+
+    def __init__(self, kind: str, report: Callable[[str], None] | None = None) -> None:
+        self._kind = kind
+        self._report = report
+        self._reported = ""
+        self._since: dict[tuple[str, str], float] = {}
+
+    def check(self, rows: Sequence[JobRow]) -> None:
+        """Look at jobs that somebody waits for.
+
+        Raises:
+            BackendUnreachable: no backend of a job that is left has confirmed it for a while.
+            NotAllowed: the right to stop or remove it is missing.
+        """
+        left = [row for row in rows if row.deleted_us is None and _is_awaited(row)]
+        now = elapsed_seconds()
+        overdue = [why for row in left if (why := self._overdue(row, now)) is not None]
+        if left and len(overdue) == len(left):
+            raise self._error(left, overdue[0])
+
+    def _overdue(self, row: JobRow, now: float) -> str | None:
+        """Return why a job is not waited for any longer; None while it is."""
+        reason = row.reason
+        if not reason.text.startswith(_STOPPED):
+            return None
+        is_quick = row.intent is not Intent.HALT or row.state.value in _STARTING
+        if reason.code in _TROUBLES:
+            if self._report is not None and reason.text != self._reported:
+                self._reported = reason.text
+                self._report(f"{short_id(row.id)} {reason.text}")
+            patience = TROUBLE_SECONDS
+        elif is_quick and row.target.type != "local":
+            patience = SILENCE_SECONDS
+        else:
+            return None
+        since = self._since.setdefault((row.id, reason.code), now)
+        return reason.text if now >= since + patience else None
+
+    def _error(self, rows: Sequence[JobRow], why: str) -> FabricError:
+        names = ", ".join(short_id(row.id) for row in rows)
+        backend = rows[0].target.backend
+        message = f"the {self._kind} of {names} is recorded, and {backend} has not confirmed it: {why}"
+        hint = f"it is done once that is possible; fabric show {short_id(rows[0].id)} shows whether it was"
+        kind = NotAllowed if rows[0].reason.code == _NO_RIGHT else BackendUnreachable
+        return kind(message, hint=hint)
+
+
+def _is_awaited(row: JobRow) -> bool:
+    return row.intent is Intent.DELETE or (row.intent is not Intent.NONE and not is_over(row))

@@ -2,5 +2,5 @@
 
 They take values and return frozen values; clients turn them into text. They never print.
 May be imported by ``cli``, ``api``, ``screens`` and other services: all modules here.
-May import: ``services.filters``, ``services.result_store``, and what lies below the services.
+May import: ``services.filters``, and what lies below the services.
 """

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
+import itertools
+import math
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import FabricError, InputMissing
+from workbench.formats import number
+from workbench.job import short_id
+from workbench.services.inspect.job_overview import ran_with, runs_with_submitted_python
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.paths import Home
@@ -22,6 +26,15 @@ if TYPE_CHECKING:
 
 TEXT_BYTES: Final = 200_000
 """The lines of larger files are not compared."""
+
+VALUES: Final = ("last", "min", "max")
+"""Which value of a metric is compared."""
+LABEL_VALUE_LENGTH: Final = 24
+"""Settings with longer values name no job."""
+_PARAMS: Final = "params."
+_NO_LABELS: Final = ("name", "labels", "tags", "note")
+"""Settings that do not say how jobs differ."""
+_FEW: Final = 10
 
 NOT_COMPARED: Final = ("argv", "packages", "rerun_of", "data", "data_cache_bytes")
 """Recorded, but no setting: how the command was worded. Packages are compared by themselves."""
@@ -78,6 +91,27 @@ class ComparedMetric:
     smaller_is_better: bool | None
     """None where the metric's name does not say."""
 
+    def values(self, which: str) -> tuple[float | None, ...]:
+        """Return each job's ``last``, ``min`` or ``max`` value; None where it has none that is a number."""
+        field = {"last": "last", "min": "minimum", "max": "maximum"}[which]
+        found = [None if each is None else getattr(each, field) for each in self.series]
+        return tuple(value if value is not None and math.isfinite(value) else None for value in found)
+
+    def best_of(self, values: Sequence[float | None]) -> tuple[bool, ...]:
+        """Say of each of these values whether no other is better; of none where all are the same, or nobody knows."""
+        from workbench.metrics.direction import best_value
+
+        known = {value for value in values if value is not None}
+        best = best_value(self.name, known) if len(known) > 1 else None
+        return tuple(best is not None and value == best for value in values)
+
+    def order(self, values: Sequence[float | None]) -> list[int]:
+        """Return the places of jobs by these values, the best first; the largest where nobody knows which is best."""
+        sign = 1.0 if self.smaller_is_better else -1.0
+        return sorted(
+            range(len(values)), key=lambda place: math.inf if (v := values[place]) is None else sign * v
+        )
+
     def best_values(self) -> tuple[float | None, ...]:
         """Return each job's best value; None where it has none, or nobody knows which is the best."""
         if self.smaller_is_better is None:
@@ -106,6 +140,90 @@ class Comparison:
     packages: tuple[ComparedValue, ...]
     """The version of each package of the interpreters."""
     metrics: tuple[ComparedMetric, ...]
+
+    @property
+    def params(self) -> tuple[ComparedValue, ...]:
+        """The params in which jobs differ."""
+        return tuple(value for value in self.settings if value.differs and value.key.startswith(_PARAMS))
+
+    @property
+    def varied(self) -> tuple[ComparedValue, ...]:
+        """The params in which jobs differ, then other settings of short values in which they do."""
+        others = [
+            value
+            for value in self.settings
+            if value.differs
+            and not value.key.startswith((_PARAMS, *_NO_LABELS))
+            and all(len(str(each)) <= LABEL_VALUE_LENGTH for each in value.values)
+        ]
+        return (*self.params, *others)
+
+    def telling_keys(self) -> tuple[ComparedValue, ...]:
+        """Return the fewest settings that tell all jobs apart, or as many of them as they can; params before others."""
+        few = _fewest(self.params, len(self.jobs))
+        if few and _distinct(few) == len(self.jobs):
+            return few
+        more = _fewest(self.varied, len(self.jobs))
+        return more if _distinct(more) > _distinct(few) else few
+
+    def labels(self) -> tuple[str, ...]:
+        """Name each job by what tells it apart, ``lr=0.1``; by its name or id only as far as nothing else does."""
+        told = self.telling_keys()
+        ends = [value.key.rpartition(".")[2] for value in told]
+        parts: list[list[str]] = [[] for _ in self.jobs]
+        for value, end in zip(told, ends, strict=True):
+            name = end if ends.count(end) == 1 else value.key
+            for job_parts, shown in zip(parts, _texts(value.values), strict=True):
+                job_parts.append(f"no {name}" if shown is None else f"{name}={shown}")
+        labels = [" ".join(found) for found in parts]
+        for own in ([job.row.name for job in self.jobs], [short_id(job.row.id) for job in self.jobs]):
+            clear = [bool(label) and labels.count(label) == 1 for label in labels]
+            helps = [not label or len(set(own)) > 1 for label in labels]
+            labels = [
+                f"{label} {more}".strip() if not is_clear and does_help else label
+                for label, more, is_clear, does_help in zip(labels, own, clear, helps, strict=True)
+            ]
+        return tuple(labels)
+
+
+def _distinct(values: Sequence[ComparedValue]) -> int:
+    """Return how many jobs these settings tell apart."""
+    return len(set(zip(*(_texts(value.values) for value in values), strict=True)))
+
+
+def _fewest(among: Sequence[ComparedValue], jobs: int) -> tuple[ComparedValue, ...]:
+    """Return the shortest set of settings that tells as many of the jobs apart as all of them do.
+
+    Of a few settings sets of up to three are tried; larger ones grow from the best of these.
+    """
+    among = [value for value in among if len(set(_texts(value.values))) > 1]
+    if not among:
+        return ()
+    most = min(jobs, _distinct(among))
+    best: tuple[ComparedValue, ...] = ()
+    for size in range(1, min(len(among), 3 if len(among) <= _FEW else 1) + 1):
+        best = min(itertools.combinations(among, size), key=lambda few: (-_distinct(few), _width(few)))
+        if _distinct(best) == most:
+            return best
+    while _distinct(best) < most:
+        rest = [(*best, value) for value in among if value not in best]
+        best = min(rest, key=lambda few: (-_distinct(few), _width(few)))
+    return tuple(sorted(best, key=among.index))
+
+
+def _width(values: Sequence[ComparedValue]) -> int:
+    return sum(len(value.key) + max(len(str(each)) for each in value.values) for value in values)
+
+
+def _texts(values: Sequence[Any]) -> list[str | None]:
+    """Write the values of one setting shortly; different ones look the same only where they differ by noise."""
+    exact = [
+        None if each is None else f"{each:.12g}" if isinstance(each, float) else repr(each) for each in values
+    ]
+    short = [
+        None if each is None else number(each) if isinstance(each, float) else str(each) for each in values
+    ]
+    return short if len(set(short)) == len(set(exact)) else exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +264,7 @@ def _record(store: Store, row: JobRow) -> JobRecord:
         known = detail(store, row.id)
     except FabricError:
         known = None
-    return JobRecord(row, known, found, text, _environment(store, row), recorded_data(folder, row.attempt))
-
-
-def _environment(store: Store, row: JobRow) -> dict[str, Any]:
-    try:
-        found = json.loads(store.home.job(row.id).attempt(row.attempt).environment.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return JobRecord(row, known, found, text, ran_with(store, row), recorded_data(folder, row.attempt))
 
 
 def _compared(
@@ -189,7 +299,8 @@ def _recorded(job: JobRecord) -> dict[str, Any]:
 
 
 def _packages(job: JobRecord) -> dict[str, str]:
-    packages = job.environment.get("packages") or job.recorded.get("packages") or ()
+    ours = job.recorded if runs_with_submitted_python(job.row) else {}
+    packages = job.environment.get("packages") or ours.get("packages") or ()
     pairs = (str(each).partition("==") for each in packages)
     return {name: version for name, _, version in pairs}
 

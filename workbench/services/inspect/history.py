@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UnknownName
 from workbench.formats import iso
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from workbench.documents.events import HappeningEvent
+    from workbench.documents.jobs import HappeningDocument, HappeningFields
+    from workbench.job import HistoryKind
     from workbench.store.db.database import Store
 
 HISTORY_KINDS: Final = ("state", "request", "learner", "note", "annotate")
@@ -29,8 +32,7 @@ class HistoryEntry:
     job_id: str
     name: str
     attempt: int
-    kind: str
-    """One of :data:`HISTORY_KINDS`."""
+    kind: HistoryKind
     state: str
     text: str
     code: str
@@ -40,10 +42,16 @@ class HistoryEntry:
     number: int
     """The job's how-manieth entry."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> HappeningDocument:
         """Return it as ``--json`` gives it, schema ``fabric.happening/1``."""
+        return {"schema": "fabric.happening/1", **self._fields()}
+
+    def event(self) -> HappeningEvent:
+        """Return it as a line of a command that follows."""
+        return {"schema": "fabric.event/1", "event": self.kind, **self._fields()}
+
+    def _fields(self) -> HappeningFields:
         return {
-            "schema": "fabric.happening/1",
             "time": iso(self.time_us),
             "id": self.job_id,
             "name": self.name,
@@ -146,12 +154,12 @@ class _HistoryReader:
 
 def _conditions(store: Store, query: HistoryQuery) -> tuple[Sequence[str], dict[str, Any]]:
     from workbench.clock import now_us
-    from workbench.logs.time_expressions import since_us
     from workbench.services.filters import read_where
     from workbench.store.jobs import resolve
     from workbench.store.queries.where import teach
+    from workbench.time_expressions import since_us
 
-    teach(store.connection)
+    teach(store.connection, store.home)
     where = read_where(store, list(query.where))
     kinds = ", ".join(repr(kind) for kind in query.kinds)
     conditions = [f"({where.sql})", f"transitions.kind IN ({kinds})"]

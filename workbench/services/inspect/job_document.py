@@ -5,22 +5,42 @@ Documents carry ``schema``; fields are only ever added to them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.formats import iso
+from workbench.formats import MICROSECONDS, iso
 
 if TYPE_CHECKING:
+    from workbench.documents.events import JobEvent
+    from workbench.documents.jobs import (
+        AttemptEntry,
+        JobDocument,
+        JobFields,
+        LearnerEntry,
+        TransitionEntry,
+        WholeJobDocument,
+    )
     from workbench.job import JobId
     from workbench.store.db.database import Store
     from workbench.store.db.rows import AttemptRow, JobRow, LearnerRow, TransitionRow
 
-JOB = "fabric.job/1"
 
-
-def job_document(row: JobRow) -> dict[str, Any]:
+def job_document(row: JobRow) -> JobDocument:
     """Return the short form: what the job's row holds."""
+    return {"schema": "fabric.job/1", **job_fields(row)}
+
+
+def job_event(row: JobRow, event: Literal["state", "job", "end"]) -> JobEvent:
+    """Return it as a line of a command that follows."""
+    return {"schema": "fabric.event/1", "event": event, **job_fields(row)}
+
+
+def job_fields(row: JobRow) -> JobFields:
+    """Return what the job's row holds."""
+    from workbench.clock import now_us
+    from workbench.services.inspect.job_times import run_seconds
+
     return {
-        "schema": JOB,
         "id": row.id,
         "name": row.name,
         "state": row.state.value,
@@ -48,13 +68,58 @@ def job_document(row: JobRow) -> dict[str, Any]:
         "submitted": iso(row.submitted_us),
         "started": iso(row.started_us),
         "ended": iso(row.ended_us),
+        "seconds": run_seconds(row, now_us()),
         "changed": iso(row.changed_us),
         "seen": iso(row.seen_us),
         "as_of": iso(row.as_of_us),
     }
 
 
-def describe(store: Store, job_id: JobId) -> dict[str, Any]:
+def flat_documents(store: Store, rows: Sequence[JobRow]) -> list[dict[str, Any]]:
+    """Return one flat record a job, for tables: its row, ``params.NAME``, ``label.NAME``, and the last of each metric.
+
+    A metric whose name another column has is ``metrics.NAME``.
+    Times are seconds since 1970, UTC, and None where there is none yet.
+    """
+    from workbench.clock import now_us
+    from workbench.metrics import latest_of
+    from workbench.services.inspect.job_times import run_seconds
+    from workbench.store.queries.params import job_params
+
+    metrics = latest_of(store, [row.id for row in rows])
+    now = now_us()
+    documents: list[dict[str, Any]] = []
+    for row in rows:
+        document = {
+            "id": row.id,
+            "name": row.name,
+            "state": row.state.value,
+            "reason": row.reason.text,
+            "exit_code": row.exit_code,
+            "attempt": row.attempt,
+            "backend": row.target.backend,
+            "runner": row.target.runner,
+            "submitted": row.submitted_us / MICROSECONDS,
+            "started": None if row.started_us is None else row.started_us / MICROSECONDS,
+            "ended": None if row.ended_us is None else row.ended_us / MICROSECONDS,
+            "seconds": run_seconds(row, now),
+            "tags": " ".join(row.tags),
+            **_params(job_params(store.home, row.id, row.attempt)),
+            **{f"label.{name}": value for name, value in row.labels.items()},
+        }
+        # A metric named as one of these, such as `seconds`, has a column of its own.
+        named = {
+            f"metrics.{name}" if name in document else name: value for name, value in metrics[row.id].items()
+        }
+        documents.append({**document, **named})
+    return documents
+
+
+def _params(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"params.{name}": value for name, value in params.items() if not isinstance(value, Mapping)}
+
+
+def describe(store: Store, job_id: JobId) -> WholeJobDocument:
     """Return everything that is known of a job.
 
     Raises:
@@ -62,10 +127,11 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
     """
     from dataclasses import asdict
 
+    from workbench.controller.runtime.result_store import result_store
     from workbench.data.stores.fingerprints import fingerprints
     from workbench.metrics import checkpoints, latest, notes, progress
     from workbench.services.follow.full_disk import with_stall
-    from workbench.services.result_store import result_store
+    from workbench.services.inspect.job_overview import ran_with
     from workbench.spec import spec_to_json
     from workbench.store.jobs import attempts, detail, transitions
     from workbench.store.queries.learners import learners
@@ -80,6 +146,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
         "manifest": job.manifest_text,
         "code_hash": job.code_hash,
         "recorded": dict(job.recorded),
+        "ran_with": ran_with(store, job.row),
         "attempts": [_attempt(each) for each in attempts(store, job_id)],
         "learner_states": [_learner(each) for each in learners(store, job_id)],
         "history": [_event(each) for each in transitions(store, job_id)],
@@ -94,7 +161,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: AttemptRow) -> dict[str, Any]:
+def _attempt(attempt: AttemptRow) -> AttemptEntry:
     return {
         "attempt": attempt.attempt,
         "state": attempt.state.value,
@@ -112,7 +179,7 @@ def _attempt(attempt: AttemptRow) -> dict[str, Any]:
     }
 
 
-def _learner(learner: LearnerRow) -> dict[str, Any]:
+def _learner(learner: LearnerRow) -> LearnerEntry:
     return {
         "attempt": learner.attempt,
         "learner": learner.learner,
@@ -130,7 +197,7 @@ def _learner(learner: LearnerRow) -> dict[str, Any]:
     }
 
 
-def _event(event: TransitionRow) -> dict[str, Any]:
+def _event(event: TransitionRow) -> TransitionEntry:
     return {
         "time": iso(event.time_us),
         "attempt": event.attempt,

@@ -6,11 +6,11 @@ It is a value. The command line and the screens turn it into text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.stores.fingerprints import Fingerprint
@@ -34,15 +34,26 @@ class RecordedCode:
     uncommitted: bool
     """Whether files differed from the commit."""
     python: str
-    """The interpreter at the submission."""
+    """The interpreter that ran it; empty where none is recorded."""
+    python_version: str
+    """Its version, such as ``3.11``; empty where that is not recorded."""
     packages: int
     """How many packages that interpreter had."""
+    python_of: str
+    """The image or host that has the interpreter; empty for the machine of the submission."""
     host: str
     """The machine that submitted it."""
     folder: str
     """The working folder of the submission."""
     fabric: str
     """The version of fabric."""
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter, its version and whose it is; empty where none is recorded."""
+        version = f" ({self.python_version})" if self.python_version else ""
+        owner = f" of {self.python_of}" if self.python_of else ""
+        return f"{self.python}{version}{owner}" if self.python else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,8 @@ class JobOverview:
     metrics: tuple[SeriesRow, ...]
     """By name; of several learners the first one's."""
     progress: ProgressRow | None
+    first_progress: ProgressRow | None
+    """What an attempt that was resumed reported first; None of the first attempt."""
     notes: tuple[NoteRow, ...]
     """The last attempt's, the oldest first."""
     checkpoints: tuple[CheckpointRow, ...]
@@ -111,7 +124,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     from workbench.errors import UnknownName
     from workbench.metrics import checkpoints, notes, progress
     from workbench.services.follow.full_disk import with_stall
-    from workbench.services.inspect.job_times import run_seconds, unseen_seconds
+    from workbench.services.inspect.job_times import first_of_attempt, run_seconds, unseen_seconds
     from workbench.store.jobs import detail, job
 
     row = job(store, job_id)
@@ -123,6 +136,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
         known = detail(store, row.id)
     except FabricError as failure:
         error = failure
+    last = next(iter(progress(store, row.id)), None)
     return JobOverview(
         row=with_stall(store.home, row),
         detail=known,
@@ -131,11 +145,12 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
         unseen_seconds=unseen_seconds(row, now_us),
         attempts=_attempts(store, row, now_us),
         metrics=_metrics(store, row),
-        progress=next(iter(progress(store, row.id)), None),
+        progress=last,
+        first_progress=first_of_attempt(store.home, row, last),
         notes=tuple(note for note in notes(store, row.id) if note.attempt == row.attempt),
         checkpoints=tuple(checkpoints(store, row.id)),
         data=_data(store, row),
-        code=_code(known),
+        code=_code(known, ran_with(store, row)),
         paths=_paths(store, row),
         results=_results(store, row, known.spec if known else None),
         port_forward=port_forward_command(row, known.spec) if known else "",
@@ -169,8 +184,27 @@ def _data(store: Store, row: JobRow) -> tuple[Fingerprint, ...]:
     return tuple(fingerprints(store.home.job(row.id), row.attempt))
 
 
-def _code(detail: JobDetail | None) -> RecordedCode:
+def ran_with(store: Store, row: JobRow) -> dict[str, Any]:
+    """Return what was recorded where the last attempt ran: Python, packages, host, image; empty before that."""
+    import json
+
+    try:
+        found = json.loads(store.home.job(row.id).attempt(row.attempt).environment.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def runs_with_submitted_python(row: JobRow) -> bool:
+    """Say whether a job runs with an interpreter of the machine that it was submitted on."""
+    return row.target.type == "local" and row.target.runner == "process"
+
+
+def _code(detail: JobDetail | None, ran: Mapping[str, Any]) -> RecordedCode:
     recorded = detail.recorded if detail else {}
+    is_ours = detail is not None and runs_with_submitted_python(detail.row)
+    with_python = ran if ran.get("python") else recorded if is_ours else {}
+    image = _mapping(ran, "image").get("reference")
     git, host = _mapping(recorded, "git"), _mapping(recorded, "host")
     return RecordedCode(
         hash=detail.code_hash if detail else "",
@@ -178,8 +212,10 @@ def _code(detail: JobDetail | None) -> RecordedCode:
         commit=str(git.get("commit") or ""),
         branch=str(git.get("branch") or ""),
         uncommitted=bool(git.get("dirty")),
-        python=str(recorded.get("python") or ""),
-        packages=len(recorded.get("packages") or ()),
+        python=str(with_python.get("python") or ""),
+        python_version=str(with_python.get("python_version") or ""),
+        packages=len(with_python.get("packages") or (recorded if is_ours else ran).get("packages") or ()),
+        python_of="" if is_ours else f"the image {image}" if image else str(ran.get("host") or ""),
         host=str(host.get("name") or host.get("hostname") or ""),
         folder=str(recorded.get("cwd") or ""),
         fabric=str(recorded.get("fabric") or ""),
@@ -203,7 +239,7 @@ def _paths(store: Store, row: JobRow) -> JobPaths:
 
 
 def _results(store: Store, row: JobRow, spec: JobSpec | None) -> str:
-    from workbench.services.result_store import result_store
+    from workbench.controller.runtime.result_store import result_store
 
     stored = result_store(spec, row.id) if spec else None
     return stored.location if stored else str(store.home.job(row.id).results)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from xml.sax.saxutils import escape, quoteattr
 
 from workbench.errors import CannotWrite
-from workbench.formats import MICROSECONDS, duration, iso, number
+from workbench.formats import duration, iso, number
 from workbench.job import FaultOwner, State, short_id
+from workbench.services.inspect.job_times import run_seconds
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition, Verdict
@@ -174,16 +174,22 @@ def _cases(report: JobReport) -> Iterator[str]:
 
 
 def _seconds(report: JobReport) -> str:
-    row = report.row
-    took = (row.ended_us - row.started_us) / MICROSECONDS if row.ended_us and row.started_us else 0.0
-    return f"{took:.3f}"
+    return f"{_ran(report.row) or 0.0:.3f}"
+
+
+def _ran(row: JobRow) -> float | None:
+    return run_seconds(row, row.ended_us) if row.ended_us else None
 
 
 def _attributes(**pairs: str) -> str:
+    from xml.sax.saxutils import quoteattr
+
     return " ".join(f"{name}={quoteattr(_NOT_XML.sub('?', value))}" for name, value in pairs.items())
 
 
 def _text(text: str) -> str:
+    from xml.sax.saxutils import escape  # it loads http and ssl, which every command would pay for
+
     return escape(_NOT_XML.sub("?", text))
 
 
@@ -210,8 +216,8 @@ def _section(report: JobReport) -> Iterator[str]:
     if row.reason.hint:
         yield f"| what to do | {_cell(row.reason.hint)} |"
     yield f"| exit code | {report.exit_code} |"
-    if row.started_us and row.ended_us:
-        yield f"| ran | {duration((row.ended_us - row.started_us) / MICROSECONDS)} |"
+    if (seconds := _ran(row)) is not None:
+        yield f"| ran | {duration(seconds)} |"
     yield f"| backend | {_cell(row.target.backend)}, as {row.target.runner} |"
     if row.attempt > 1:
         yield f"| attempts | {row.attempt} |"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from workbench.errors import FabricError
 from workbench.formats import MICROSECONDS
 from workbench.job import TERMINAL, State
+from workbench.store.db.rows import run_us
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from workbench.job import JobId
+    from workbench.metrics import ProgressRow
+    from workbench.paths import Home
     from workbench.store.db.rows import AttemptRow, JobRow
+
+_FIRST_BYTES: Final = 4 << 20
+"""The first report of an attempt's progress is looked for in so much of its records."""
+_BATCH_BYTES: Final = 128 << 10
 
 STALE_AFTER_SECONDS: Final = 30.0
 """A backend that has not answered for so long is out of sight."""
@@ -46,11 +56,13 @@ def phase_times(attempt: AttemptRow, now_us: int) -> tuple[PhaseTime, ...]:
 
 
 def run_seconds(row: JobRow, now_us: int) -> float | None:
-    """Return how long the last attempt's command ran, or has run as far as was seen; None before it starts."""
-    if row.started_us is None:
-        return None
+    """Return how long a job's commands ran: the sum of its attempts, of which one that runs adds up as far as was seen.
+
+    What the job waits before an attempt and between two does not count. None before the first one starts.
+    """
     end = row.ended_us if row.state in TERMINAL and row.ended_us else known_until_us(row, now_us)
-    return max(0.0, (end - row.started_us) / MICROSECONDS)
+    ran_us = run_us(row, end)
+    return None if ran_us is None else ran_us / MICROSECONDS
 
 
 def known_until_us(row: JobRow, now_us: int) -> int:
@@ -66,3 +78,61 @@ def unseen_seconds(row: JobRow, now_us: int) -> float | None:
     """Return for how long nobody has seen an open job; None while it is in sight."""
     seconds = (now_us - known_until_us(row, now_us)) / MICROSECONDS
     return seconds if seconds > STALE_AFTER_SECONDS else None
+
+
+def expected_end_us(
+    row: JobRow, progress: ProgressRow | None, first: ProgressRow | None = None
+) -> int | None:
+    """Return when a running job will be done if its progress keeps its rate; None where that is not known.
+
+    An attempt that was resumed began with some progress: its rate is that since ``first``, what it reported first.
+    """
+    if progress is None or progress.fraction is None or not 0 < progress.fraction < 1:
+        return None
+    if row.state is not State.PROCESSING or row.started_us is None or progress.attempt != row.attempt:
+        return None
+    since_us, before = row.started_us, 0.0
+    if row.attempt > 1:
+        if first is None or first.fraction is None or first.attempt != row.attempt:
+            return None
+        since_us, before = first.time_us, first.fraction
+    taken_us, done = progress.time_us - since_us, progress.fraction - before
+    if taken_us <= 0 or done <= 0:
+        return None
+    return progress.time_us + round(taken_us * (1 - progress.fraction) / done)
+
+
+@lru_cache(maxsize=512)
+def first_progress(home: Home, job_id: JobId, attempt: int, learner: int) -> ProgressRow | None:
+    """Return what a learner reported first of its progress in an attempt; None where that is far from the beginning.
+
+    Ask only once the store knows of a report of that attempt: what is found is kept.
+    """
+    from workbench.metrics.queries import ProgressRow
+    from workbench.metrics.records import read_records
+
+    file, offset = home.job(job_id).attempt(attempt).learner(learner).records, 0
+    while offset < _FIRST_BYTES:
+        batch = read_records(file, offset, limit_bytes=_BATCH_BYTES)
+        for record in batch.records:
+            if record.get("kind") != "progress" or not isinstance(record.get("time"), int):
+                continue
+            fraction = record.get("fraction")
+            if isinstance(fraction, float | int) and 0 <= fraction <= 1:
+                return ProgressRow(learner, attempt, record["time"], float(fraction), "")
+        if batch.end == offset:
+            return None
+        offset = batch.end
+    return None
+
+
+def first_of_attempt(home: Home, row: JobRow, progress: ProgressRow | None) -> ProgressRow | None:
+    """Return what :func:`expected_end_us` needs of a job that was resumed; None of any other."""
+    if row.attempt == 1 or row.state is not State.PROCESSING:
+        return None
+    if progress is None or progress.attempt != row.attempt:
+        return None
+    try:
+        return first_progress(home, row.id, row.attempt, progress.learner)
+    except FabricError:
+        return None

@@ -90,14 +90,14 @@ def _metric_values(store: Store | None, names: Sequence[str], rows: Sequence[Job
     from workbench.errors import UsageError
     from workbench.manifest.yaml.faults import nearest
     from workbench.services.filters import has_metric, nearest_metric
-    from workbench.store.queries.job_list import known_metrics, metric_values
+    from workbench.store.queries.job_list import known_metrics, known_numbers, metric_values
     from workbench.store.queries.metric_values import read_metric
 
-    known = known_metrics(store)
+    known = known_numbers(store)
     for name in metrics:
         if not has_metric(known, read_metric(name).name):
             close = nearest(name, CELLS)
-            hint = f"did you mean {close}?" if close else nearest_metric(known, name)
+            hint = f"did you mean {close}?" if close else nearest_metric(known_metrics(store), name)
             columns = ", ".join(CELLS)
             raise UsageError(
                 f"there is no column {name!r}, and no job has such a metric",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.logs.grep import Pattern

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import InputMissing, UsageError
 from workbench.formats import short
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.learner.collectors.regex.groups import Group
     from workbench.learner.collectors.regex.windows import RuleMatch
+    from workbench.paths import LearnerFolder
     from workbench.spec import EvaluationMetrics
+
+_TRIED_CHARACTERS: Final = 300
+"""Of a longer expression only the beginning is tried in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,40 @@ class ExtractedLine:
     step: float | None = None
     why: str = ""
     """Why nothing was extracted; empty where something was, or where the line is part of a longer match."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecognisedSeries:
+    """What the collector ``auto`` finds in a log under one name."""
+
+    name: str
+    points: int
+    last: float
+    steps: tuple[float | None, float | None]
+    """Of its first and its last point; None where nothing counts them."""
+
+
+def recognised_series(data: bytes) -> tuple[tuple[RecognisedSeries, ...], tuple[str, ...]]:
+    """Return the series that ``auto`` finds in what a job printed, and its notes, by the code that runs in a job."""
+    from workbench.learner.collectors.auto.printed import PrintedNumbers
+
+    printed = PrintedNumbers("auto")
+    printed.output(data, len(data), 0)
+    printed.finish(0)
+    found: dict[str, RecognisedSeries] = {}
+    notes: list[str] = []
+    for record in printed.take():
+        if record["kind"] == "note":
+            notes.append(record["text"])
+            continue
+        group, steps = record["group"], record["steps"]
+        for metric, column in record["values"].items():
+            name = f"{group}/{metric}" if group else metric
+            before = found.get(name)
+            count, first = (before.points, before.steps[0]) if before else (0, steps[0])
+            last = float("nan") if column[-1] is None else float(column[-1])
+            found[name] = RecognisedSeries(name, count + len(column), last, (first, steps[-1]))
+    return tuple(found.values()), tuple(notes)
 
 
 def expressions_of(source: str) -> EvaluationMetrics:
@@ -57,6 +96,26 @@ def expressions_of(source: str) -> EvaluationMetrics:
     return metrics
 
 
+def learner_folder(job: str) -> LearnerFolder:
+    """Return the folder of the first learner of a job's last attempt.
+
+    Raises:
+        UnknownName: there is no such job.
+    """
+    from workbench.services.open_store import store_with
+
+    with store_with(job) as (store, row):
+        return store.home.job(row.id).attempt(row.attempt).learner(1)
+
+
+def printed_bytes(folder: LearnerFolder) -> bytes:
+    """Return what a learner printed until now."""
+    from workbench.logs.journal import JournalReader
+
+    with JournalReader(folder) as journal:
+        return journal.read(0, journal.published())
+
+
 def log_bytes(log: str) -> bytes:
     """Return the content of a file, or what the first learner of a job's last attempt printed.
 
@@ -67,14 +126,9 @@ def log_bytes(log: str) -> bytes:
     if path.is_file():
         return path.read_bytes()
     from workbench.errors import UnknownName
-    from workbench.logs.journal import JournalReader
-    from workbench.services.open_store import store_with
 
     try:
-        with store_with(log) as (store, row):
-            folder = store.home.job(row.id).attempt(row.attempt).learner(1)
-            with JournalReader(folder) as journal:
-                return journal.read(0, journal.published())
+        return printed_bytes(learner_folder(log))
     except UnknownName:
         raise InputMissing(
             f"there is no log {log}", hint="the name of a file, a job, or `-` for stdin"
@@ -83,26 +137,11 @@ def log_bytes(log: str) -> bytes:
 
 def dry_run(metrics: EvaluationMetrics, data: bytes) -> Iterator[ExtractedLine]:
     """Yield every line of a log with what is extracted from it, by the code that extracts in a job."""
-    from dataclasses import asdict
-
-    from workbench.learner.collectors.lines import LineCutter
-    from workbench.learner.collectors.regex.groups import Group
-    from workbench.learner.collectors.regex.watchdog import Watchdog
-    from workbench.learner.collectors.regex.windows import Windows
-
-    groups = [Group(name, asdict(group)) for name, group in metrics.groups.items()]
-    windows = Windows([group.rule for group in groups], metrics.line_lookahead, 0)
-    cutter = LineCutter(0)
-    cut = cutter.feed(data, len(data)) + cutter.finish(len(data))
+    groups, cut, hits = _matches(metrics, data)
     texts = [text.decode("utf-8", "replace") for text, _ in cut]
     ends = {end: at for at, (_, end) in enumerate(cut)}
     found: dict[int, ExtractedLine] = {}
     used: set[int] = set()
-    with Watchdog() as dog:
-        hits: list[RuleMatch] = []
-        for (_, end), text in zip(cut, texts, strict=True):
-            hits += windows.push(text + "\n", end, 0, dog)
-        hits += windows.finish(dog)
     for hit in hits:
         last = ends[hit.end]
         used |= {at for end, at in ends.items() if hit.begin < end <= hit.end}
@@ -114,6 +153,40 @@ def dry_run(metrics: EvaluationMetrics, data: bytes) -> Iterator[ExtractedLine]:
             yield ExtractedLine(at + 1, text)
         else:
             yield ExtractedLine(at + 1, text, why=_why_not(groups, list(metrics.groups.items()), text))
+
+
+def extracted_values(metrics: EvaluationMetrics, data: bytes) -> dict[str, list[float]]:
+    """Return the values that a manifest's expressions find in a log, by the full names of their series."""
+    groups, _, hits = _matches(metrics, data)
+    found: dict[str, list[float]] = {}
+    for hit in hits:
+        group = groups[hit.rule]
+        for name, value in group.read(hit.match.groupdict(), 0, "").values.items():
+            found.setdefault(f"{group.name}/{name}", []).append(float("nan" if value is None else value))
+    return found
+
+
+def _matches(
+    metrics: EvaluationMetrics, data: bytes
+) -> tuple[Sequence[Group], Sequence[tuple[bytes, int]], Sequence[RuleMatch]]:
+    """Return the groups of expressions, the lines of a log with where each ends, and the matches in it."""
+    from dataclasses import asdict
+
+    from workbench.learner.collectors.lines import LineCutter
+    from workbench.learner.collectors.regex.groups import Group
+    from workbench.learner.collectors.regex.watchdog import Watchdog
+    from workbench.learner.collectors.regex.windows import Windows
+
+    groups = [Group(name, asdict(group)) for name, group in metrics.groups.items()]
+    windows = Windows([group.rule for group in groups], metrics.line_lookahead, 0)
+    cutter = LineCutter(0)
+    cut = cutter.feed(data, len(data)) + cutter.finish(len(data))
+    with Watchdog() as dog:
+        hits: list[RuleMatch] = []
+        for text, end in cut:
+            hits += windows.push(text.decode("utf-8", "replace") + "\n", end, 0, dog)
+        hits += windows.finish(dog)
+    return groups, cut, hits
 
 
 def _read(line: int, text: str, group: Group, hit: RuleMatch) -> ExtractedLine:
@@ -143,16 +216,25 @@ def _why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: 
 
 def _longest(pattern: str, text: str) -> tuple[int, str]:
     """Return how many characters the longest beginning of an expression matches, and what follows in it."""
-    from workbench.learner.collectors.regex.groups import expand
-    from workbench.learner.collectors.regex.prefilter import FLAGS
-
-    for cut in range(len(pattern) - 1, -1, -1):
-        if cut and pattern[cut - 1] == "\\":
-            continue
-        try:
-            match = re.compile(expand(pattern[:cut]), FLAGS).match(text)
-        except (re.error, ValueError, RecursionError, OverflowError):
-            continue
+    for cut, beginning in _beginnings(pattern):
+        match = beginning.match(text)
         if match is not None:
             return match.end(), repr(short(pattern[cut:], 40))
     return 0, repr(short(pattern, 40))
+
+
+@cache
+def _beginnings(pattern: str) -> tuple[tuple[int, re.Pattern[str]], ...]:
+    """Return the beginnings of an expression that are expressions themselves, the longest first, and their lengths."""
+    from workbench.learner.collectors.regex.groups import expand
+    from workbench.learner.collectors.regex.prefilter import FLAGS
+
+    found = []
+    for cut in range(min(len(pattern) - 1, _TRIED_CHARACTERS), -1, -1):
+        if cut and pattern[cut - 1] == "\\":
+            continue
+        try:
+            found.append((cut, re.compile(expand(pattern[:cut]), FLAGS)))
+        except (re.error, ValueError, RecursionError, OverflowError):
+            continue
+    return tuple(found)

@@ -3,7 +3,7 @@
 * ``options``: :class:`RunOptions`, what a client asks for; ``batch``: the jobs that come of it (one, a chain, a sweep).
 * ``prepare``: one job, ready to be submitted; ``preview``: what its runner would send; ``submit``: writes it.
 * ``rerun``, ``resume``, ``adoption``: a job again, a job continued, a job of another machine.
-* ``data_options``, ``store_aliases``, ``store_checks``, ``dependencies``, ``initial_checkpoint``, ``credentials``,
+* ``data_options``, ``store_aliases``, ``store_checks``, ``dependencies``, ``credentials``,
   ``secrets_refresh``, ``submit_environment``, ``chains``, ``sweeps``: the parts of these.
 
 Command line, screens and the Python API import the modules of the first two lines. The package imports

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UnknownName, UsageError
 from workbench.job import JobId, short_id
 from workbench.spec import JobSpec, spec_from_json
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Host

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 from workbench.spec import SWEEP_LABEL
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.code.snapshot import SnapshotOptions
@@ -54,6 +55,11 @@ class JobBatch:
             FabricError: as :func:`workbench.services.submit.prepare.prepare`.
         """
         submissions = list(self._prepared(home, launch, code_options, cancel))
+        if launch and not self.is_single and any(one.loaded.spec.search for one in submissions):
+            raise UsageError(
+                "a search is started alone, neither in a sweep nor in a chain",
+                hint="what --set lists goes below search.params as {choice: [...]}",
+            )
         if not self.label or not launch:
             return submissions
         total = len(submissions)

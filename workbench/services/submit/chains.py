@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 from workbench.job import JobId, new_job_id
 from workbench.services.submit.dependencies import JOB_STORE, split_reference
 from workbench.services.submit.options import RunOptions, read_manifest
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from workbench.errors import InputMissing, UsageError
 from workbench.manifest.keys.credentials import put_back
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.config import Config
@@ -187,7 +187,7 @@ def _document(store: DataStore, kept: Mapping[str, str]) -> Document:
         **({"training_data": {"container": store.training_data}} if store.training_data else {}),
         **({"training_results": {"container": store.training_results}} if store.training_results else {}),
         "connection": {key: put_back(text, kept) for key, text in store.connection.items()},
-        **({"read_only": True} if store.read_only else {}),
+        "read_only": store.read_only,
         **({"path": store.path} if store.path else {}),
         "mount": store.mount,
     }

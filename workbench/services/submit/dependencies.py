@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import InputMissing, UsageError
 from workbench.job import TERMINAL, JobId, State, short_id
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.stores.model import JobDataStore
@@ -108,11 +109,13 @@ def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
         return chain[name]
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.errors import UnknownName
+    from workbench.services import open_store
     from workbench.store.db.database import Store
     from workbench.store.jobs import detail, resolve
 
     try:
         with Store.open(home) as store:
+            store.note_by(open_store.note)
             row = resolve(store, name)
             spec = detail(store, row.id).spec
     except UnknownName as error:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
+
+MANIFESTS = ("manifest.yml", "manifest.yaml")
+"""Run where neither a manifest nor a command is given."""
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
@@ -47,6 +51,8 @@ class RunOptions:
     """Names or files, the strongest last."""
     after: tuple[str, ...] = ()
     """Jobs to wait for, each optionally with ``:completed`` or ``:ended``."""
+    begin: str = ""
+    """When it may start: ``22:00``, a date, ``+2h``."""
     at_most: int | None = None
     """How many jobs of the same sweep run at once."""
     manifest_text: str = ""
@@ -62,21 +68,50 @@ class RunOptions:
 
 
 def resolve_arguments(options: RunOptions) -> RunOptions:
-    """Take the first argument as CODE where it is a folder or an archive and a command line is given too.
+    """Return the options with what their arguments mean.
+
+    The first argument is CODE where it is a folder or an archive and a command line is given too. Without any,
+    the working folder's ``manifest.yml`` is meant.
 
     Raises:
-        UsageError: neither a manifest nor a command line is given.
+        UsageError: neither a manifest nor a command line is given, or a command or script in place of a manifest.
     """
-    if not options.command:
-        if not options.manifest:
-            raise UsageError(
-                "nothing to run: give a manifest, or a command after --",
-                hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND",
-            )
+    if options.command:
+        if options.manifest and not options.code and _is_code(options.manifest):
+            return replace(options, manifest="", code=options.manifest)
         return options
-    if options.manifest and not options.code and _is_code(options.manifest):
-        return replace(options, manifest="", code=options.manifest)
-    return options
+    if options.manifest:
+        _refuse_commands(options)
+        return options
+    for name in MANIFESTS:
+        if Path(name).is_file():
+            return replace(options, manifest=name)
+    raise UsageError(
+        "nothing to run: give a manifest, or a command after --",
+        hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND",
+    )
+
+
+def _refuse_commands(options: RunOptions) -> None:
+    """Refuse ``run python x.py`` and ``run x.py``: the options of such a command could be taken for ours."""
+    import shlex
+    import shutil
+
+    from workbench.manifest import interpreter_of
+
+    text = options.manifest
+    if options.manifest_text or text == "-":
+        return
+    words = [text, *([options.code] if options.code else [])]
+    if Path(text).is_file():
+        if (interpreter := interpreter_of(text)) is None:
+            return
+        what, words = "a script", [*interpreter, *words]
+    elif shutil.which(text) is not None:
+        what = "a command"
+    else:
+        return
+    raise UsageError(f"{text} is {what}, not a manifest", hint=f"fabric run -- {shlex.join(words)}")
 
 
 def _is_code(text: str) -> bool:
@@ -183,6 +218,7 @@ def _flags(options: RunOptions) -> dict[str, Any]:
         "secrets": secrets,
         "labels": labels_of(options.labels),
         "after": list(options.after),
+        "begin": options.begin,
         "at_most": options.at_most,
         "code_anyway": options.code_anyway or None,
     }

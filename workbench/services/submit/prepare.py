@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -17,6 +18,7 @@ from workbench.services.submit.options import (
     resolve_arguments,
     templates_of,
 )
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.code.snapshot import Snapshot, SnapshotOptions
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import TargetRef
 
 
+STARTUP_HOOK: Final = "startup-hook.sh"
+"""At the root of an experiment's code: what Determined runs before the entrypoint."""
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
 
 
@@ -57,6 +61,15 @@ class PackedCode(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SearchTarget:
+    """One of several backends of a search."""
+
+    target: TargetRef
+    recorded: Mapping[str, Any]
+    """What a trial's job records there and nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSubmission:
     """A job that is ready to be submitted: nothing has been started or written into the store yet."""
 
@@ -72,6 +85,8 @@ class JobSubmission:
     warnings: tuple[str, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
     """Runners that would have been preferred."""
+    search_targets: tuple[SearchTarget, ...] = ()
+    """Where the trials of a search may run, ``target`` among them; empty for one backend."""
     job_id: JobId | None = None
     """Chosen beforehand for a job that others of its chain name; else the store chooses one."""
 
@@ -137,7 +152,12 @@ def _prepare(
         without_credentials,
     )
     from workbench.services.submit.dependencies import check_target, with_parents
-    from workbench.services.submit.store_checks import check_folders, check_stores, ready_stores
+    from workbench.services.submit.store_checks import (
+        check_folders,
+        check_stores,
+        make_result_containers,
+        ready_stores,
+    )
 
     options = resolve_arguments(options)
     git = _GitQuery(_likely_folder(options))
@@ -147,21 +167,34 @@ def _prepare(
     inline = inline_secrets(loaded)
     loaded, alias_notes = ready_stores(loaded, home)
     loaded, credential_warnings = with_values(loaded)
+    loaded, slot_notes = _with_slots(loaded, options)
+    loaded, begin_notes = _with_begin(loaded)
     check_cancelled(cancel)
-    chosen = choose_target(
-        options.backend, options.runner, loaded.spec, context=options.context, namespace=options.namespace
-    )
-    target = chosen.target
-    check_cancelled(cancel)
-    if launch and target.type == "ssh":
-        request_prewarm(home, target)
-    check_target(manifest, target, home, chain)
-    check_folders([*options.data, *([options.results] if options.results else [])], target)
-    check_stores(loaded.spec, target, home, launch=launch)
-    check_cancelled(cancel)
-    if launch:
-        refuse_unbuilt(loaded, target.runner)
-    code = _code_of(options, loaded, home)
+    names, search_notes = _backends_of(loaded.spec, options)
+    every = []
+    for name, runner in names:
+        each = choose_target(
+            name,
+            runner,
+            loaded.spec,
+            context=options.context,
+            namespace=options.namespace,
+            must_fit=launch,
+        )
+        every.append(each)
+        check_cancelled(cancel)
+        if launch and each.target.type == "ssh":
+            request_prewarm(home, each.target)
+        check_target(manifest, each.target, home, chain)
+        check_folders([*options.data, *([options.results] if options.results else [])], each.target)
+        check_stores(loaded.spec, each.target, home, launch=launch)
+        check_cancelled(cancel)
+        if launch:
+            make_result_containers(loaded.spec, each.target, home)
+            refuse_unbuilt(loaded, each.target.runner)
+    chosen, target = every[0], every[0].target
+    code = code_of(options, loaded, home)
+    loaded, hook_notes = _with_startup_hook(loaded, code)
     passed, proxies = submit_environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
     packed = None
@@ -172,14 +205,13 @@ def _prepare(
         submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
     )
     recorded["seed"] = loaded.spec.seed
-    recorded |= data_limit(loaded.spec, target.backend)
+    recorded |= _recorded_at(target, loaded.spec)
     if options.checkpoint:
-        from workbench.services.submit.initial_checkpoint import initial_checkpoint
-
-        recorded["from"] = initial_checkpoint(home, options.checkpoint, loaded.spec, target)
+        recorded["from"] = _initial_checkpoint(options.checkpoint, loaded.spec, target)
     recorded["git"] = described = git.of(code)
     diff = without_credentials(str(described.pop("diff", "") or ""), inline)
-    warnings = [*(str(fault) for fault in loaded.warnings), *credential_warnings]
+    lacks = [text for each in every for text in each.warnings]
+    warnings = [*(str(fault) for fault in loaded.warnings), *credential_warnings, *lacks]
     if packed:
         warnings += [str(text) for text in packed.warnings]
         recorded["code"] = {"source": str(code), "files": packed.files, "size_bytes": packed.size_bytes}
@@ -190,14 +222,84 @@ def _prepare(
         recorded=recorded,
         secrets=secrets,
         diff=diff,
-        notes=(*alias_notes, *chosen.notes),
+        notes=(
+            *(*alias_notes, *slot_notes, *hook_notes, *search_notes),
+            *dict.fromkeys(note for each in every for note in each.notes),
+            *begin_notes,
+        ),
         passed_over=chosen.passed_over,
+        search_targets=tuple(
+            SearchTarget(each.target, _recorded_at(each.target, loaded.spec)) for each in every
+        )
+        if len(every) > 1
+        else (),
         warnings=tuple(warnings),
         job_id=job_id,
     )
 
 
-def _code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
+def _backends_of(spec: JobSpec, options: RunOptions) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Return the backends and runners that a job or a search may take, the first one first, and notes of it."""
+    named = list(dict.fromkeys((spec.search or {}).get("backends") or ()))
+    if not named:
+        return [(options.backend, options.runner)], ()
+    if not options.backend:
+        from runners.registry import runner_names
+
+        parts = (text.partition("@") for text in named)
+        found = [
+            (name, runner) if runner in runner_names() else (f"{runner}{at}{name}", options.runner)
+            for runner, at, name in parts
+        ]
+        return found, ()
+    return [(options.backend, options.runner)], (
+        f"all trials run on {options.backend}: --backend comes before search.backends",
+    )
+
+
+def _recorded_at(target: TargetRef, spec: JobSpec) -> dict[str, Any]:
+    """Return what a job records of its submission that holds for one backend."""
+    from workbench.services.submit import submit_environment
+
+    recorded: dict[str, Any] = data_limit(spec, target.backend)
+    if target.type == "local":  # a host's own umask is that of its logins
+        recorded["umask"] = submit_environment.caller_umask()
+    return recorded
+
+
+def _initial_checkpoint(text: str, spec: JobSpec, target: TargetRef) -> dict[str, Any]:
+    """Return what a job records that begins with the checkpoint of ``run --from JOB[@STEP]``."""
+    from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
+    from workbench.services.open_store import store_with
+
+    name, _, step = text.rpartition("@")
+    if not (name and step.isdigit()):
+        name, step = text, ""
+    with store_with(name) as (store, row):
+        return initial_checkpoint(store, row, int(step) if step else None, spec, target)
+
+
+def _with_begin(loaded: Loaded) -> tuple[Loaded, tuple[str, ...]]:
+    """Return a manifest with the time that its ``begin`` stands for now, and a note of it.
+
+    Raises:
+        UsageError: that time is over.
+    """
+    if not loaded.spec.begin:
+        return loaded, ()
+    from workbench.clock import now_us
+    from workbench.formats import stamp
+    from workbench.time_expressions import begin_us, local_iso
+
+    now = now_us()
+    begin = begin_us(loaded.spec.begin, now)
+    begins_later = begin > now
+    spec = replace(loaded.spec, begin=local_iso(begin) if begins_later else "")
+    return replace(loaded, spec=spec), (f"it waits until {stamp(begin)}",) if begins_later else ()
+
+
+def code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
+    """Return the folder or archive that a job's code is taken from; None where it has none."""
     if options.code:
         return Path(options.code)
     if loaded.spec.code:
@@ -206,6 +308,54 @@ def _code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
         # What the screens keep for the command to read lies with other drafts, not with code.
         return None if loaded.folder == home.drafts else loaded.folder
     return Path.cwd() if options.command else None
+
+
+def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str, ...]]:
+    """Have the slots of an experiment of Determined be processes on the CPU where there is no GPU, and say so.
+
+    GPUs that were asked for by our own names stay GPUs.
+    """
+    from workbench.config import load_config
+    from workbench.config.model import CPU_SLOT
+    from workbench.manifest.builder.params import CONFIG_VARIABLE, SLOTS_VARIABLE
+
+    spec, slots = loaded.spec, loaded.spec.gpus
+    is_own = loaded.origins.get("gpus", "").startswith(("flag", "--set", "FABRIC_"))
+    if not slots or is_own or CONFIG_VARIABLE not in spec.env:
+        return loaded, ()
+    cores = load_config().experiments.get(CPU_SLOT, 0)
+    if cores is False:
+        return loaded, ()
+    from workbench.services.backends.placement import backend_options, has_gpu, open_backend
+
+    backend = open_backend(
+        backend_options(options.backend or spec.backend, context=options.context, namespace=options.namespace)
+    )
+    if has_gpu(backend):
+        return loaded, ()
+    env = {**spec.env, SLOTS_VARIABLE: json.dumps(list(range(slots)))}
+    reserved = f"{slots * cores:g} cores in all" if cores else "no cores of their own"
+    what = "the slot is a process" if slots == 1 else f"the {slots} slots are processes"
+    note = f"{what} on the CPU with {reserved}: there is no GPU ([experiments] cpu_slot = {cores:g})"
+    cpus = slots * cores if cores else spec.cpus
+    return replace(loaded, spec=replace(spec, gpus=0, cpus=cpus, env=env)), (note,)
+
+
+def _with_startup_hook(loaded: Loaded, code: Path | None) -> tuple[Loaded, tuple[str, ...]]:
+    """Have an experiment of Determined read its ``startup-hook.sh`` before its command, and say so.
+
+    It is read by the shell of the command, so what it exports counts; if it fails, so does the job.
+    """
+    from workbench.manifest.builder.params import CONFIG_VARIABLE
+
+    spec = loaded.spec
+    if CONFIG_VARIABLE not in spec.env or code is None or not (code / STARTUP_HOOK).is_file():
+        return loaded, ()
+    # The shell has to outlive a stop, which its command is to see; a child does not inherit the trap.
+    command = f"set -e; . ./{STARTUP_HOOK}; set +e; trap : TERM\n{spec.framework.command}"
+    framework = replace(spec.framework, command=command)
+    note = f"{STARTUP_HOOK} of the code is run before the command"
+    return replace(loaded, spec=replace(spec, framework=framework)), (note,)
 
 
 def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOptions) -> list[Path]:

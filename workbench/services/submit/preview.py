@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from runners.registry import load_runner
+from workbench.clock import now_us
+from workbench.errors import BackendUnreachable, ConfigError, LaunchRefused, NotAllowed, UsageError
+from workbench.formats import count as count_of
+from workbench.formats import duration, size
+from workbench.job import LACKING, short_id
+from workbench.manifest.builder.unsupported import not_built
+from workbench.spec import DEFAULT_PRIORITY
+from workbench.time_expressions import until_text
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from runners.interface import LaunchPlan, Runner
+    from backends.contract.host import Backend, BackendOptions
+    from runners.interface import LaunchPlan, LaunchRequest, Runner
     from workbench.data.code.snapshot import SnapshotOptions
+    from workbench.documents.jobs import PlanDocument
+    from workbench.errors import FabricError
     from workbench.paths import Home
     from workbench.services.backends.placement import PassedOver
     from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.prepare import JobSubmission
+    from workbench.spec import BindMount, JobSpec
     from workbench.store.db.rows import TargetRef
 
 PREVIEW_JOB: Final = "training-previewed"
@@ -42,8 +58,8 @@ class SubmissionPreview:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know before the job is started."""
-        return (*self.submission.warnings, *self.plan.warnings)
+        """What a person should know before the job is started; each warning once."""
+        return tuple(dict.fromkeys((*self.submission.warnings, *self.plan.warnings)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -70,12 +86,39 @@ class SubmissionPreview:
             ("code", "none" if code is None else f"{count(code.files, 'file')}, {size(code.size_bytes)}"),
         )
 
-    def document(self) -> dict[str, Any]:
+    @property
+    def details(self) -> tuple[tuple[str, str], ...]:
+        """What else the job has: its image, data and results, parameters and time limit."""
+        from workbench.controller.runtime.result_store import result_store
+        from workbench.formats import duration
+
+        spec = self.submission.loaded.spec
+        stored = result_store(spec, PREVIEW_JOB)
+        data = ", ".join(store.training_data for store in spec.data_stores if store.training_data)
+        params = ", ".join(f"{name}={value}" for name, value in spec.params.items())
+        image = spec.image if load_runner(self.target.runner).capabilities.uses_image else ""
+        limit = duration(spec.max_runtime_seconds) if spec.max_runtime_seconds else ""
+        pairs = (
+            ("image", image),
+            ("params", params),
+            ("data", data),
+            ("results", stored.location if stored else ""),
+            ("mounts", ", ".join(map(_mount, spec.bind_mounts))),
+            ("limit", limit),
+        )
+        return tuple((name, value) for name, value in pairs if value)
+
+    @property
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        """What would be started, where, in what, with what, and what it waits for: a line each, for people."""
+        return tuple((name, value) for name, value in _lines(self) if value)
+
+    def document(self) -> PlanDocument:
         """Return the preview as ``--json`` gives it, schema ``fabric.plan/1``."""
         from workbench.spec import spec_to_json
 
         submission, plan, code = self.submission, self.plan, self.submission.code
-        return {
+        document: PlanDocument = {
             "schema": "fabric.plan/1",
             "name": submission.loaded.spec.name,
             "backend": submission.target.backend,
@@ -88,12 +131,15 @@ class SubmissionPreview:
             "slots_per_learner": plan.slots_per_learner,
             "cpus_per_learner": plan.cpus_per_learner,
             "learners": [
-                {"learner": each.learner, "name": each.name, "native": each.native} for each in plan.learners
+                {"learner": each.learner, "name": each.name, "native": dict(each.native)}
+                for each in plan.learners
             ],
-            **({"objects": list(plan.objects)} if plan.objects else {}),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
+        if plan.objects:
+            document["objects"] = [dict(each) for each in plan.objects]
+        return document
 
 
 def preview_batch(
@@ -152,11 +198,18 @@ def preview(
 
 
 def _plan(submission: JobSubmission, home: Home, scratch: Path | None) -> LaunchPlan:
+    from workbench.services.backends.placement import open_backend
+
+    request, options = _request(submission, home, scratch)
+    return _possible_plan(request, submission.target, open_backend(options))
+
+
+def _request(
+    submission: JobSubmission, home: Home, scratch: Path | None
+) -> tuple[LaunchRequest, BackendOptions]:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
-    from runners.registry import load_runner
     from workbench.data.code.snapshot import snapshot_file
-    from workbench.services.backends.placement import open_backend
     from workbench.store.db.database import home_uuid
     from workbench.store.jobs import who_am_i
 
@@ -170,11 +223,56 @@ def _plan(submission: JobSubmission, home: Home, scratch: Path | None) -> Launch
         code_file=str(snapshot_file(code.code_hash, home, scratch)) if code else "",
         recorded=submission.recorded,
     )
-    options = BackendOptions(target.backend, target.type, target.address, target.options)
-    with closing(open_backend(options).open()) as opened:
-        runner: Runner = load_runner(target.runner)(opened, home_uuid=uuid)
+    return request, BackendOptions(target.backend, target.type, target.address, target.options)
+
+
+def _connected_plan(request: LaunchRequest, target: TargetRef, backend: Backend) -> LaunchPlan:
+    with closing(backend.open()) as opened:
+        runner: Runner = load_runner(target.runner)(opened, home_uuid=request.attempt.home)
         with closing(runner):
             return runner.plan(request)
+
+
+def gpu_shortage(spec: JobSpec, target: TargetRef, backend: Backend) -> str:
+    """Say that this machine has fewer GPUs than a job asks for; other backends say so themselves."""
+    count = spec.gpus * spec.learners
+    if not count or target.type != "local":
+        return ""
+    slots = [slot for node in backend.inventory().nodes for slot in node.slots if slot.memory_bytes]
+    if count <= len(slots):
+        return ""
+    has = count_of(len(slots), "GPU") if slots else "none"
+    return f"The job asks for {count_of(count, 'GPU')}; this machine has {has}."
+
+
+def _possible_plan(request: LaunchRequest, target: TargetRef, backend: Backend) -> LaunchPlan:
+    """Return the plan; where the backend cannot be asked, or has too little, as much of it as is known.
+
+    A warning says so then.
+    """
+    from runners.interface import LaunchPlan
+
+    shortage = gpu_shortage(request.spec, target, backend)
+    short_of = (shortage,) if shortage else ()
+    try:
+        plan = _connected_plan(request, target, backend)
+        return replace(plan, warnings=(*plan.warnings, *short_of))
+    except LaunchRefused as error:
+        if error.code != LACKING:
+            raise
+        spec = request.spec
+        warnings = (*not_built(spec, target.runner), _sentence(error), *short_of)
+        return LaunchPlan(request, target.runner, (), spec.gpus, spec.cpus or 0.0, warnings=warnings)
+    except (ConfigError, BackendUnreachable, NotAllowed) as error:
+        unconnected = load_runner(target.runner).plan_unconnected(request, backend.settings)
+        if unconnected is None:
+            raise
+        warning = f"{target.backend} could not be asked, and may refuse the job: {_sentence(error)}"
+        return replace(unconnected, warnings=(warning, *unconnected.warnings))
+
+
+def _sentence(error: FabricError) -> str:
+    return f"{error.message} {error.hint}".strip()
 
 
 def refuse_loss(submission: JobSubmission, home: Home) -> None:
@@ -183,19 +281,111 @@ def refuse_loss(submission: JobSubmission, home: Home) -> None:
     Raises:
         UsageError: they would be lost.
     """
-    from runners.registry import load_runner
-    from workbench.errors import BackendUnreachable, UsageError
+    from workbench.services.backends.placement import open_backend
 
     if load_runner(submission.target.runner).capabilities.needs != "cluster":
         return
     try:
-        seconds = preview(submission, home).plan.results_lost_after_seconds
+        request, options = _request(submission, home, None)
+        plan = _connected_plan(request, submission.target, open_backend(options))
     except BackendUnreachable:
         return  # The job is launched later, and the backend may answer by then.
-    if seconds:
+    if seconds := plan.results_lost_after_seconds:
         raise UsageError(
-            f"the job's results are lost {seconds / 60:g} minutes after its end unless they are fetched by then,"
+            f"the job's results are lost {duration(seconds)} after its end unless they are fetched by then,"
             " and with --detach nothing fetches them",
             hint="--accept-loss starts it all the same; claim or storage_class of the backend, or --results,"
             " keeps them",
         )
+
+
+_WHEN = {"completed": "to complete", "ended": "to end"}
+
+
+def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
+    spec, target, code = preview.submission.loaded.spec, preview.target, preview.submission.code
+    yield "job", spec.name
+    address = f" ({target.address})" if target.address else ""
+    yield "where", f"{target.backend}{address}, as {preview.plan.runner}"
+    yield "command", spec.framework.command
+    if load_runner(target.runner).capabilities.uses_image:
+        yield "image", spec.image
+    else:
+        yield "Python", _python(spec, preview.submission.recorded)
+    source = str((preview.submission.recorded.get("code") or {}).get("source") or "")
+    come_from = f", of {source}" if source else ""
+    yield (
+        "code",
+        "none" if code is None else f"{count_of(code.files, 'file')}, {size(code.size_bytes)}{come_from}",
+    )
+    yield "learners", str(spec.learners) if spec.learners > 1 else ""
+    yield "GPUs", _gpus(preview.plan.slots_per_learner, spec)
+    yield "CPUs", _cpus(preview.plan.cpus_per_learner, spec)
+    yield "memory", f"{size(spec.memory_bytes)}{_each(spec)}" if spec.memory_bytes else "not limited"
+    details = dict(preview.details)
+    for name in ("params", "data", "results", "mounts"):
+        yield name, details.get(name, "")
+    yield "waits for", _waits(spec, preview.plan.slots_per_learner)
+    yield "ends after", _ends(spec)
+
+
+def _python(spec: JobSpec, recorded: Mapping[str, object]) -> str:
+    if spec.requirements:
+        return f"an environment of {count_of(len(spec.requirements), 'requirement')}"
+    path = str(recorded.get("python") or "")
+    match spec.python:
+        case "current":
+            return path
+        case "PATH":
+            return "the first on the backend's PATH"
+        case other:
+            return other
+
+
+def _mount(mount: BindMount) -> str:
+    return f"{mount.host_path} at {mount.container_path}{' (read-only)' if mount.read_only else ''}"
+
+
+def _each(spec: JobSpec) -> str:
+    return " for each learner" if spec.learners > 1 else ""
+
+
+def _gpus(slots: int, spec: JobSpec) -> str:
+    if not slots:
+        return "none"
+    kind = f" {spec.gpu_type}" if spec.gpu_type else ""
+    total = f", {slots * spec.learners} in all" if spec.learners > 1 else ""
+    return f"{slots}{kind}{_each(spec)}{total}"
+
+
+def _cpus(cpus: float, spec: JobSpec) -> str:
+    return f"{cpus:g}{_each(spec)}" if cpus else "not reserved"
+
+
+def _waits(spec: JobSpec, slots: int) -> str:
+    parts = [_parent(reference) for reference in spec.after]
+    if spec.begin:
+        parts.append(until_text(spec.begin, now_us()))
+    if slots:
+        parts.append(f"{count_of(slots * spec.learners, 'free GPU')}")
+    if spec.at_most is not None:
+        parts.append(f"its turn: at most {spec.at_most} of the sweep at once")
+    if spec.priority == DEFAULT_PRIORITY:
+        return ", ".join(parts)
+    return f"{', '.join(parts) or 'nothing'} (priority {spec.priority})"
+
+
+def _parent(reference: str) -> str:
+    name, _, when = reference.partition(":")
+    return f"{short_id(name)} {_WHEN.get(when or 'completed', when)}"
+
+
+def _ends(spec: JobSpec) -> str:
+    return f"at most {duration(spec.max_runtime_seconds)}" if spec.max_runtime_seconds else ""
+
+
+def differing_params(previews: Sequence[SubmissionPreview]) -> tuple[str, ...]:
+    """Name the parameters in which jobs that are started together differ."""
+    every = [preview.submission.loaded.spec.params for preview in previews]
+    names = dict.fromkeys(name for params in every for name in params)
+    return tuple(name for name in names if len({str(params.get(name)) for params in every}) > 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from workbench.errors import InputMissing
 from workbench.job import short_id
 from workbench.services.submit import submit_environment
 from workbench.services.submit.prepare import JobSubmission, data_limit
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -72,6 +73,8 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     missing = [name for name in job.spec.secrets if name not in kept_secrets or name in os.environ]
     _check_credentials(job, kept_secrets)
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})
+    if "umask" in old:
+        recorded["umask"] = old["umask"]
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(job.row.id), job.row.attempt)
     recorded |= data_limit(job.spec, job.row.target.backend)
@@ -118,12 +121,16 @@ def _code(job: JobDetail) -> EarlierCode | None:
     return EarlierCode(job.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each difference between two jobs' records: fabric, packages, machine."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], *, uses_packages: bool = True) -> list[str]:
+    """Return one sentence for each difference between two jobs' records: fabric, packages, machine.
+
+    ``uses_packages`` is False where the jobs run with the packages of another machine or of an image.
+    """
     found = []
     if old.get("fabric") != new.get("fabric"):
         found.append(f"fabric is {new.get('fabric')}, was {old.get('fabric')}")
-    found += _packages(set(old.get("packages") or ()), set(new.get("packages") or ()))
+    if uses_packages:
+        found += _packages(set(old.get("packages") or ()), set(new.get("packages") or ()))
     was, now = old.get("host") or {}, new.get("host") or {}
     for key, what in MACHINE_FACTS.items():
         if was.get(key) != now.get(key):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
 from workbench.job import short_id
 from workbench.store.db.rows import is_over
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.spec import JobSpec
@@ -73,19 +74,9 @@ def wait_for_answer(store: Store, row: JobRow, request: ResumeRequest) -> None:
         NoSpaceLeft: its answer cannot be recorded.
         TryAgain: it refused; the message says why.
     """
-    from workbench.errors import TryAgain
-    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
-    from workbench.services.follow.wait import wait_until
-    from workbench.store.queries.requests import request as current
+    from workbench.services.follow.wait import wait_for_answers
 
-    def is_answered(rows: list[JobRow]) -> bool:
-        found = current(store, request.id)
-        return found is None or bool(found.outcome)
-
-    wait_until(store, [row], is_answered, check=check_every_second(UnrecordedEnd(store.home).check))
-    found = current(store, request.id)
-    if found is not None and found.outcome not in ("", "done"):
-        raise TryAgain(f"{short_id(row.id)}: {found.outcome}")
+    wait_for_answers(store, {request.id: row})
 
 
 def with_overrides(job: JobDetail, overrides: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +120,12 @@ def _read(job: JobDetail, overrides: Sequence[str]) -> JobSpec:
     present += [f"env.{name}={json.dumps(value)}" for name, value in spec.env.items()]
     source = f"the manifest of {short_id(job.row.id)}"
     return load_text(
-        job.manifest_text, source, overrides=[*present, *overrides], environ={}, defaults={}
+        job.manifest_text,
+        source,
+        overrides=[*present, *overrides],
+        environ={},
+        defaults={},
+        known_params=spec.params,
     ).spec
 
 

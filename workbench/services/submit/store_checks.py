@@ -40,7 +40,7 @@ def ready_stores(loaded: Loaded, home: Home) -> tuple[Loaded, list[str]]:
 def check_stores(spec: JobSpec, target: TargetRef, home: Home, *, launch: bool) -> None:
     """Check that a job's target can reach its stores, as far as this machine can tell.
 
-    With ``launch`` the containers for results are made where this machine serves the store itself.
+    With ``launch`` also that stores at addresses of this machine answer, and have what the job reads.
 
     Raises:
         UsageError: only this machine reaches a store, and the job runs elsewhere.
@@ -68,6 +68,28 @@ def check_stores(spec: JobSpec, target: TargetRef, home: Home, *, launch: bool) 
             _check_answer(store)
             if served and is_served:
                 _check_containers(store, served)
+
+
+def make_result_containers(spec: JobSpec, target: TargetRef, home: Home) -> None:
+    """Make the containers for results that are missing in a store that this machine serves itself."""
+    asked = [
+        store
+        for store in spec.data_stores
+        if store.connection.get("auth_url") and store.training_results.strip("/") and _is_loopback(store)
+    ]
+    if target.type != LOCAL or not asked:
+        return
+    from workbench.data.stores.local_server import make_served_containers, served_store
+
+    if (served := served_store(home)) is None:
+        return
+    names = [
+        store.training_results.strip("/").partition("/")[0]
+        for store in asked
+        if store.connection["auth_url"] == served.address
+    ]
+    if names:
+        make_served_containers(served, names)
 
 
 def check_folders(folders: Sequence[str], target: TargetRef) -> None:
@@ -99,8 +121,8 @@ def _check_alias(store: DataStore) -> None:
     if same_address(store.connection["auth_url"], ALIAS):
         raise BackendUnreachable(
             f"the store {store.id} is at {ALIAS}, FfDL's built-in store, which does not exist here",
-            hint="`fabric store serve` does, with a folder of this machine; or map it in config.toml:"
-            f' [store_alias] "{ALIAS}" = "https://..."',
+            hint="--data FOLDER and --results FOLDER take folders of this machine instead; `fabric store serve` serves"
+            f' one as that store; or map it in config.toml: [store_alias] "{ALIAS}" = "https://..."',
         )
 
 
@@ -118,7 +140,7 @@ def _check_answer(store: DataStore) -> None:
 
 
 def _check_containers(store: DataStore, served: LocalStore) -> None:
-    from workbench.data.stores.local_server import NAME, make_served_containers
+    from workbench.data.stores.local_server import NAME
 
     folder = Path(served.folder)
     container = store.training_data.strip("/").partition("/")[0]
@@ -129,5 +151,3 @@ def _check_containers(store: DataStore, served: LocalStore) -> None:
             + (f"; it has {', '.join(names[:20])}" if names else "; it has none"),
             hint=f"fabric data put FOLDER {NAME}:{container} --create creates and fills it",
         )
-    if results := store.training_results.strip("/").partition("/")[0]:
-        make_served_containers(served, [results])

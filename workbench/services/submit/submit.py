@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from workbench.errors import FabricError
+from workbench.errors import FabricError, UsageError
 
 if TYPE_CHECKING:
     from workbench.paths import Home
@@ -66,6 +66,11 @@ def submit(
     """
     from workbench.controller.runtime import client
 
+    if submission.loaded.spec.search is not None:
+        raise UsageError(
+            "this manifest is a search, which `fabric run MANIFEST` alone starts",
+            hint="one job of it: --set search=null --set params.NAME=VALUE",
+        )
     row = client.submit(
         store,
         client.Submission(

@@ -16,14 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.learner.host.packages import installed_packages
 from workbench.version import VERSION
 
 PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "SHELL", "TMPDIR", "VIRTUAL_ENV")
 PASSED_PREFIXES: Final = ("LC_", "CONDA_")
 PROXIES: Final = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 
+TRACKING_PREFIXES: Final = ("WANDB_", "MLFLOW_", "TRACKIO_", "DATABRICKS_", "TENSORBOARD_")
+
 _CREDENTIALS: Final = re.compile(r"//[^/@\s]+@")
-_DISTRIBUTION: Final = re.compile(r"(?P<name>.+?)-(?P<version>[0-9][^-]*)(-.*)?\.(dist|egg)-info$")
 
 
 def active_interpreter(environ: Mapping[str, str] = os.environ) -> str:
@@ -68,35 +70,6 @@ def _newest(python: Path) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", python.parent.parent.name)]
 
 
-def installed_packages(python: str) -> list[str]:
-    """List ``name==version`` of what an interpreter's own folders hold, by their names alone."""
-    found: set[str] = set()
-    for folder in _package_folders(Path(python)):
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            matches = [_DISTRIBUTION.match(entry.name) for entry in entries]
-        for match in matches:
-            if match:
-                found.add(f"{match['name']}=={match['version']}")
-    return sorted(found, key=str.lower)
-
-
-def _package_folders(python: Path) -> list[Path]:
-    own = python.parent.parent
-    if (own / "pyvenv.cfg").exists():
-        return sorted(own.glob("lib/python3*/site-packages"))
-    # A distribution's python3 is a link to python3.11 in the same folder, and other versions have folders there too.
-    real = python.resolve()
-    version = real.name if re.fullmatch(r"python3\.\d+", real.name) else "python3*"
-    prefixes = dict.fromkeys((own, real.parent.parent))
-    patterns = (
-        f"lib/{version}/site-packages",
-        f"local/lib/{version}/dist-packages",
-        f"lib/{version}/dist-packages",
-        "lib/python3/dist-packages",
-    )
-    return [folder for prefix in prefixes for pattern in patterns for folder in prefix.glob(pattern)]
-
-
 def passed_environment(environ: Mapping[str, str] = os.environ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the variables that a process learner inherits, and those of them that hold a password.
 
@@ -110,6 +83,19 @@ def passed_environment(environ: Mapping[str, str] = os.environ) -> tuple[dict[st
         elif name in PASSED or name.startswith(PASSED_PREFIXES):
             plain[name] = value
     return plain, secret
+
+
+def own_tracking(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the names of variables by which the user has set up libraries that record metrics; no values.
+
+    wandb keeps its key in ``~/.netrc``, which counts as ``WANDB_API_KEY``.
+    """
+    found = {name for name in environ if name.startswith(TRACKING_PREFIXES)}
+    netrc = Path(environ.get("NETRC") or Path.home() / ".netrc")
+    with contextlib.suppress(OSError, RuntimeError):
+        if re.search(r"machine\s+\S*wandb\S*", netrc.read_text(encoding="utf-8", errors="replace")):
+            found.add("WANDB_API_KEY")
+    return sorted(found)
 
 
 def machine() -> dict[str, Any]:
@@ -138,6 +124,21 @@ def _gpu_model(information: Path) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "")
 
 
+def caller_umask() -> str:
+    """Return the umask of this process in octal, such as ``0022``."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    for line in status.splitlines():
+        if line.startswith("Umask:"):
+            return line.split()[1]
+    # Elsewhere it can only be read by changing it for a moment.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return f"{mask:04o}"
+
+
 def record(python: str, argv: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what design's section 9 wants of the client; git and code are added by who knows the folder."""
     return {
@@ -148,6 +149,7 @@ def record(python: str, argv: list[str], environment: Mapping[str, str]) -> dict
         "host": machine(),
         "packages": installed_packages(python),
         "argv": argv,
+        **({"tracking": tracking} if (tracking := own_tracking()) else {}),
     }
 
 

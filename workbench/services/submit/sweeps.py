@@ -76,15 +76,23 @@ def _takes_lists(path: str) -> bool:
 def _parts(value: str) -> list[tuple[int, str]]:
     """Split at commas that stand in no quotes and no brackets; name where each part begins."""
     parts: list[tuple[int, str]] = []
-    begin, closing = 0, ""
+    begin, is_escaped = 0, False
+    closing: list[str] = []
     for at, sign in enumerate(value):
-        if closing:
-            closing = "" if sign == closing else closing
+        quote = closing[-1] if closing and closing[-1] in "\"'" else ""
+        if is_escaped:
+            is_escaped = False
+        elif quote == '"' and sign == "\\":
+            is_escaped = True
+        elif closing and sign == closing[-1]:
+            closing.pop()
+        elif quote:
+            continue
         elif sign in "\"'":
-            closing = sign
+            closing.append(sign)
         elif sign in _OPENING:
-            closing = _OPENING[sign]
-        elif sign == ",":
+            closing.append(_OPENING[sign])
+        elif sign == "," and not closing:
             parts.append((begin, value[begin:at]))
             begin = at + 1
     return [*parts, (begin, value[begin:])]

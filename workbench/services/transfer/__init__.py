@@ -2,5 +2,5 @@
 
 Progress goes to a callback, as a value of ``events``; nothing is printed.
 May be imported by ``cli``, ``api``, ``screens`` and ``services.upkeep``: all modules here.
-May import: ``services.submit``, ``services.backends``, ``services.result_store``, and what lies below the services.
+May import: ``services.submit``, ``services.backends``, and what lies below the services.
 """

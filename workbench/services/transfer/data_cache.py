@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,12 @@ from workbench.errors import FabricError, UsageError
 from workbench.formats import iso
 from workbench.paths import Home, default_home
 from workbench.services.transfer.events import Report, TransferNotice, ignore
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.cluster import Cluster
     from backends.contract.host import Backend, BackendOptions
+    from workbench.documents.files import DataDocument
 
 EXAMINED_JOBS = 500
 """How many of the newest jobs are read for the store that a copy is of, and for the image that a backend has."""
@@ -90,7 +91,7 @@ def drop_unused(caches: Sequence[DataCache], keep_bytes: int = -1) -> list[Cache
     return removed
 
 
-def container_document(each: CachedContainer) -> dict[str, Any]:
+def container_document(each: CachedContainer) -> DataDocument:
     """Return a copy as ``--json`` gives it."""
     return {
         "schema": "fabric.data/1",

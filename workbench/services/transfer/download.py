@@ -5,18 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from workbench.errors import CannotWrite, FabricError, InputMissing, UsageError
+from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName, UsageError
 from workbench.job import TERMINAL, short_id
 from workbench.services.transfer.events import CopyProgress, Report, SkippedFile, ignore
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from workbench.services.result_store import ResultStore
+    from workbench.controller.runtime.result_store import ResultStore
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow
+
+KINDS: Final = ("code", "logs", "results", "checkpoints")
+"""What of a job can be downloaded."""
 
 NOT_RESULTS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 """What a store has in the folder of a job's results and is no result: logs and checkpoints."""
@@ -51,12 +54,15 @@ def download(
         ``target``.
 
     Raises:
+        UnknownName: there is no such kind.
         InputMissing: the job has none.
         CannotWrite: something is there already, or the disk takes no more.
         FabricError: they are in a store or at a backend that does not give them.
     """
     from workbench.services.transfer.extract import write_folder
 
+    if kind not in KINDS:
+        raise UnknownName(f"unknown kind {kind!r}", hint=f"kinds are {', '.join(KINDS)}")
     if kind == "code":
         return write_folder(target, _code_writer(store, row, options), force=options.force)
     if kind == "logs" and (write := _logs_writer(store, row, options)):
@@ -67,7 +73,7 @@ def download(
 def _download_files(
     store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report
 ) -> Path:
-    from workbench.services.result_store import result_store
+    from workbench.controller.runtime.result_store import result_store
     from workbench.services.transfer.extract import copy_folder, write_folder
     from workbench.store.jobs import detail
 

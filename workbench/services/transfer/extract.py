@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,6 +16,7 @@ from runners.shared.download import inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.platform.beneath import Root, copy_tree, relative
 from workbench.learner.platform.chains import safe_links
+from workbench.values import dataclass
 
 _COPY_BYTES: Final = 1 << 20
 

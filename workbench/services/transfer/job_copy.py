@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from workbench.errors import CannotWrite, InputMissing, UsageError
 from workbench.job import short_id
 from workbench.services.transfer.events import Report, SkippedFile, ignore
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.services.backends.learner_access import LearnerAccess

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BackendUnreachable, FabricError, InputMissing, UsageError
 from workbench.job import TERMINAL, Intent, Reason, State, short_id
 from workbench.services.transfer.events import CopyProgress, Report, TransferNotice, ignore
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from workbench.controller.runtime.result_store import ResultStore
     from workbench.data.stores.transfer import TransferProgress
-    from workbench.services.result_store import ResultStore
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, LearnerRow
 
@@ -53,11 +54,12 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
 
     Raises:
         UsageError: the job runs, or has no result store.
-        InputMissing: its results are neither at its backend nor here.
+        InputMissing: it was never launched, or its results are neither at its backend nor here.
     """
-    from workbench.services.result_store import result_store
+    from workbench.controller.runtime.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
     from workbench.store.jobs import detail
+    from workbench.store.queries.learners import learners
 
     job = detail(store, job_id)
     stored = result_store(job.spec, job_id)
@@ -68,6 +70,11 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
     if job.row.state not in TERMINAL:
         raise UsageError(
             f"{short_id(job_id)} is not over: its results are stored while it runs, and at its end"
+        )
+    if not learners(store, job_id) and not any(_folders(store, job_id)):
+        raise InputMissing(
+            f"{short_id(job_id)} ended before it was launched, so it has no results: {job.row.reason.text}",
+            hint=f"fabric resume {short_id(job_id)}",
         )
     renew_credentials(store.home, job)
     summaries = _from_backend(store, job, report) or [_from_here(store, job, stored, report)]

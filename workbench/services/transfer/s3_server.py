@@ -8,7 +8,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -16,6 +15,7 @@ from workbench.data.stores.local_server import TRIAL_KEY, LocalStore, make_conta
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import BackendError, CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
+from workbench.values import dataclass
 
 LOOPBACK = "127.0.0.1"
 PORT = 9023
@@ -120,7 +120,7 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return subprocess.Popen(
-        [rclone, "serve", "s3", "--addr", address, str(folder)],
+        [rclone, "serve", "s3", "--no-unicode-normalization", "--addr", address, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError, InputMissing, UsageError
 from workbench.services.transfer.events import CopyProgress, Report, ignore
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.stores.local_server import LocalStore
@@ -79,9 +79,8 @@ def upload_folder(
             raise _no_container(to)
         _create(to)
     what = f"{source.name} to {target}"
-    to.transfer.put(source, to.path, lambda progress: report(CopyProgress(what, progress)))
-    files = [each for each in source.rglob("*") if each.is_file() and not each.is_symlink()]
-    return UploadedFolder(to.store, to.path, len(files), sum(each.stat().st_size for each in files))
+    files = to.transfer.put(source, to.path, lambda progress: report(CopyProgress(what, progress)))
+    return UploadedFolder(to.store, to.path, len(files), sum(each.size_bytes for each in files))
 
 
 def create_container(target: str) -> StoreContainer:

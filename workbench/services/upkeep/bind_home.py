@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from workbench.store.db.home_folder import (
     read_binding,
     standing,
 )
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,8 @@ def _bind(home: Home, *, is_new: bool) -> None:
 
 def _link(old_path: str, home: Home) -> tuple[str | None, str]:
     """Lead the old path to the home, since what was started there looks for its files by it; or say why not."""
+    with suppress(OSError):
+        Path(old_path).rmdir()  # only if nothing is in it: a process of before made the folder again
     try:
         Path(old_path).symlink_to(home.path.resolve())
     except OSError as error:

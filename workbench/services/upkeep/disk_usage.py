@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.paths import Home, JobFolder

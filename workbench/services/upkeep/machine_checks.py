@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from backends.contract.host import BackendOptions
 
 FILES_LEAST: Final = 1024
-WATCHES_LEAST: Final = 128
-"""``max_user_instances`` of inotify: each command that follows a job takes one."""
+INSTANCES_ADVISED: Final = 1024
+"""``max_user_instances`` of inotify: a job that writes files of metrics takes one, a command that follows one too."""
 
 SHOWN_JOBS: Final = 5
 
 
 def limits(home: Home) -> Iterator[Finding]:
-    """Look at how many files a process may open, and how many may be watched."""
+    """Look at how many files a process may open, and whether files can be watched."""
     import resource
+
+    from workbench.learner.platform.inotify import LEFT_TO_OTHERS, open_inotify
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FILES_LEAST and hard != resource.RLIM_INFINITY and hard < FILES_LEAST:
@@ -37,13 +39,18 @@ def limits(home: Home) -> Iterator[Finding]:
             "open files", f"at most {soft}", "lack", "many jobs at once may fail", f"ulimit -n {FILES_LEAST}"
         )
     watches = Path("/proc/sys/fs/inotify/max_user_instances")
-    if watches.exists() and int(watches.read_text()) < WATCHES_LEAST:
+    if watches.exists():
+        opened = open_inotify()
+        if opened is not None:
+            opened.close()
+            return
+        advised = max(INSTANCES_ADVISED, 2 * int(watches.read_text()))
         yield Finding(
             "inotify",
-            f"at most {watches.read_text().strip()} instances",
+            f"no more than {LEFT_TO_OTHERS} instances are left for you, and those stay for other programs",
             "lack",
-            "output is shown a little later",
-            f"sysctl fs.inotify.max_user_instances={WATCHES_LEAST}",
+            "output and metrics are seen a little later, since files are polled",
+            f"sysctl fs.inotify.max_user_instances={advised}",
         )
 
 

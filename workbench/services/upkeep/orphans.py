@@ -6,14 +6,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from workbench.data.code.pack import remove_pack
 from workbench.errors import FabricError
 from workbench.job import short_id
 from workbench.store.db.rows import is_over
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Cluster, Host
@@ -129,6 +130,8 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
         if backend.why_not(runner_name):
             continue  # no engine, so nothing of ours in it
         with closing(backend.open()) as target:
+            if not folders:
+                yield from _expired_code(target, options, ours)
             folders = folders or dict.fromkeys(_job_folders(target, ours))
             runner: Runner = load_runner(runner_name)(target, home_uuid=ours)
             with closing(runner):
@@ -142,6 +145,49 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
                 action = partial(_remove_learner, options, runner_name, ref)
                 yield Leftover("learner", options.name, name, why, remove=action)
     yield from _leftover_folders(store, options, [one for one in folders if one not in with_learners])
+
+
+def _expired_code(target: Host | Cluster, options: BackendOptions, ours: str) -> Iterator[Leftover]:
+    from backends.contract.host import Host
+    from runners.shared.code import keep_seconds
+
+    if isinstance(target, Host) and (unused := code_at(target, ours, keep_seconds(target))).count:
+        days = keep_seconds(target) / 86400
+        action = partial(expire_code_at, options, ours, keep_seconds(target))
+        why = f"no job has used it for {days:g} days"
+        yield Leftover("code", options.name, f"{unused.count} parts", why, unused.size_bytes, action)
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedCode:
+    """Code at a host that no job has used for a while, and that of jobs that have ended."""
+
+    count: int
+    size_bytes: int
+
+
+def code_at(host: Host, ours: str, older_than_seconds: float, *, dry_run: bool = True) -> UnusedCode:
+    """Return what code a host has that no job has used for so long, and remove it unless this is a dry run."""
+    from runners.shared.code import folders_of
+    from runners.shared.host_facts import read_host_facts
+
+    site = read_host_facts(host, ours)
+    if site.here or not site.python:
+        return UnusedCode(0, 0)
+    found = host.call(
+        "expire_code", **folders_of(site), older_than_seconds=older_than_seconds, dry_run=dry_run
+    )
+    return UnusedCode(found["count"], found["size_bytes"])
+
+
+def expire_code_at(options: BackendOptions, ours: str, older_than_seconds: float) -> None:
+    """Remove the code that no job has used for so long at a host."""
+    from backends.contract.host import Host
+    from workbench.controller.runtime.client_sessions import load_client_backend
+
+    with closing(load_client_backend(options).open()) as target:
+        assert isinstance(target, Host)
+        code_at(target, ours, older_than_seconds, dry_run=False)
 
 
 def _is_adopted(store: Store, ref: LearnerRef) -> bool:
@@ -222,7 +268,9 @@ def _secrets(store: Store) -> Iterator[Leftover]:
 def _code(store: Store) -> Iterator[Leftover]:
     for file in unused_code(store, set()):
         code_hash = file.name.removesuffix(".tar.gz")
-        yield _files("code", code_hash[:12], "no job uses it", file)
+        yield Leftover(
+            "code", HERE, code_hash[:12], "no job uses it", _size(file), partial(remove_pack, file)
+        )
 
 
 def unused_code(store: Store, removed: set[str]) -> list[Path]:

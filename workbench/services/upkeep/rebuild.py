@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import TryAgain
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.lock import ControllerLock

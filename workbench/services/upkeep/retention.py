@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.data.code.pack import remove_pack
 from workbench.errors import FabricError, UsageError
 from workbench.formats import MICROSECONDS
 from workbench.job import State
 from workbench.services.transfer.events import Report, ignore
 from workbench.services.upkeep.disk_usage import DiskUse, disk_bytes, log_files, use_of
-from workbench.services.upkeep.orphans import remove_path, unused_code
+from workbench.services.upkeep.orphans import code_at, expire_code_at, unused_code
 from workbench.store.db.rows import is_over
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.paths import Home
@@ -111,7 +112,8 @@ def plan_removal(
     if rule.logs_only:
         return RemovalPlan(tuple(use for use in uses if use.logs), (), logs_only=True)
     if backend:
-        return RemovalPlan(tuple(uses), tuple(unused_data(backend, report)), logs_only=False)
+        found = [*unused_data(backend, report), *unused_code_at(store, backend)]
+        return RemovalPlan(tuple(uses), tuple(found), logs_only=False)
     caches = unused_caches(store, {use.row.id for use in uses}, report)
     return RemovalPlan(tuple(uses), tuple(caches), logs_only=False)
 
@@ -232,7 +234,7 @@ def unused_caches(store: Store, removed: set[str], report: Report = ignore) -> I
 
     home, kept = store.home, [row for row in list_jobs(store) if row.id not in removed]
     for path in unused_code(store, removed):
-        yield UnusedCache("code", path.name[:12], disk_bytes(path), partial(remove_path, path))
+        yield UnusedCache("code", path.name[:12], disk_bytes(path), partial(remove_pack, path))
     used = {key for row in kept for key in _environments_of(home, row)}
     for path in _folders(home.environments):
         if path.name not in used and not path.name.startswith("."):
@@ -255,6 +257,22 @@ def unused_data(backend: str, report: Report = ignore) -> list[UnusedCache]:
             name = f"{len(unused)} at {cache.backend}"
             found.append(UnusedCache("data", name, size_bytes, partial(_drop_all, cache.drop)))
     return found
+
+
+def unused_code_at(store: Store, backend: str) -> Iterator[UnusedCache]:
+    """Yield the code that a host keeps, as one part of a cache: all but what runs; it is sent again when needed."""
+    from contextlib import closing
+
+    from backends.contract.host import Host
+    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.services.backends.placement import backend_options
+    from workbench.store.db.database import home_uuid
+
+    options, ours = backend_options(backend), home_uuid(store.home)
+    with closing(load_client_backend(options).open()) as target:
+        if isinstance(target, Host) and (unused := code_at(target, ours, 0.0)).count:
+            remove = partial(expire_code_at, options, ours, 0.0)
+            yield UnusedCache("code", f"{unused.count} parts at {backend}", unused.size_bytes, remove)
 
 
 def _drop_all(drop: Callable[[int], Sequence[str]]) -> None:

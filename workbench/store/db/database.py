@@ -20,7 +20,7 @@ from workbench.store.db.identity import home_uuid
 from workbench.store.db.privacy import close_home, keep_private
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.schema import LATEST
-from workbench.store.db.setup import bind_controller, journal_mode, prepare, version_of
+from workbench.store.db.setup import bind_controller, journal_mode, prepare, refuse_lost_database, version_of
 
 __all__ = ["Store", "home_uuid"]
 
@@ -44,6 +44,7 @@ class Store:
         self.file = file
         self.connection = connection
         self._last_look: Callable[[], int | None] | None = None
+        self._note: Callable[[str], None] | None = None
         self._looked_us: int | None = None
         self._look_due = 0.0
         self._depth = 0
@@ -66,11 +67,13 @@ class Store:
         Raises:
             CannotWrite: the home cannot be written, or its disk is full.
             ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
-            InputMissing: the file is damaged or no store, and the hint says how to rebuild it; or the home is gone.
+            InputMissing: the file is damaged, no store, or lost, and the hint says how to rebuild it; or the home
+                is gone.
             TryAgain: another process kept it locked.
         """
         if not makes and not home.identity.is_file():
             raise InputMissing(f"the home {home.path} no longer exists")
+        refuse_lost_database(home)
         close_home(home)
         home_uuid(home)
         return with_reserve(
@@ -100,6 +103,15 @@ class Store:
     def date_rows_by(self, last_look: Callable[[], int | None]) -> None:
         """Date the rows of open jobs: ``last_look`` says when they were last looked after, None where they are now."""
         self._last_look = last_look
+
+    def note_by(self, note: Callable[[str], None]) -> None:
+        """Have a front end show notes: what a command took for what, where a person could mean something else."""
+        self._note = note
+
+    def note(self, text: str) -> None:
+        """Show a note, if a front end asked for them."""
+        if self._note is not None:
+            self._note(text)
 
     @property
     def looked_us(self) -> int | None:

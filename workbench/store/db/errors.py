@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from workbench.errors import CannotWrite, FabricError, InputMissing, NoSpaceLeft, TryAgain
+from workbench.errors import (
+    CannotWrite,
+    FabricError,
+    InputMissing,
+    NoSpaceLeft,
+    TryAgain,
+    UsageError,
+    not_utf8,
+)
 
 _CANNOT_WRITE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -21,6 +30,11 @@ _CANNOT_WRITE: Final = {
     sqlite3.SQLITE_PERM: "rights are missing",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
 }
+
+_TOO_LONG: Final = re.compile(
+    "Expression tree is too large|too many (SQL variables|terms)|parser stack overflow"
+)
+"""What SQLite says of a statement that is longer than it takes."""
 
 _WRITE_ERRORS: Final = {
     errno.ENOSPC: "the disk is full",
@@ -58,6 +72,10 @@ def read_failure(error: OSError, path: Path) -> InputMissing:
 
 def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
     """Say in a sentence why the store failed, and what to do."""
+    from workbench.expression import take_failure  # no start of a command needs it
+
+    if (too_slow := take_failure()) is not None:
+        return too_slow
     code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return TryAgain(
@@ -68,6 +86,8 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
             f"the store {database} is damaged ({error})",
             hint="fabric doctor --rebuild restores it from the job folders",
         )
+    if code == sqlite3.SQLITE_TOOBIG or _TOO_LONG.search(str(error)):
+        return UsageError("the filter has too many terms", hint="use fewer, or several commands")
     if why := _CANNOT_WRITE.get(code):
         text = f"cannot write the store {database}: "
         if full := _why_full(code, database.parent):
@@ -83,6 +103,8 @@ def translated(database: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise store_failure(error, database) from error
+    except UnicodeEncodeError as error:
+        raise not_utf8(error.object.strip("%")) from error
 
 
 def _why_full(code: int, folder: Path) -> str:

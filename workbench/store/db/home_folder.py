@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from typing import Any, Final
 from workbench.errors import HomeNotBound
 from workbench.paths import Home, create_private
 from workbench.store.db.filesystem import filesystem_type, is_network, lasting_machine_id
+from workbench.values import dataclass
 
 FORMAT: Final = 1
 

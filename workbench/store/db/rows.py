@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.job import TERMINAL, Intent, JobId, LearnerPhase, Reason, State
+from workbench.job import TERMINAL, HistoryKind, Intent, JobId, LearnerPhase, Reason, State
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.spec import JobSpec
@@ -31,6 +32,11 @@ class TargetRef:
     runner: str
     address: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> str:
+        """The machine or cluster: targets on one share its queue."""
+        return f"{self.type} {self.address or self.backend}"
 
     def home(self, ours: str) -> str:
         """Return the uuid of the home that the job's learners carry: another's where it was adopted."""
@@ -59,6 +65,8 @@ class JobRow:
     submitted_us: int
     started_us: int | None = None
     """When the last attempt's first command started."""
+    earlier_us: int = 0
+    """How long the commands of earlier attempts ran, all together."""
     ended_us: int | None = None
     changed_us: int
     """When the state last changed."""
@@ -148,8 +156,7 @@ class TransitionRow:
     job_id: JobId
     attempt: int
     time_us: int
-    kind: str
-    """``state``, ``request``, ``learner``, ``note``, ``annotate``."""
+    kind: HistoryKind
     state: str
     text: str
     code: str
@@ -164,7 +171,7 @@ class RequestRow:
 
     id: int
     kind: str
-    """``submit``, ``halt``, ``kill``, ``resume``, ``delete``, ``restart_controller``."""
+    """``submit``, ``halt``, ``kill``, ``resume``, ``delete``, ``queue``, ``restart_controller``."""
     job_id: JobId
     payload: Mapping[str, Any]
     who: str
@@ -226,10 +233,22 @@ class Bucket:
     nans: int
 
 
+EARLIER_US_SQL: Final = (
+    "(CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT sum(max(0, run.ended_us - run.processing_us)) "
+    "FROM main.attempts AS run WHERE run.job_id = jobs.id AND run.attempt < jobs.attempt), 0) ELSE 0 END)"
+)
+"""How long a job's earlier attempts ran."""
+RUN_US_SQL: Final = (
+    f"({EARLIER_US_SQL} + coalesce(jobs.ended_us, :now_us) "
+    "- coalesce(jobs.started_us, jobs.ended_us, :now_us))"
+)
+"""How long a job's attempts ran, as ``services.inspect.job_times`` says it; 0 for one that has not run."""
+
 JOB_COLUMNS: Final = (
     "id, seq, name, state, reason, reason_code, reason_hint, intent, exit_code, exit_by, attempt, place, "
     "owner, submitted_us, started_us, ended_us, changed_us, seen_us, restarts, platform_restarts, "
-    "next_try_us, learners, gpus, cpus, memory_bytes, labels, tags, note, parent, trial, deleted_us, revision"
+    "next_try_us, learners, gpus, cpus, memory_bytes, labels, tags, note, parent, trial, deleted_us, revision, "
+    f"{EARLIER_US_SQL}"
 )
 
 ATTEMPT_COLUMNS: Final = (
@@ -287,6 +306,7 @@ def job_row(row: tuple[Any, ...], looked_us: int | None = None) -> JobRow:
         trial=row[29],
         deleted_us=row[30],
         revision=row[31],
+        earlier_us=row[32],
     )
 
 
@@ -324,6 +344,13 @@ def transition_row(row: tuple[Any, ...]) -> TransitionRow:
 def request_row(row: tuple[Any, ...]) -> RequestRow:
     """Make a request's row of :data:`REQUEST_COLUMNS`."""
     return RequestRow(row[0], row[1], JobId(row[2]), json.loads(row[3]), *row[4:])
+
+
+def run_us(row: JobRow, until_us: int) -> int | None:
+    """Return how long a job's commands ran, in all attempts together, the last one until a time; None for never."""
+    if row.started_us is None:
+        return row.earlier_us or None
+    return row.earlier_us + max(0, until_us - row.started_us)
 
 
 def is_running(row: JobRow) -> bool:

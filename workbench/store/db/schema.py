@@ -301,6 +301,37 @@ CREATE TABLE IF NOT EXISTS report_counts (
 makes these tables. An older version works on without them; of the points that it writes, the report is not known."""
 
 
+EXPERIMENTS: Final = """
+CREATE TABLE IF NOT EXISTS experiments (
+  id TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
+  state TEXT NOT NULL,
+  reason TEXT NOT NULL DEFAULT '',
+  method TEXT NOT NULL,
+  metric TEXT NOT NULL,
+  goal TEXT NOT NULL,
+  created_us INTEGER NOT NULL,
+  ended_us INTEGER,
+  events_size INTEGER NOT NULL DEFAULT 0  -- how much of events.jsonl these rows hold
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS trials (
+  experiment TEXT NOT NULL,
+  number INTEGER NOT NULL,  -- from 1, in the order of their creation
+  trial TEXT NOT NULL,
+  job_id TEXT NOT NULL,
+  hparams TEXT NOT NULL,
+  seed INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  units REAL,
+  last REAL,
+  best REAL,
+  PRIMARY KEY (experiment, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS archived_experiments (id TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+"""Searches and their trials. As :data:`REPORTS`, they belong to no version of the schema."""
+
+
 def statements(script: str) -> list[str]:
     """Split a script into statements: one by one they stay in a transaction, which ``executescript`` ends."""
     found: list[str] = []

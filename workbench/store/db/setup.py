@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from workbench.errors import ConfigError, InputMissing
+from workbench.formats import count
 from workbench.paths import Home
 from workbench.store.db.filesystem import filesystem_type, is_network, machine_id
 from workbench.store.db.schema import FIRST, FIRST_NAME, LATEST, statements
@@ -49,6 +50,24 @@ def prepare(connection: sqlite3.Connection, home: Home, *, migrate: bool) -> Non
                 hint="the controller upgrades it when it starts: fabric controller status",
             )
         upgrade(connection, home)
+
+
+def refuse_lost_database(home: Home) -> None:
+    """Refuse a home that has jobs and no database: they would seem never to have been.
+
+    Raises:
+        InputMissing: it is such a home.
+    """
+    if home.database.exists():
+        return
+    folders = sum(1 for _ in home.jobs.glob("training-*"))
+    # Once more: another process may have made both since. It makes the database first.
+    if folders and not home.database.exists():
+        are = "is" if folders == 1 else "are"
+        raise InputMissing(
+            f"the database of {home.path} is lost; {count(folders, 'job folder')} {are} left",
+            hint="`fabric doctor --rebuild` restores it from them",
+        )
 
 
 def create(connection: sqlite3.Connection, home: Home) -> None:

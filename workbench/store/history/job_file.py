@@ -76,7 +76,7 @@ def _write(file: Path, document: Mapping[str, Any]) -> None:
         temporary.unlink(missing_ok=True)  # what a process of the same number left
         try:
             with create_private(temporary) as stream:
-                json.dump(document, stream, ensure_ascii=False, separators=(",", ":"))
+                stream.write(_text_of(document))
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.rename(file)
@@ -84,6 +84,16 @@ def _write(file: Path, document: Mapping[str, Any]) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise write_failure(error, file) from error
+
+
+def _text_of(document: Mapping[str, Any]) -> str:
+    r"""Write a document; one with a path that is not UTF-8 is all ASCII: ``\udce9`` is read back as that byte."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":"))
+    return text
 
 
 def read_job_document(home: Home, job_id: str) -> dict[str, Any]:

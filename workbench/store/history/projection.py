@@ -208,7 +208,10 @@ def _request(store: Store, job_id: str, event: Event) -> None:
         (request_id, *values),
     )
     at_least(store, "next_request", request_id + 1)
-    _transition(store, job_id, None, {**event, "text": event["kind"]}, "request", "")
+    # What is asked for in words stands beside the kind, where the kind alone does not say it.
+    words = event["payload"].get("text")
+    text = f"{event['kind']}: {words}" if words else event["kind"]
+    _transition(store, job_id, None, {**event, "text": text}, "request", "")
 
 
 def _settle(store: Store, job_id: str, event: Event) -> None:

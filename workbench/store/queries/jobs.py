@@ -42,6 +42,22 @@ def jobs_by_id(store: Store, job_ids: Iterable[str]) -> list[JobRow]:
     return [job_row(row) for row in store.rows(sql, (json.dumps(list(job_ids)),))]
 
 
+def find_jobs(store: Store, words: Iterable[str], *, limit: int) -> tuple[JobRow, ...]:
+    """Return the newest jobs in whose name, id, labels or tags each of the words stands, whatever its case.
+
+    A label is written as ``NAME=VALUE``.
+    """
+    wanted = [word for word in words if word]
+    text = (
+        "lower(name || ' ' || id || ' ' || replace(replace(labels, '\":\"', '='), '\"', ' ') || ' ' || tags)"
+    )
+    conditions = " AND ".join(["deleted_us IS NULL", *(f"instr({text}, ?)" for _ in wanted)])
+    sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {conditions} ORDER BY seq DESC LIMIT ?"
+    return tuple(
+        job_row(row, store.looked_us) for row in store.rows(sql, (*(word.lower() for word in wanted), limit))
+    )
+
+
 def list_jobs(
     store: Store,
     *,
@@ -123,6 +139,13 @@ def open_jobs(store: Store) -> list[JobRow]:
 def has_open_jobs(store: Store) -> bool:
     """Say whether there is a job that the controller has to look after."""
     return store.row(f"SELECT 1 FROM jobs WHERE deleted_us IS NULL AND {_OPEN} LIMIT 1") is not None
+
+
+def has_open_searches(store: Store) -> bool:
+    """Say whether a search for hyper-parameters has not ended; most homes have never had one."""
+    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'experiments'") is None:
+        return False
+    return store.row("SELECT 1 FROM experiments WHERE ended_us IS NULL LIMIT 1") is not None
 
 
 def changed_jobs(store: Store, since: int) -> list[JobRow]:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from workbench.store.db.database import Store
 from workbench.store.db.rows import SeriesRow
-from workbench.store.queries.superseded import Cut, condition, live, series_cuts
+from workbench.store.queries.step_course import StepCourse, course_of
+from workbench.store.queries.superseded import NOTHING, Cut, condition, live, series_cuts
+from workbench.values import dataclass
 
 WHICH: Final[Mapping[str, str]] = {"last": "last", "min": "minimum", "max": "maximum"}
 """Words for the value that is meant, and where it stands in a series."""
 
 KINDS: Final = ("value", "etime")
 """The kinds of series that are metrics, the first one's names first."""
+
+NAMES_SHOWN: Final = 8
 
 _NAMED: Final = re.compile(rf"({'|'.join(WHICH)})\(\s*([^()]+?)\s*\)", re.IGNORECASE)
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -71,6 +75,25 @@ def fitting_series(rows: Iterable[SeriesRow], name: str) -> SeriesRow | None:
     )
 
 
+def find_series(store: Store, job_id: str, name: str) -> int | None:
+    """Return the id of the series of a job that a name stands for, letters as written; None where none has points."""
+    rows = store.rows(
+        "SELECT id FROM series WHERE job_id = ? AND kind IN ('value', 'etime') AND points > 0"
+        " AND (name = ? OR substr(name, -length(?)) = ?) ORDER BY learner, kind DESC, length(name) LIMIT 1",
+        (job_id, name, f"/{name}", f"/{name}"),
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def reported_names(store: Store, job_id: str, *, points: int = 1) -> str:
+    """Return the names of what a job has reported so often, in one text; empty for nothing."""
+    where = "job_id = ? AND kind IN ('value', 'etime') AND points >= ?"
+    sql = f"SELECT DISTINCT name FROM series WHERE {where} ORDER BY name"
+    names = [str(name) for (name,) in store.rows(sql, (job_id, points))]
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
 def _lower(text: str) -> str:
     """Return a text with the letters in lower case that SQLite knows: those of ASCII."""
     return text.encode("utf-8", "replace").lower().decode()
@@ -110,7 +133,7 @@ def _from_series(bound: str) -> str:
 def live_sql(column: str) -> str:
     """Return the SQL of what a row of ``series`` comes to: ``last``, ``minimum``, ``points``, ``superseded``, ..."""
     several = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
-    plain = "0" if column == "superseded" else column
+    plain = {"superseded": "0", "last_step": "counted_last_step(id, last_step)"}.get(column, column)
     if column in WHICH.values():
         several += f" OR abs({column}) = 9e999"
     return f"CASE WHEN {several} THEN live_value(id, '{column}') ELSE {plain} END"
@@ -119,10 +142,12 @@ def live_sql(column: str) -> str:
 def teach_values(connection: sqlite3.Connection) -> None:
     """Teach a connection what superseded points are.
 
-    ``live_value(series, column)`` is what a series comes to without them, ``is_superseded(series, attempt, step,
-    time)`` is 1 for one of them.
+    ``live_value(series, column)`` is what a series comes to without them, ``is_superseded(series, number, attempt,
+    step, time)`` is 1 for one of them, ``counted_step(series, number, step)`` is the step of a point in the one count,
+    ``counted_last_step(series, step)`` that of the last one.
     """
     known: dict[int, Mapping[int, Cut]] = {}
+    courses: dict[int, StepCourse] = {}
 
     def cuts_of(series_id: int) -> tuple[Cut, ...]:
         sql = "SELECT job_id, learner FROM main.series WHERE id = ?"
@@ -133,11 +158,23 @@ def teach_values(connection: sqlite3.Connection) -> None:
         found: float | None = getattr(live(connection, series_id, condition(cuts_of(series_id))), column)
         return found
 
-    def is_superseded(series_id: int, attempt: int, step: float | None, time_us: int) -> int:
+    def counted_step(series_id: int, seq: int, step: float | None) -> float | None:
+        if series_id not in courses:
+            courses[series_id] = course_of(connection, series_id)
+        return courses[series_id].step(seq, step)
+
+    def counted_last_step(series_id: int, last_step: float | None) -> float | None:
+        if last_step is None or not course_of(connection, series_id):
+            return last_step
+        return live(connection, series_id, NOTHING).last_step
+
+    def is_superseded(series_id: int, seq: int, attempt: int, step: float | None, time_us: int) -> int:
         if series_id not in known:
             known[series_id] = {cut.attempt: cut for cut in cuts_of(series_id)}
         cut = known[series_id].get(attempt)
-        return int(cut is not None and cut.holds(step, time_us))
+        return int(cut is not None and cut.holds(counted_step(series_id, seq, step), time_us))
 
     connection.create_function("live_value", 2, live_value)
-    connection.create_function("is_superseded", 4, is_superseded)
+    connection.create_function("is_superseded", 5, is_superseded)
+    connection.create_function("counted_step", 3, counted_step)
+    connection.create_function("counted_last_step", 2, counted_last_step)

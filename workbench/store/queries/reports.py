@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from bisect import bisect_right
-from dataclasses import dataclass
 
-from workbench.store.db.database import Store
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,16 @@ class ReportRuns:
         return self.reports[at] + seq - self.firsts[at]
 
 
-def has_reports(store: Store) -> bool:
+def has_reports(connection: sqlite3.Connection) -> bool:
     """Say whether anything is known of reports: an older version's home knows nothing."""
-    return store.row("SELECT 1 FROM sqlite_master WHERE name = 'report_runs'") is not None
+    sql = "SELECT 1 FROM main.sqlite_master WHERE name = 'report_runs'"
+    return connection.execute(sql).fetchone() is not None
 
 
-def report_runs(store: Store, job_id: str, series_id: int) -> ReportRuns:
+def report_runs(connection: sqlite3.Connection, job_id: str, series_id: int) -> ReportRuns:
     """Return the reports of a series' points."""
-    if not has_reports(store):
+    if not has_reports(connection):
         return ReportRuns()
-    sql = "SELECT first, count, report FROM report_runs WHERE job_id = ? AND series = ? ORDER BY first"
-    found = store.rows(sql, (job_id, series_id))
+    sql = "SELECT first, count, report FROM main.report_runs WHERE job_id = ? AND series = ? ORDER BY first"
+    found = connection.execute(sql, (job_id, series_id)).fetchall()
     return ReportRuns(*zip(*found, strict=True)) if found else ReportRuns()

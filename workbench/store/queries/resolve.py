@@ -1,7 +1,8 @@
-"""From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``."""
+"""From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``, ``@last~1``."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from workbench.errors import AmbiguousName, UnknownName
@@ -13,33 +14,51 @@ _SHOWN: Final = 5
 """So many candidates are named."""
 
 
-def resolve(store: Store, text: str) -> JobRow:
+_LAST: Final = re.compile(r"@last(?:~(\d{1,9}))?")
+
+
+def resolve(store: Store, text: str, *, one: bool = False) -> JobRow:
     """Return the job that a text stands for. A whole id goes before a name, a name before a prefix.
+
+    Of several jobs with one name it is the newest, which the store's note says; with ``one`` that is refused.
 
     Raises:
         UnknownName: it stands for none; the hint names the nearest.
-        AmbiguousName: it stands for several; they are named.
+        AmbiguousName: it is the beginning of several ids, or with ``one`` the name of several jobs; they are named.
     """
     name = text.strip()
-    if name == "@last":
-        found = _find(store, "1 ORDER BY seq DESC LIMIT 1")
-        if not found:
-            raise UnknownName("there are no jobs yet", hint="fabric run starts one")
-        return found[0]
+    if last := _LAST.fullmatch(name):
+        return _nth_last(store, int(last[1] or 0))
     body = short_id(name.lower())
-    for found in (
-        _find(store, "id = ?", ID_PREFIX + body),
-        _find(store, "name = ? ORDER BY seq DESC", name),
-        _by_prefix(store, body) if body else [],
-    ):
-        if len(found) == 1:
-            return found[0]
-        if found:
+    if found := _find(store, "id = ?", ID_PREFIX + body):
+        return found[0]
+    if found := _find(store, "name = ? ORDER BY seq DESC", name):
+        if len(found) > 1 and one:
             raise _ambiguous(name, found)
-    raise _unknown(store, name)
+        if len(found) > 1:
+            store.note(
+                f"{len(found)} jobs have the name {name!r}; this is the newest, {short_id(found[0].id)}"
+            )
+        return found[0]
+    found = _by_prefix(store, body) if body else []
+    if len(found) > 1:
+        raise _ambiguous(name, found)
+    if not found:
+        raise _unknown(store, name)
+    return found[0]
 
 
-def _find(store: Store, where: str, *values: str) -> list[JobRow]:
+def _nth_last(store: Store, back: int) -> JobRow:
+    """Return the newest job, or one that was submitted so many before it."""
+    if found := _find(store, "1 ORDER BY seq DESC LIMIT 1 OFFSET ?", back):
+        return found[0]
+    (count,) = store.row("SELECT count(*) FROM jobs WHERE deleted_us IS NULL") or (0,)
+    if not count:
+        raise UnknownName("there are no jobs yet", hint="fabric run starts one")
+    raise UnknownName(f"there is no job @last~{back}", hint=f"the oldest is @last~{count - 1}")
+
+
+def _find(store: Store, where: str, *values: str | int) -> list[JobRow]:
     rows = store.rows(f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL AND {where}", values)
     return [job_row(row, store.looked_us) for row in rows]
 

@@ -10,13 +10,15 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from workbench.errors import FabricError, InputMissing, NotAllowed, UsageError
+from workbench.errors import FabricError, InputMissing, NotAllowed, UsageError, not_utf8
+from workbench.expression import take_failure
 from workbench.paths import Home
+from workbench.store.db.rows import EARLIER_US_SQL
 from workbench.store.queries.metric_values import live_sql
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ _JOB: Final = {
     "submitted": _utc("submitted_us"),
     "started": _utc("started_us"),
     "ended": _utc("ended_us"),
-    "seconds": "(ended_us - started_us) / 1e6",
+    "seconds": f"CASE WHEN ended_us IS NOT NULL AND started_us IS NOT NULL "
+    f"THEN ({EARLIER_US_SQL} + ended_us - started_us) / 1e6 END",
     "learners": "learners",
     "gpus": "gpus",
     "cpus": "cpus",
@@ -108,10 +111,10 @@ _POINT: Final = {
     "series": "series",
     "number": "seq",
     "attempt": "attempt",
-    "step": "step",
+    "step": "counted_step(series, seq, step)",
     "time": _utc("time"),
     "value": "value",
-    "superseded": "is_superseded(series, attempt, step, time)",
+    "superseded": "is_superseded(series, seq, attempt, step, time)",
 }
 _EVENT: Final = {
     "id": "job_id",
@@ -249,7 +252,7 @@ def _teach(connection: sqlite3.Connection, home: Home) -> None:
                 node = node.get(part) if isinstance(node, dict) else None
         return node if node is None or isinstance(node, (int, float, str)) else str(node)
 
-    teach(connection)
+    teach(connection, home)
     connection.create_function("setting", 2, setting, deterministic=True)
 
 
@@ -261,6 +264,10 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
 
 def _explain(error: Exception, text: str) -> FabricError:
     message = str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return not_utf8(text)
+    if (too_slow := take_failure()) is not None:
+        return too_slow
     if (
         "not authorized" in message
         or "readonly" in message

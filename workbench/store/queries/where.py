@@ -1,32 +1,45 @@
-"""The filter language of lists: ``state:running backend:gpubox loss<0.3 tag:a !done words``, as SQL.
+"""The filter language of lists: ``state:running (loss<0.3 or tag:a) not done params.lr=0.1 words``, as SQL.
 
-Terms are separated by blanks and must all hold; ``!`` negates one. A term is
+``filter_syntax`` says how terms are joined. A term is
 
-* ``field:text``, where text may be ``/a regular expression/``, ``"quoted"`` or several with ``|`` between
-  them. Fields are those of :data:`TEXTS`, ``state`` (a state, or queued, running, done, failed, stopped),
-  ``tag``, ``label`` (``label:team=a``);
+* ``field:text`` for a part of a text and ``field=text`` for the whole, where text may be ``/a regular
+  expression/``, ``"quoted"`` or several with ``|`` between them. Fields are those of :data:`TEXTS`, ``state`` (a
+  state, or queued, running, done, failed, stopped), ``tag``, ``label`` (``label:team=a``), ``label.team``;
 * ``name<0.3`` or ``min(name)<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of
   the job (:data:`NUMBERS`; ``age<2h``) or else a metric, as ``metric_values`` says: its last, least (``min``) or
   greatest (``max``) value;
+* ``params.lr<0.1``, ``params.optimizer=adam``: a param, a number or a text;
+* ``submitted>=2026-11-20``: one of :data:`TIMES` and a day, a time, ``today``, or how long ago;
 * ``is:problem`` (failed, or waiting with a fault) and ``is:open`` (something of it goes on or is to come);
-* ``has:loss``, whether a metric of that name was reported;
+* ``has:loss``, ``has:params.lr``, whether there is such a metric or param;
 * a word, ``"several words"`` or ``/a regular expression/``, looked for in name, id, reason, tags and note;
   the word of a state is that state, too.
 
-Upper and lower case are the same. The connection must know ``REGEXP`` (:func:`teach`).
+Upper and lower case are the same. The connection must know the functions of :func:`teach`.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from workbench.clock import now_us
 from workbench.errors import UsageError
+from workbench.expression import expression_in_any_case, in_any_case
 from workbench.job import State
+from workbench.paths import Home
+from workbench.store.db.rows import EARLIER_US_SQL, RUN_US_SQL
+from workbench.store.queries.filter_syntax import (
+    FilterTerm,
+    Junction,
+    Negation,
+    Node,
+    WhereError,
+    read_filter,
+)
 from workbench.store.queries.metric_values import (
     names_metric,
     read_metric,
@@ -34,6 +47,9 @@ from workbench.store.queries.metric_values import (
     teach_values,
     value_sql,
 )
+from workbench.store.queries.params import teach_params
+from workbench.time_expressions import period_us
+from workbench.values import dataclass
 
 STATES: Final = {
     "queued": (State.QUEUED, State.PENDING),
@@ -64,7 +80,7 @@ NUMBERS: Final = {
     "gpus": "jobs.gpus",
     "restarts": "jobs.restarts + jobs.platform_restarts",
     "age": "(:now_us - jobs.submitted_us) / 1e6",
-    "time": "(coalesce(jobs.ended_us, :now_us) - jobs.started_us) / 1e6",
+    "time": f"CASE WHEN jobs.started_us IS NOT NULL OR {EARLIER_US_SQL} > 0 THEN {RUN_US_SQL} / 1e6 END",
 }
 """Fields of numbers; age and time are in seconds, and may be written ``90s``, ``5m``, ``2h``, ``3d``."""
 
@@ -75,20 +91,20 @@ IS: Final = {
 }
 """What a job can be."""
 
+TIMES: Final = {
+    "submitted": "jobs.submitted_us",
+    "started": "jobs.started_us",
+    "ended": "jobs.ended_us",
+}
+"""Fields of times, compared with a day, a minute, or a moment such as ``2h`` ago."""
+
+PARAM: Final = "params."
+LABEL: Final = "label."
+
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
-_COMPARED = re.compile(r"((?:last|min|max)\([^()]+\)|[^\s<>=!:]+)(<=|>=|!=|==|<|>|=)([^\s<>=]+)")
-_FUNCTION = re.compile(r"!*(?:last|min|max)\([^()]*\)", re.IGNORECASE)
-_COMPARING = re.compile(r"[<>]|[=!]=")
-"""A term with one of these is meant as a comparison, not as a text to search for."""
-
-
-class WhereError(UsageError):
-    """A filter that cannot be read; ``start`` and ``end`` say which part of its text is wrong."""
-
-    def __init__(self, message: str, start: int, end: int, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.start = start
-        self.end = end
+_COMPARING: Final = re.compile(r"[<>]|[=!]=")
+"""A text with one of these is meant as a comparison."""
+_EQUAL: Final = (":", "=", "==")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,84 +115,69 @@ class JobFilter:
     """A condition on the table ``jobs``; it may name ``:now_us``, and the keys of ``values``."""
     values: tuple[tuple[str, str | float], ...] = ()
     terms: tuple[str, ...] = ()
-    """Each term as it was written, for chips."""
+    """Each part that must hold, as it was written, for chips."""
     metrics: tuple[tuple[str, int, int], ...] = ()
     """Each metric that is named, with begin and end of its term in the text."""
+    params: tuple[tuple[str, int, int], ...] = ()
+    """Each param that is named, likewise."""
 
 
-def parse(text: str) -> JobFilter:
+def parse(text: str, *, values_from: int = 0) -> JobFilter:
     """Read a filter.
+
+    Args:
+        text: the filter.
+        values_from: the number of its first value, so that filters can be joined; see :func:`joined`.
 
     Raises:
         WhereError: says which part is wrong, and why.
     """
-    builder = _Builder()
-    conditions, terms = [], []
-    named: list[tuple[str, int, int]] = []
-    for start, term in _terms(text):
-        terms.append(term)
-        inverse = len(term) - len(term.lstrip("!"))
-        body = term[inverse:]
-        if not body:
-            raise WhereError(
-                f"{term!r} must be followed by a term",
-                start,
-                start + len(term),
-                hint="write !done or !tag:old",
-            )
-        before = len(builder.metrics)
-        try:
-            condition = builder.condition(body)
-            named += [(name, start, start + len(term)) for name in builder.metrics[before:]]
-        except _Wrong as wrong:
-            raise WhereError(wrong.message, start, start + len(term), hint=wrong.hint) from None
-        conditions.append(f"NOT coalesce({condition}, 0)" if inverse % 2 else condition)
-    sql = " AND ".join(f"({condition})" for condition in conditions) or "1"
-    return JobFilter(sql, tuple(builder.values.items()), tuple(terms), tuple(named))
+    tree = read_filter(text)
+    builder = _Builder(values_from)
+    return JobFilter(
+        builder.condition(tree),
+        tuple(builder.values.items()),
+        tuple(text[part.start : part.end] for part in tree.parts),
+        tuple(builder.metrics),
+        tuple(builder.params),
+    )
 
 
-def teach(connection: sqlite3.Connection) -> None:
-    """Define ``REGEXP`` on a connection: SQLite has the operator but no function for it."""
+def joined(filters: Iterable[JobFilter]) -> JobFilter:
+    """Return the filter that lets through what fits all; the values of each must have names of their own."""
+    every = tuple(filters)
+    return JobFilter(
+        _tree("AND", [each.sql for each in every if each.terms]),
+        tuple(value for each in every for value in each.values),
+        tuple(term for each in every for term in each.terms),
+        tuple(metric for each in every for metric in each.metrics),
+        tuple(param for each in every for param in each.params),
+    )
+
+
+def teach(connection: sqlite3.Connection, home: Home) -> None:
+    """Define on a connection what filters call.
+
+    SQLite has the operator ``REGEXP`` but no function for it; params stand in the folders of jobs.
+    """
     teach_values(connection)
+    teach_params(connection, home)
     connection.create_function("regexp", 2, _matches, deterministic=True)
-
-
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    connection.create_function("time_bound", 3, _time_bound, deterministic=True)
 
 
 def _matches(pattern: str, value: object) -> bool:
-    return value is not None and _compiled(pattern).search(str(value)) is not None
+    return value is not None and in_any_case(pattern, str(value))
 
 
-def _terms(text: str) -> Iterator[tuple[int, str]]:
-    """Split at blanks outside quotes and /regular expressions/, and name where each term starts."""
-    at = 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
-            continue
-        end = _end(text, at)
-        yield at, text[at:end]
-        at = end
+def _time_bound(which: int, text: str, now: int) -> int:
+    """Return when a time begins (0) or ends (1)."""
+    return _period(text, now)[which]
 
 
-def _end(text: str, start: int) -> int:
-    closing = ""
-    function = _FUNCTION.match(text, start)  # a metric's name may have blanks in it
-    for at in range(function.end() if function else start, len(text)):
-        sign = text[at]
-        if closing:
-            if sign == closing and text[at - 1] != "\\":
-                closing = ""
-        elif sign.isspace():
-            return at
-        elif sign == '"' or (sign == "/" and (at == start or text[at - 1] in ":!|")):
-            closing = sign
-    if closing:
-        raise WhereError(f"{closing} is not closed", start, len(text), hint=f"end it with {closing}")
-    return len(text)
+@lru_cache(maxsize=64)
+def _period(text: str, now: int) -> tuple[int, int]:
+    return period_us(text, now)
 
 
 class _Wrong(Exception):
@@ -187,90 +188,211 @@ class _Wrong(Exception):
 
 
 class _Builder:
-    """Turns terms into SQL, keeping what they name as values and never in the statement."""
+    """Turns a tree of terms into SQL, keeping what they name as values and never in the statement."""
 
-    def __init__(self) -> None:
+    def __init__(self, values_from: int) -> None:
         self.values: dict[str, str | float] = {}
-        self.metrics: list[str] = []
+        self.metrics: list[tuple[str, int, int]] = []
+        self.params: list[tuple[str, int, int]] = []
+        self._values_from = values_from
+        self._names: dict[tuple[type, str | float], str] = {}
+        self._term = FilterTerm(0, 0, "", "", "")
 
-    def condition(self, term: str) -> str:
-        if compared := _COMPARED.fullmatch(term):
-            return self._compared(*compared.groups())
-        field, colon, value = term.partition(":")
-        if not colon or term[0] in '"/':
-            if term[0] not in '"/' and _COMPARING.search(term):
-                raise _Wrong(
-                    _bad_comparison(term),
-                    "write loss<0.3 or exit=0; to search for the text, put it in quotes",
-                )
-            return self._free(term)
-        return self._field(field.lower(), value)
+    def condition(self, node: Node) -> str:
+        """Return the condition of a part of the tree."""
+        if isinstance(node, Junction):
+            parts = [self.condition(part) for part in node.parts]
+            return _tree(node.word, sorted(parts, key=_reads_files))
+        if isinstance(node, Negation):
+            return f"NOT coalesce({self.condition(node.inner)}, 0)"
+        self._term = node
+        try:
+            return f"({self._condition(node)})"
+        except _Wrong as wrong:
+            raise WhereError(wrong.message, node.start, node.end, hint=wrong.hint) from None
 
-    def _field(self, field: str, value: str) -> str:
-        if not field:
-            raise _Wrong("a field name is missing before ':'", "write state:running or tag:a")
-        if not value:
+    def _condition(self, term: FilterTerm) -> str:
+        if not term.sign:
+            return self._text(term.value)
+        field = term.name.lower()
+        if term.sign == ":" and not term.value:
             raise _Wrong(f"{field}: has no value", f"write {field}:something")
+        if term.sign in (*_EQUAL, "!=") and (equal := self._equal(field, term)):
+            return f"NOT ({equal})" if term.sign == "!=" else equal
+        if term.value and field in TIMES:
+            return self._time(TIMES[field], field, term)
+        if term.value and field.startswith(PARAM):
+            return self._param(term)
+        if term.sign == ":" and field not in NUMBERS:
+            raise _Wrong(f"there is no field {field!r}", _field_hint(field, term.value))
+        return self._compared(field, term)
+
+    def _equal(self, field: str, term: FilterTerm) -> str:
+        """Return the condition that a text is equal to a value, or has it as a part; empty for other fields."""
+        value, whole = term.value, term.sign != ":"
+        known = field in TEXTS or field in ("state", "tag", "label", "is", "has") or field.startswith(LABEL)
+        if known and not value:
+            raise _Wrong(f"{field}{term.sign} has no value", f"write {field}{term.sign}something")
         if field == "state":
-            return " OR ".join(_state(name) for name in value.split("|"))
+            return _tree("OR", [_state(name) for name in value.strip('"').split("|")])
         if field == "tag":
-            tags = "SELECT 1 FROM json_each(jobs.tags) WHERE " + self._like("value", value)
-            return f"EXISTS ({tags})"
+            tags = "SELECT 1 FROM json_each(jobs.tags) WHERE "
+            return f"EXISTS ({tags}{self._like('value', value, whole=whole)})"
         if field == "label":
-            labels = "SELECT 1 FROM json_each(jobs.labels) WHERE " + self._like("key || '=' || value", value)
-            return f"EXISTS ({labels})"
+            return self._label(value, whole=whole)
+        if field.startswith(LABEL):
+            key = self._value(field.removeprefix(LABEL))
+            labels = f"SELECT 1 FROM json_each(jobs.labels) WHERE lower(key) = {key} AND "
+            return f"EXISTS ({labels}{self._like('value', value, whole=whole)})"
         if field == "is":
             if value.lower() not in IS:
                 raise _Wrong(f"unknown value {value!r} for is:", f"use {' or '.join(IS)}")
             return IS[value.lower()]
         if field == "has":
-            return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(value)})"
-        if field in TEXTS:
-            return self._like(TEXTS[field], value)
-        known = sorted({*TEXTS, "state", "tag", "label", "has", "is"})
-        raise _Wrong(f"there is no field {field!r}", _hint(field, known, "fields"))
+            return self._has(value)
+        if field in ("id", "parent") and whole:  # `training-` may be left out
+            column = TEXTS[field]
+            short = f"substr({column}, instr({column}, '-') + 1)"
+            return _tree("OR", [self._like(text, value, whole=True) for text in (column, short)])
+        return self._like(TEXTS[field], value, whole=whole) if field in TEXTS else ""
 
-    def _free(self, term: str) -> str:
-        condition = " OR ".join(self._like(column, term) for column in _ANYWHERE)
-        if (name := term.lower()) in STATES:
+    def _label(self, value: str, *, whole: bool) -> str:
+        labels = "SELECT 1 FROM json_each(jobs.labels) WHERE "
+        both = self._like("key || '=' || value", value, whole=whole)
+        return f"EXISTS ({labels}{both}{' OR ' + self._like('key', value, whole=True) if whole else ''})"
+
+    def _has(self, value: str) -> str:
+        if value.lower().startswith(PARAM):
+            self.params.append((value[len(PARAM) :], self._term.start, self._term.end))
+            return self._param_fits(value[len(PARAM) :], "", "")
+        return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(value)})"
+
+    def _text(self, text: str) -> str:
+        if text[0] == ":":
+            raise _Wrong("a field name is missing before ':'", "write state:running or tag:a")
+        if text[0] not in '"/' and _COMPARING.search(text):
+            raise _Wrong(_bad_comparison(text), _COMPARISON_HINT)
+        condition = _tree("OR", [self._like(column, text) for column in _ANYWHERE])
+        if (name := text.lower()) in STATES:
             return f"{_state(name)} OR {condition}"
         return condition
 
-    def _like(self, column: str, value: str) -> str:
-        """Return the condition that a text holds one of the alternatives of a value."""
-        if len(value) > 1 and value[0] == value[-1] == "/":
-            pattern = value[1:-1]
-            try:
-                _compiled(pattern)
-            except re.error as error:
-                raise _Wrong(f"the regular expression /{pattern}/ is wrong: {error}") from None
-            return f"{column} REGEXP {self._value(pattern)}"
-        alternatives = [value[1:-1]] if len(value) > 1 and value[0] == value[-1] == '"' else value.split("|")
-        return (
-            "("
-            + " OR ".join(f"instr(lower({column}), {self._value(one.lower())})" for one in alternatives)
-            + ")"
-        )
+    def _like(self, column: str, value: str, *, whole: bool = False) -> str:
+        """Return the condition that a text holds, or is, one of the alternatives of a value."""
+        kind, texts = _alternatives(value)
+        if kind == "regex":
+            return f"{column} REGEXP {self._value(texts[0])}"
+        bound = [self._value(text.lower()) for text in texts]
+        if whole:
+            return f"lower({column}) IN ({', '.join(bound)})"
+        return _tree("OR", [f"instr(lower({column}), {one})" for one in bound])
 
     def _metric(self, name: str) -> str:
         """Return the condition on a series' name: whole, or its last part."""
-        self.metrics.append(name)
+        self.metrics.append((name, self._term.start, self._term.end))
         return names_metric(self._value(name))
 
-    def _compared(self, name: str, operator: str, value: str) -> str:
-        number = self._value(_number(value))
-        operator = "=" if operator == "==" else operator
-        if name.lower() in NUMBERS:
-            return f"{NUMBERS[name.lower()]} {operator} {number}"
-        metric = read_metric(name)
-        self.metrics.append(metric.name)
+    def _compared(self, field: str, term: FilterTerm) -> str:
+        written = term.name + term.sign + term.value
+        if "=" in term.value and term.sign == "=" and not _COMPARING.search(written):
+            return self._text(written)  # `a=b=c` compares nothing
+        if not term.value or any(sign in term.value for sign in "<>="):
+            if term.sign == "=" and not term.value and field not in NUMBERS:
+                return self._text(written)
+            raise _Wrong(_bad_comparison(written), _COMPARISON_HINT)
+        number = self._value(_number(term))
+        operator = "=" if term.sign in _EQUAL else term.sign
+        if field in NUMBERS:
+            return f"{NUMBERS[field]} {operator} {number}"
+        metric = read_metric(term.name)
+        self.metrics.append((metric.name, self._term.start, self._term.end))
         return f"{value_sql(metric.which, self._value(metric.name))} {operator} {number}"
 
+    def _time(self, column: str, field: str, term: FilterTerm) -> str:
+        """Return the condition that a time lies before, in or after what a text stands for."""
+        text = term.value.strip('"')
+        try:
+            begin, end = period_us(text, now_us())
+        except UsageError as error:
+            raise _Wrong(str(error), f"write {field}>=2026-01-31, {field}:today or {field}>2h") from None
+        if begin == end and term.sign in (*_EQUAL, "!="):
+            raise _Wrong(f"{text!r} is a moment and no day", f"write {field}>{text} or {field}:today")
+        bound = self._value(text)
+        first, after = (f"time_bound({which}, {bound}, :now_us)" for which in (0, 1))
+        within = f"{column} >= {first} AND {column} < {after}"
+        return {
+            "<": f"{column} < {first}",
+            "<=": f"{column} < {after}",
+            ">": f"{column} >= {after}",
+            ">=": f"{column} >= {first}",
+            "!=": f"NOT ({within})",
+        }.get(term.sign, within)
+
+    def _param(self, term: FilterTerm) -> str:
+        name = term.name[len(PARAM) :]
+        if not name:
+            raise _Wrong("the name of a param is missing", "write params.lr=0.1")
+        self.params.append((name, term.start, term.end))
+        sign = "=" if term.sign == "==" else term.sign
+        kind, texts = _alternatives(term.value)
+        if sign not in (":", "=", "!="):
+            if kind != "words" or len(texts) > 1:
+                raise _Wrong(f"{sign} compares with one number", "write params.lr<0.1")
+            _number(term)
+            return self._param_fits(name, sign, texts[0])
+        if kind == "regex":
+            sign = "!~" if sign == "!=" else "~"
+        found = _tree("OR", [self._param_fits(name, sign.replace("!", "") or "=", text) for text in texts])
+        return f"NOT ({found})" if sign.startswith("!") else found
+
+    def _param_fits(self, name: str, sign: str, text: str) -> str:
+        bound = (self._value(each) for each in (name, sign, text))
+        return f"param_fits(jobs.id, jobs.attempt, {', '.join(bound)})"
+
     def _value(self, value: str | float) -> str:
-        name = f"v{len(self.values)}"
         # A command's argument may hold bytes that are no text, which SQLite refuses.
-        self.values[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        return f":{name}"
+        value = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        key = (type(value), value)
+        if key not in self._names:
+            self._names[key] = f"v{self._values_from + len(self.values)}"
+            self.values[self._names[key]] = value
+        return f":{self._names[key]}"
+
+
+_COMPARISON_HINT: Final = "write loss<0.3 or exit=0; to search for the text, put it in quotes"
+
+
+def _tree(word: str, conditions: list[str]) -> str:
+    """Join conditions; as a balanced tree, since SQLite refuses one that is 1,000 deep."""
+    if not conditions:
+        return "1"
+    while len(conditions) > 1:
+        pairs = zip(conditions[::2], [*conditions[1::2], ""], strict=False)
+        conditions = [f"({one} {word} {other})" if other else one for one, other in pairs]
+    return f"({conditions[0]})"
+
+
+def _reads_files(condition: str) -> bool:
+    """Say whether a condition is slow, so that it is asked last."""
+    return "param_fits(" in condition
+
+
+def _alternatives(value: str) -> tuple[str, list[str]]:
+    """Take a value apart: into a ``regex``, a ``quoted`` text, or ``words`` of which any will do.
+
+    Raises:
+        _Wrong: the regular expression is wrong.
+    """
+    if len(value) > 1 and value[0] == value[-1] == "/":
+        pattern = value[1:-1]
+        try:
+            expression_in_any_case(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise _Wrong(f"the regular expression /{pattern}/ is wrong: {error}") from None
+        return "regex", [pattern]
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        return "quoted", [value[1:-1]]
+    return "words", value.split("|")
 
 
 def _bad_comparison(term: str) -> str:
@@ -286,6 +408,13 @@ def _state(name: str) -> str:
     return "jobs.state IN (" + ", ".join(f"'{state}'" for state in states) + ")"
 
 
+def _field_hint(field: str, value: str) -> str:
+    if field.isdecimal() and value[:2].isdecimal():
+        return f"write a day and a time with a T between them: 2026-01-31T{field}:{value}"
+    known = sorted({*TEXTS, *NUMBERS, *TIMES, "state", "tag", "label", "has", "is"})
+    return _hint(field, known, "fields")
+
+
 def _hint(name: str, known: Iterable[str], what: str) -> str:
     from workbench.manifest.yaml.faults import nearest
 
@@ -293,8 +422,14 @@ def _hint(name: str, known: Iterable[str], what: str) -> str:
     return f"did you mean {close}?" if close else f"{what} are {', '.join(known)}"
 
 
-def _number(value: str) -> float:
+def _number(term: FilterTerm) -> float:
     try:
-        return read_number(value)
+        return read_number(term.value)
     except ValueError:
-        raise _Wrong(f"{value!r} is not a number", "write 0.3, 1e-4 or 2h") from None
+        from workbench.manifest.yaml.faults import nearest
+
+        close = nearest(term.name, [*TEXTS, *TIMES, "state", "tag", "label"]) if term.sign in _EQUAL else ""
+        if close:
+            raise _Wrong(f"there is no field {term.name!r}", f"did you mean {close}?") from None
+        hint = "write 0.3, 1e-4 or 2h; to search for the text, put it in quotes"
+        raise _Wrong(f"{term.value!r} is not a number", hint) from None

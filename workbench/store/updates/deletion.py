@@ -85,7 +85,7 @@ def bury(store: Store, document: Mapping[str, Any]) -> None:
 
 def purge_metrics(store: Store, job_id: str) -> None:
     """Remove a job's series and points, a part at a time, so that nobody waits long for the lock."""
-    if has_reports(store):
+    if has_reports(store.connection):
         with store.atomic():
             for table in ("report_runs", "report_counts"):
                 store.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.history.job_file import write_changed_spec, write_job_file
 from workbench.store.history.journal import catch_up, record
 from workbench.store.queries.jobs import job
+from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

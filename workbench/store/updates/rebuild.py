@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from workbench.store.history.journal import catch_up
 from workbench.store.queries.jobs import attempts
 from workbench.store.queries.learners import learners
 from workbench.store.updates.deletion import bury, purge_metrics
+from workbench.store.updates.experiments import catch_up_experiment
+from workbench.values import dataclass
 
 
 @dataclass(slots=True)
@@ -54,11 +56,21 @@ def reconcile(store: Store) -> RebuildReport:
         job_id: (size, deleted_us)
         for job_id, size, deleted_us in store.rows("SELECT id, events_size, deleted_us FROM jobs")
     }
+    _recover_experiments(store, report)
     for job_id in _folders(store.home):
         size, deleted_us = held.get(job_id, (0, None))
         if deleted_us is None:
             _recover(store, job_id, size, report)
     return report
+
+
+def _recover_experiments(store: Store, report: RebuildReport) -> None:
+    folder = store.home.experiments
+    for experiment_id in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
+        try:
+            report.events += catch_up_experiment(store, experiment_id)
+        except (FabricError, KeyError, TypeError, ValueError) as error:
+            report.problems.append(f"{experiment_id}: {error}")
 
 
 def _folders(home: Home) -> list[str]:

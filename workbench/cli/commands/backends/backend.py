@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from backends.contract.host import Finding
+    from workbench.documents.machines import FindingEntry
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 BackendName = Annotated[
@@ -238,7 +239,7 @@ def login(name: BackendName) -> None:
     narrate(f"logged in to {name}")
 
 
-def finding_document(finding: Finding) -> dict[str, str]:
+def finding_document(finding: Finding) -> FindingEntry:
     """Return a finding as ``--json`` gives it."""
     return {
         "subject": finding.subject,

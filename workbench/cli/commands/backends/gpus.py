@@ -9,7 +9,8 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, KubeContext, Namespace
-from workbench.formats import size
+from workbench.clock import now_us
+from workbench.formats import clock_time, size
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def gpus(
     all: All = False,
     json: Json = False,
 ) -> int:
-    """Show GPUs, their use and who holds them."""
+    """Show GPUs, their use, who holds them and since when."""
     from workbench.services.backends.inventory import inventories
     from workbench.services.backends.placement import backend_options, known_backends
     from workbench.services.open_store import attend_open_jobs
@@ -58,7 +59,7 @@ def _print_table(found: dict[str, Inventory]) -> None:
     from workbench.terminal.table import Column, render
 
     rows = [
-        [name, node.name, str(slot.index), slot.model, *_use(slot), _holder(slot), slot.uuid]
+        [name, node.name, str(slot.index), slot.model, *_use(slot), _holder(slot), _since(slot), slot.uuid]
         for name, inventory in found.items()
         for node in inventory.nodes
         for slot in node.slots
@@ -72,6 +73,7 @@ def _print_table(found: dict[str, Inventory]) -> None:
             Column("MEMORY", right=True),
             Column("USE", right=True),
             Column("HELD BY", stretch=True),
+            Column("SINCE"),
             Column("UUID", stretch=True),
         ]
         sys.stdout.write(render(columns, rows, width=width(140)))
@@ -88,6 +90,10 @@ def _use(slot: Slot) -> tuple[str, str]:
     percent = "?" if slot.utilization_percent is None else f"{slot.utilization_percent:.0f} %"
     most = size(slot.memory_bytes) if slot.memory_bytes else "?"
     return f"{used} of {most}" if (used, most) != ("?", "?") else "?", percent
+
+
+def _since(slot: Slot) -> str:
+    return "" if slot.held_since_us is None else clock_time(slot.held_since_us, now_us=now_us())
 
 
 def _holder(slot: Slot) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Attempt, Force, Json, LearnerNumber
+from workbench.cli.framework.options import LEARNER_LETTER, Attempt, Force, Json, LearnerNumber
 from workbench.errors import UsageError
 from workbench.terminal.console import narrate
 
@@ -34,9 +34,10 @@ Target = Annotated[str, typer.Argument(metavar="DEST", help="A path here (- prin
     "cp",
     "fabric cp @last:results/model.pt .",
     "fabric cp digits:checkpoints saved --force",
-    "fabric cp @last:train.log - -l 2",
+    "fabric cp @last:train.log - -L 2",
     "fabric cp stop_now @last:code/",
     "fabric cp @last:results out --json",
+    former=LEARNER_LETTER,
 )
 def cp(
     source: Source,
@@ -67,8 +68,16 @@ def cp(
     if json:
         from workbench.terminal.json_output import print_document
 
-        counts = {"from": source, "to": copied.target, "files": copied.files, "size_bytes": copied.size_bytes}
-        print_document({"schema": "fabric.copy/1", "id": access.row.id, **counts})
+        print_document(
+            {
+                "schema": "fabric.copy/1",
+                "id": access.row.id,
+                "from": source,
+                "to": copied.target,
+                "files": copied.files,
+                "size_bytes": copied.size_bytes,
+            }
+        )
         return
     from workbench.formats import count, size
 

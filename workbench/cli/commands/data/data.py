@@ -44,11 +44,17 @@ def put(folder: Folder, target: Target, create: Create = False, json: Json = Fal
     with shown_transfer(progress=not json) as report:
         uploaded = upload_folder(Path(folder).expanduser(), target, create=create, report=report)
     if json:
-        from dataclasses import asdict
-
         from workbench.terminal.json_output import print_document
 
-        print_document({"schema": "fabric.data-put/1", **asdict(uploaded)})
+        print_document(
+            {
+                "schema": "fabric.data-put/1",
+                "store": uploaded.store,
+                "path": uploaded.path,
+                "files": uploaded.files,
+                "size_bytes": uploaded.size_bytes,
+            }
+        )
         return
     from workbench.formats import count, size
 
@@ -69,8 +75,14 @@ def mkbucket(target: Target, json: Json = False) -> None:
     if json:
         from workbench.terminal.json_output import print_document
 
-        document = {"store": made.store, "container": made.container, "made": made.is_new}
-        print_document({"schema": "fabric.container/1", **document})
+        print_document(
+            {
+                "schema": "fabric.container/1",
+                "store": made.store,
+                "container": made.container,
+                "made": made.is_new,
+            }
+        )
         return
     narrate(f"created {target}" if made.is_new else f"{target} already existed")
 

@@ -13,8 +13,6 @@ from workbench.errors import UnknownName, UsageError
 from workbench.job import short_id
 from workbench.terminal.console import narrate
 
-KINDS = ("code", "logs", "results", "checkpoints")
-
 What = Annotated[
     list[str] | None,
     typer.Argument(
@@ -124,6 +122,8 @@ def _download_zips(job: str, parts: list[tuple[str, str]], filename: str, *, for
 
 def _read_arguments(arguments: list[str], to: str) -> tuple[list[str], str]:
     """Return the kinds and the target folder: the last argument, if it is no kind and resembles none."""
+    from workbench.services.transfer.download import KINDS
+
     kinds = [argument for argument in arguments if argument in KINDS]
     others = [argument for argument in arguments if argument not in KINDS]
     if len(others) == 1 and arguments[-1] == others[0] and not to and _is_path(others[0]):
@@ -140,5 +140,6 @@ def _read_arguments(arguments: list[str], to: str) -> tuple[list[str], str]:
 
 def _is_path(word: str) -> bool:
     from workbench.manifest.yaml.faults import nearest
+    from workbench.services.transfer.download import KINDS
 
     return "/" in word or Path(word).exists() or not nearest(word, KINDS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Attempt, Job, Json, LearnerNumber
+from workbench.cli.framework.options import LEARNER_LETTER, Attempt, Job, Json, LearnerNumber
 from workbench.errors import InputMissing
 from workbench.job import short_id
 from workbench.terminal.console import narrate
@@ -28,7 +28,13 @@ Where = Annotated[
 ]
 
 
-@command("files", "fabric files @last", "fabric files digits code -l 2", "fabric files @last results --json")
+@command(
+    "files",
+    "fabric files @last",
+    "fabric files digits code -L 2",
+    "fabric files @last results --json",
+    former=LEARNER_LETTER,
+)
 def files(
     job: Job, path: Where = "", learner: LearnerNumber = 1, attempt: Attempt = None, json: Json = False
 ) -> None:

@@ -89,8 +89,9 @@ def _print_served(served: ServedStore, containers: Sequence[str], *, json: bool)
         from workbench.terminal.json_output import print_event
 
         print_event(
-            "serving",
             {
+                "schema": "fabric.event/1",
+                "event": "serving",
                 "address": served.address,
                 "folder": served.folder,
                 "alias": ALIAS,

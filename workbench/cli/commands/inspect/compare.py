@@ -13,6 +13,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
 
 if TYPE_CHECKING:
+    from workbench.documents.jobs import ComparisonDocument, MetricSummary
     from workbench.paths import Home
     from workbench.services.inspect.comparison import (
         ComparedMetric,
@@ -93,6 +94,7 @@ def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[Jo
 def _text(compared: Comparison, *, everything: bool) -> str:
     from workbench.clock import now_us
     from workbench.job import short_id
+    from workbench.metrics.short_names import shared_folder
     from workbench.services.inspect.list_columns import took
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
@@ -101,12 +103,13 @@ def _text(compared: Comparison, *, everything: bool) -> str:
     names = [row.name for row in rows]
     titles = [row.name if names.count(row.name) == 1 else short_id(row.id) for row in rows]
     now = now_us()
+    shared = shared_folder(metric.name for metric in compared.metrics)
     lines = [
         ["id", *(short_id(row.id) for row in rows)],
         ["state", *(row.state for row in rows)],
         ["time", *(took(row, now) for row in rows)],
         *_setting_lines(compared, everything=everything),
-        *(line for metric in compared.metrics for line in _metric_lines(metric)),
+        *(line for metric in compared.metrics for line in _metric_lines(metric, shared)),
     ]
     columns = [Column("", stretch=True), *(Column(title, stretch=True) for title in titles)]
     return render(columns, lines, width=width(160))
@@ -129,12 +132,12 @@ def _line(value: ComparedValue) -> list[str]:
     return [value.key, *map(_shown, value.values)]
 
 
-def _metric_lines(metric: ComparedMetric) -> Iterator[list[str]]:
+def _metric_lines(metric: ComparedMetric, shared: str) -> Iterator[list[str]]:
     from workbench.formats import number
 
     def line(what: str, field: str) -> list[str]:
         cells = ["" if each is None else number(getattr(each, field)) for each in metric.series]
-        return [f"{metric.name} {what}", *cells]
+        return [f"{metric.name.removeprefix(shared)} {what}", *cells]
 
     yield line("last", "last")
     if metric.smaller_is_better is None:
@@ -172,11 +175,11 @@ def difference_lines(difference: FileDifference) -> list[str]:
     return [f"{difference.name} differs: {', '.join(sizes)}"]
 
 
-def _document(home: Home, compared: Comparison) -> dict[str, Any]:
+def _document(home: Home, compared: Comparison) -> ComparisonDocument:
     from workbench.services.inspect.comparison import code_differences
     from workbench.services.inspect.job_document import job_document
 
-    metrics = [
+    metrics: list[dict[str, MetricSummary]] = [
         {
             name: {"last": each.last, "least": each.minimum, "greatest": each.maximum, "step": each.last_step}
             for name, each in job.series.items()

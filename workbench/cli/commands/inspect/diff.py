@@ -13,6 +13,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
 
 if TYPE_CHECKING:
+    from workbench.documents.jobs import DiffDocument
     from workbench.services.inspect.comparison import ComparedValue, Comparison, FileDifference
 
 EXIT_DIFFERENT: Final = 1
@@ -62,7 +63,7 @@ def _differing(compared: Comparison) -> dict[str, list[ComparedValue]]:
 
 def _document(
     compared: Comparison, parts: dict[str, list[ComparedValue]], code: Sequence[FileDifference]
-) -> dict[str, Any]:
+) -> DiffDocument:
     from workbench.cli.commands.inspect.compare import difference_lines
 
     one, two = compared.jobs
@@ -71,10 +72,16 @@ def _document(
         "schema": "fabric.diff/1",
         "ids": [one.row.id, two.row.id],
         "differs": differs,
-        **{name: {each.key: list(each.values) for each in values} for name, values in parts.items()},
+        "settings": _values(parts["settings"]),
+        "recorded": _values(parts["recorded"]),
+        "packages": _values(parts["packages"]),
         "code": {each.name: difference_lines(each) for each in code},
         "uncommitted": [one.uncommitted, two.uncommitted] if one.uncommitted != two.uncommitted else None,
     }
+
+
+def _values(compared: Sequence[ComparedValue]) -> dict[str, list[Any]]:
+    return {each.key: list(each.values) for each in compared}
 
 
 def _text(compared: Comparison, parts: dict[str, list[ComparedValue]], code: Sequence[FileDifference]) -> str:

@@ -80,7 +80,7 @@ def _print(entries: Sequence[HistoryEntry], *, heading: bool, json: bool) -> Non
         from workbench.terminal.json_output import print_event
 
         for entry in entries:
-            print_event(entry.kind, {**entry.document(), "schema": "fabric.event/1"})
+            print_event(entry.event())
         return
     from workbench.formats import stamp
     from workbench.job import short_id

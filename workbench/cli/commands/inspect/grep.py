@@ -12,6 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
 
 if TYPE_CHECKING:
+    from workbench.documents.metrics import HitDocument
     from workbench.services.inspect.log_search import LogHit
 
 EXIT_NOTHING: Final = 1
@@ -22,7 +23,7 @@ Fixed = Annotated[
     bool, typer.Option("--fixed", "-F", help="PATTERN is plain text, not a regular expression.")
 ]
 IgnoreCase = Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")]
-OnlyJobs = Annotated[bool, typer.Option("--jobs", "-l", help="Print only the jobs with a matching line.")]
+OnlyJobs = Annotated[bool, typer.Option("--jobs", "-j", help="Print only the jobs with a matching line.")]
 Count = Annotated[
     bool, typer.Option("--count", "-c", help="Print only the number of matching lines of each job.")
 ]
@@ -35,6 +36,7 @@ AllAttempts = Annotated[bool, typer.Option("--all", "-a", help="All attempts, no
     "fabric grep 'CUDA out of memory'",
     "fabric grep -F 'Segmentation fault' --where 'state:failed age<7d' --jobs",
     "fabric grep 'nan|inf' --where name:digits --max 3 --json",
+    former={"-l": "-j"},
 )
 def grep(
     pattern: Text,
@@ -125,7 +127,7 @@ def _print_counts(hits: Iterator[LogHit]) -> int:
 def _print_json(hits: Iterator[LogHit]) -> int:
     from workbench.terminal.json_output import print_document
 
-    documents = [
+    documents: list[HitDocument] = [
         {
             "schema": "fabric.hit/1",
             "id": hit.row.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from workbench.cli.framework.completion import column_names, metric_names
+from workbench.cli.framework.completion import column_names, metric_names, state_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
 from workbench.terminal.console import is_terminal
@@ -32,6 +33,9 @@ CLEAR_LINE: Final = "\x1b[K"
 SCREEN: Final = ("\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l")
 """The terminal's second screen without a cursor, and back."""
 
+NARROW: Final = ("name", "why", "time", "where", "exit", "submitted", "gpus")
+"""The usual columns that a narrow terminal has no room for, the last one first."""
+
 Text = Annotated[
     str | None, typer.Argument(metavar="[TEXT]", help="Only jobs with this in their name or id.")
 ]
@@ -42,6 +46,7 @@ States = Annotated[
         "-s",
         metavar="STATE",
         help="Only this state (repeatable); `open`: jobs that have not ended.",
+        autocompletion=state_names,
     ),
 ]
 Label = Annotated[
@@ -171,11 +176,12 @@ def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[J
 
 def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) -> str:
     from workbench.clock import now_us
-    from workbench.services.inspect.list_columns import CELLS, RIGHT, STRETCHED, cells_of
+    from workbench.services.inspect.list_columns import CELLS, RIGHT, STRETCHED, USUAL, cells_of
     from workbench.terminal.console import state_style, width
     from workbench.terminal.table import Column, render
 
     states = [row.state for row in rows]
+    may_drop = names == USUAL and (is_terminal(sys.stdout) or "COLUMNS" in os.environ)
 
     def paint(text: str, number: int) -> str:
         return state_style(states[number], text, sys.stdout)
@@ -186,6 +192,7 @@ def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) 
             right=name in RIGHT or name not in CELLS,
             stretch=name in STRETCHED,
             paint=paint if name == "state" else None,
+            drop=NARROW.index(name) + 1 if may_drop and name in NARROW else 0,
         )
         for name in names
     ]
@@ -217,7 +224,7 @@ def _watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, j
 
 
 def _watch_json(store: Store, page: Callable[[], tuple[list[JobRow], str]]) -> None:
-    from workbench.services.inspect.job_document import job_document
+    from workbench.services.inspect.job_document import job_event
     from workbench.terminal.json_output import print_event
 
     shown: dict[str, int] = {}
@@ -225,7 +232,7 @@ def _watch_json(store: Store, page: Callable[[], tuple[list[JobRow], str]]) -> N
         for row in page()[0]:
             if shown.get(row.id) != row.revision:
                 shown[row.id] = row.revision
-                print_event("job", {**job_document(row), "schema": "fabric.event/1"})
+                print_event(job_event(row, "job"))
 
 
 def _moments(store: Store, redraw_seconds: float | None) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from workbench.cli.framework.options import Attempt, Job, JsonStream, Learner, N
 from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
+    from workbench.documents.metrics import LineEntry
     from workbench.logs.follow import Wait
     from workbench.services.follow.log_reader import LogLine, LogQuery
     from workbench.store.db.database import Store
@@ -94,7 +95,7 @@ def _since(text: str) -> int | None:
     if not text:
         return None
     from workbench.clock import now_us
-    from workbench.logs.time_expressions import since_us
+    from workbench.time_expressions import since_us
 
     return since_us(text, now_us())
 
@@ -109,7 +110,7 @@ def _print_log(
         from workbench.terminal.json_output import print_event
 
         for line in read_lines(store, row, query, wait):
-            print_event("output", _line_document(line))
+            print_event({"schema": "fabric.event/1", "event": "output", **_line_document(line)})
         return
     from workbench.terminal.stdout import write_all
 
@@ -134,6 +135,6 @@ def _print_document(store: Store, row: JobRow, query: LogQuery) -> None:
     print_document({"schema": "fabric.logs/1", "id": row.id, "attempt": query.attempt, "lines": lines})
 
 
-def _line_document(line: LogLine) -> dict[str, Any]:
+def _line_document(line: LogLine) -> LineEntry:
     """Return a line as ``--json`` gives it."""
     return {"attempt": line.attempt, "learner": line.learner, "time": line.time, "text": line.text}

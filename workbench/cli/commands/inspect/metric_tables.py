@@ -6,7 +6,7 @@ import csv
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
@@ -15,12 +15,20 @@ from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.metrics import series
 from workbench.metrics.queries import NUMERIC
+from workbench.metrics.short_names import shared_folder
 from workbench.metrics.table import table
 from workbench.terminal.console import narrate, style, width
 from workbench.terminal.json_output import print_document
-from workbench.terminal.table import Column, render
+from workbench.terminal.table import GAP, Column, render
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from workbench.documents.metrics import (
+        MetricRowEntry,
+        RecognisedSeriesEntry,
+        SeriesDocument,
+        TriedDocument,
+    )
     from workbench.metrics import MetricRow, MetricTable
     from workbench.services.inspect.metric_dry_run import ExtractedLine
     from workbench.store.db.database import Store
@@ -34,21 +42,61 @@ class MetricSelection:
     learner: int | None = None
     attempt: int | None = None
     superseded: bool = False
+    columns: tuple[str, ...] = ()
+    """Names of metrics; empty for all."""
 
     def table(self, store: Store, row: JobRow) -> MetricTable:
-        """Read them as a table."""
-        return table(
+        """Read them as a table.
+
+        Raises:
+            UsageError: there is no column of a name; the hint names the nearest.
+        """
+        read = table(
             store,
             row.id,
             learner=self.learner,
             attempt=self.attempt,
             superseded=self.superseded or self.attempt is not None,
         )
+        if not self.columns:
+            return read
+        chosen = tuple(chosen_metrics(read.columns, self.columns))
+        return replace(
+            read,
+            columns=chosen,
+            rows=(each for each in read.rows if any(name in each.values for name in chosen)),
+        )
 
     def series(self, store: Store, row: JobRow, kinds: Sequence[str] = NUMERIC) -> list[SeriesRow]:
         """Read what they come to."""
         found = series(store, row.id, kinds=kinds, attempt=self.attempt, superseded=self.superseded)
-        return [each for each in found if self.learner in (None, each.learner)]
+        found = [each for each in found if self.learner in (None, each.learner)]
+        if not self.columns:
+            return found
+        chosen = chosen_metrics([each.name for each in found], self.columns)
+        return [each for name in chosen for each in found if each.name == name]
+
+
+def chosen_metrics(known: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the metrics of these names, whole or their last part; all, those that matter most first, for none.
+
+    Raises:
+        UsageError: there is none of a name; the hint names the nearest.
+    """
+    from workbench.metrics.direction import main_metrics
+
+    if not names:
+        return list(main_metrics(dict.fromkeys(known), len(known)))
+    chosen: dict[str, None] = {}
+    for name in names:
+        small = name.lower()
+        fitting = [each for each in known if each.lower() == small or each.lower().endswith(f"/{small}")]
+        if not fitting:
+            from workbench.services.filters import nearest_metric
+
+            raise UsageError(f"the job has no metric {name!r}", hint=nearest_metric(list(known), name))
+        chosen.update(dict.fromkeys(fitting))
+    return list(chosen)
 
 
 def print_table(store: Store, row: JobRow, selection: MetricSelection, shown: int | None) -> None:
@@ -65,20 +113,57 @@ def print_table(store: Store, row: JobRow, selection: MetricSelection, shown: in
         )
         return
     marks = ["superseded"] if selection.superseded else []
-    heading = [*_keys(row), "step", *marks, *map(escaped, read.columns)]
-    cells = [
+    times = {each.name for each in replace(selection, columns=()).series(store, row, ("etime",))}
+    counts = [name for name in read.columns if name in times]
+    metrics = [name for name in read.columns if name not in times]
+    if not selection.columns:
+        metrics = chosen_metrics(metrics, ())
+    shared = shared_folder(read.columns)
+    names = {name: escaped(name.removeprefix(shared)) for name in read.columns}
+    keys = [[title] for title in (*_keys(row), "step", *marks)]
+    for each in kept:
+        places = [*_places(row, each), step_text(each.step) or "-"]
+        places += ["yes" if each.is_superseded else ""] if marks else []
+        for key, cell in zip(keys, places, strict=True):
+            key.append(cell)
+    shown_columns = [
         [
-            *_places(row, each),
-            step_text(each.step) or "-",
-            *(["yes" if each.is_superseded else ""] if marks else []),
-            *(_cell(each, name, number) for name in read.columns),
+            f"({names[name]})" if name in times else names[name],
+            *(_cell(each, name, number) for each in kept),
         ]
-        for each in kept
+        for name in (*counts, *metrics)
     ]
-    sys.stdout.write(render([Column(title, right=True) for title in heading], cells, width=width()))
+    for index, part in enumerate(_folded(keys, shown_columns, width())):
+        heading, *cells = zip(*keys, *part, strict=True)
+        sys.stdout.write("\n" if index else "")
+        sys.stdout.write(render([Column(title, right=True) for title in heading], cells, width=width()))
+    narrate_shared(shared)
     if total > len(kept):
         narrate(f"showing the last {len(kept):,} of {total:,}; --all shows the rest")
     narrate_superseded(store, row, selection)
+
+
+def _folded(
+    keys: Sequence[Sequence[str]], columns: Sequence[Sequence[str]], wide: int
+) -> list[list[Sequence[str]]]:
+    """Return the columns in parts, each of which fits beside the keys in a terminal of that width."""
+    room = wide - sum(max(map(len, key)) + len(GAP) for key in keys)
+    parts: list[list[Sequence[str]]] = [[]]
+    left = room
+    for column in columns:
+        needed = max(map(len, column)) + len(GAP)
+        if parts[-1] and needed - len(GAP) > left:
+            parts.append([])
+            left = room
+        parts[-1].append(column)
+        left -= needed
+    return parts
+
+
+def narrate_shared(folder: str) -> None:
+    """Say what the names of all metrics begin with, where they are shown without it."""
+    if folder:
+        narrate(f"all names begin with {escaped(folder)}, which is left out here")
 
 
 def narrate_superseded(store: Store, row: JobRow, selection: MetricSelection) -> None:
@@ -117,11 +202,15 @@ def print_latest(store: Store, row: JobRow, selection: MetricSelection, *, json:
     if json:
         print_document([_series_document(each) for each in found])
         return
+    if not selection.columns:
+        ordered = chosen_metrics([each.name for each in found], ())
+        found = [each for name in ordered for each in found if each.name == name]
     columns = [Column("METRIC"), Column("LEARNER", right=True), Column("STEP", right=True)]
     columns += [Column(title, right=True) for title in ("LAST", "LEAST", "GREATEST", "POINTS")]
+    shared = shared_folder(each.name for each in found)
     cells = [
         [
-            escaped(each.name),
+            escaped(each.name.removeprefix(shared)),
             str(each.learner),
             step_text(each.last_step) or "-",
             number(each.last),
@@ -130,13 +219,14 @@ def print_latest(store: Store, row: JobRow, selection: MetricSelection, *, json:
             f"{each.points:,}",
         ]
         for each in found
+        if each.kind != "etime"
     ]
     sys.stdout.write(render(columns, cells, width=width()))
+    narrate_shared(shared)
     narrate_superseded(store, row, selection)
 
 
-def _series_document(each: Any) -> dict[str, Any]:
-
+def _series_document(each: SeriesRow) -> SeriesDocument:
     return {
         "schema": "fabric.series/1",
         "name": each.name,
@@ -187,8 +277,7 @@ def print_rows(store: Store, row: JobRow, selection: MetricSelection) -> None:
     )
 
 
-def _row_document(each: MetricRow) -> dict[str, Any]:
-
+def _row_document(each: MetricRow) -> MetricRowEntry:
     return {
         "learner": each.learner,
         "attempt": each.attempt,
@@ -199,6 +288,23 @@ def _row_document(each: MetricRow) -> dict[str, Any]:
     }
 
 
+def print_manifest(log: str, *, is_job: bool) -> None:
+    """Print the extractor that finds for a job, or in a log, what is recognised without any.
+
+    Raises:
+        InputMissing: there is no such log, or nothing is recognised in it.
+        UnknownName: there is no such job.
+    """
+    from workbench.services.inspect.metric_dry_run import log_bytes
+    from workbench.services.inspect.metric_manifest import extractor_manifest, job_manifest
+
+    if is_job:
+        sys.stdout.write(job_manifest(log))
+        return
+    data = sys.stdin.buffer.read() if log == "-" else log_bytes(log)
+    sys.stdout.write(extractor_manifest(data))
+
+
 def print_dry_run(source: str, log: str, *, json: bool) -> int:
     """Print what the expressions of a manifest, or of a preset, extract from a log; return the exit code.
 
@@ -206,14 +312,18 @@ def print_dry_run(source: str, log: str, *, json: bool) -> int:
         InputMissing: there is no such manifest or log.
         UsageError: the manifest has no expressions, or no log is named.
     """
+    from workbench.learner.journal.launch_document import AUTO
     from workbench.services.inspect.metric_dry_run import dry_run, expressions_of, log_bytes
 
     if not log:
         raise UsageError(
             "--try needs a manifest and a log", hint="fabric metrics --try manifest.yml train.log"
         )
+    data = sys.stdin.buffer.read() if log == "-" else log_bytes(log)
+    if source == AUTO:
+        return _print_recognised(data, json=json)
     metrics = expressions_of(source)
-    lines = list(dry_run(metrics, sys.stdin.buffer.read() if log == "-" else log_bytes(log)))
+    lines = list(dry_run(metrics, data))
     matches = sum(bool(each.group) for each in lines)
     if json:
         print_document([_extracted_document(each) for each in lines])
@@ -222,6 +332,37 @@ def print_dry_run(source: str, log: str, *, json: bool) -> int:
         sys.stdout.flush()
         narrate(f"{count(matches, 'match', 'matches')} in {count(len(lines), 'line')}")
     return 0 if matches else 1
+
+
+def _print_recognised(data: bytes, *, json: bool) -> int:
+    """Print the series that are recognised of themselves in a log; return the exit code."""
+    from workbench.learner.collectors.auto.printed import TIMES
+    from workbench.services.inspect.metric_dry_run import recognised_series
+
+    found, notes = recognised_series(data)
+    if json:
+        entries: list[RecognisedSeriesEntry] = [
+            {"name": each.name, "points": each.points, "last": each.last, "steps": list(each.steps)}
+            for each in found
+        ]
+        print_document({"schema": "fabric.try/1", "series": entries})
+        return 0 if found else 1
+    rows = [
+        [escaped(each.name), *(step_text(step) for step in each.steps), number(each.last), str(each.points)]
+        for each in found
+    ]
+    if rows:
+        columns = [
+            Column("METRIC"),
+            *(Column(title, right=True) for title in ("FIRST STEP", "LAST STEP", "LAST", "POINTS")),
+        ]
+        sys.stdout.write(render(columns, rows, width=width()))
+    sys.stdout.flush()
+    for text in notes:
+        narrate(text)
+    if not found:
+        narrate(f"no metrics recognised: no line with a named number comes {TIMES} times with other numbers")
+    return 0 if found else 1
 
 
 def _print_extracted(lines: Sequence[ExtractedLine]) -> None:
@@ -245,7 +386,7 @@ def _value(value: Any) -> str:
     return number(value) if isinstance(value, (int, float)) else str(value)
 
 
-def _extracted_document(each: ExtractedLine) -> dict[str, Any]:
+def _extracted_document(each: ExtractedLine) -> TriedDocument:
     return {
         "schema": "fabric.tried/1",
         "line": each.line,

@@ -13,6 +13,7 @@ from workbench.cli.framework.options import JsonStream, Learner
 
 if TYPE_CHECKING:
     from workbench.cli.commands.inspect.metric_tables import MetricSelection
+    from workbench.documents.events import PointEvent
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -69,12 +70,33 @@ Names = Annotated[
 ]
 
 
+Columns = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        help="Only these metrics, in this order, separated by commas; the last part of a name is enough.",
+        autocompletion=metric_names,
+    ),
+]
+AsManifest = Annotated[
+    bool,
+    typer.Option(
+        "--as-manifest",
+        help="Print the evaluation_metrics that read the same from the output as is recognised without any.",
+    ),
+]
+
+
 @command(
     "metrics",
     "fabric metrics @last",
     "fabric metrics digits --csv",
+    "fabric metrics digits --columns loss,accuracy",
+    "fabric metrics digits --as-manifest",
     "fabric metrics @last --plot --metric loss",
     "fabric metrics --try manifest.yml train.log",
+    "fabric metrics --try auto train.log",
     "fabric metrics --try keras @last",
     "fabric metrics @last -f --json",
 )
@@ -91,16 +113,29 @@ def metrics(
     learner: Learner = None,
     attempt: Attempt = None,
     superseded: Superseded = False,
+    columns: Columns = "",
+    as_manifest: AsManifest = False,
     csv: Csv = False,
     json: JsonStream = False,
 ) -> int:
     """Print what a job measured.
 
+    Nothing has to be configured: numbers that a program prints again and again (loss=0.3, dictionaries, JSON
+    lines, bars, columns) are recognised, and files that libraries write are read (TensorBoard, CSV, JSON lines,
+    Lightning, the Trainer, wandb, MLflow, trackio). `evaluation_metrics` in a manifest sets an extractor instead,
+    and `type: plain` none; --as-manifest prints the one that reads the same from the output. Training code can
+    also call report(). Losses are shown first, then accuracies, scores and errors.
+
     The table has one row for each step of each learner; --csv and --json print all steps. Values that a later
     attempt went over again are left out: those of earlier attempts behind the step or checkpoint that it went
     on from. --try reads a log with the expressions of a manifest, or with the preset caffe, keras, lightning,
-    huggingface or tqdm; the exit code is 1 if nothing matches.
+    huggingface or tqdm, or with `auto`, which recognises metrics without any; the exit code is 1 if nothing matches.
     """
+    if as_manifest:
+        from workbench.cli.commands.inspect.metric_tables import print_manifest
+
+        print_manifest(log if try_ else job, is_job=not try_)
+        return 0
     if try_:
         from workbench.cli.commands.inspect.metric_tables import print_dry_run
 
@@ -123,7 +158,9 @@ def metrics(
         raise UsageError("--csv and --json exclude each other")
     with store_with(job) as (store, row):
         _check_learner(row, learner)
-        selection = MetricSelection(learner, attempt, superseded)
+        selection = MetricSelection(
+            learner, attempt, superseded, tuple(name.strip() for name in columns.split(",") if name.strip())
+        )
         if plot:
             from workbench.cli.commands.inspect.plot import print_plots
 
@@ -162,14 +199,18 @@ def _follow(store: Store, row: JobRow, selection: MetricSelection, *, csv: bool,
         name, point = each.name, each.point
         step = step_text(point.step)
         if json:
-            position = {
+            event: PointEvent = {
+                "schema": "fabric.event/1",
+                "event": "metric",
+                "name": name,
+                "value": point.value,
                 "learner": each.learner,
                 "attempt": point.attempt,
                 "step": point.step,
                 "time": iso(point.time_us),
                 "superseded": each.is_superseded,
             }
-            print_event("metric", {"name": name, "value": point.value, **position})
+            print_event(event)
         elif csv:
             value = "nan" if point.value is None else repr(point.value)
             time = f"{point.time_us / MICROSECONDS:.6f}"

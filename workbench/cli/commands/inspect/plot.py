@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from workbench.cli.commands.inspect.metric_tables import narrate_superseded
+from workbench.cli.commands.inspect.metric_tables import chosen_metrics, narrate_shared, narrate_superseded
 from workbench.formats import number
 from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.terminal.console import narrate, style, width
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.cli.commands.inspect.metric_tables import MetricSelection
@@ -36,6 +36,7 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], selection: M
         UsageError: the job has no metric of that name; the hint names the nearest.
     """
     from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points, infinities
+    from workbench.metrics.short_names import shared_folder
 
     found = [each for each in selection.series(store, row, ("value",)) if each.points]
     if not found:
@@ -43,38 +44,23 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], selection: M
             f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
         )
         return
-    chosen = _chosen(found, names)
+    shown_names = chosen_metrics([each.name for each in found], names)
+    chosen = [each for name in shown_names for each in found if each.name == name]
     learners = sorted({each.learner for each in chosen})
     shown = ChartRange(attempt=selection.attempt, superseded=selection.superseded)
     columns = max(20, min(width(), WIDEST) - LABEL - 1)
+    shared = shared_folder(each.name for each in found)
     for each in chosen:
         if each.learner not in learners[:LEARNERS_SHOWN]:
             continue
         axis = chart_axis(store, [each], shown)
         parts = chart_points(store, each, axis, width=columns, shown=shown) or []
-        drawing = Chart(each, tuple(parts), axis, infinities(store, each, shown), row.learners > 1)
+        drawing = Chart(each, tuple(parts), axis, infinities(store, each, shown), row.learners > 1, shared)
         sys.stdout.write("\n".join(chart(drawing, columns)) + "\n\n")
+    narrate_shared(shared)
     narrate_superseded(store, row, selection)
     if hidden := learners[LEARNERS_SHOWN:]:
         narrate(f"learners {hidden[0]} to {hidden[-1]} are not shown; --learner shows one")
-
-
-def _chosen(found: Sequence[SeriesRow], names: Sequence[str]) -> list[SeriesRow]:
-    from workbench.errors import UsageError
-    from workbench.services.filters import nearest_metric
-
-    known = [each.name for each in found]
-    chosen: list[SeriesRow] = []
-    for name in names:
-        fitting = [
-            each
-            for each in found
-            if each.name.lower() == name.lower() or each.name.lower().endswith(f"/{name.lower()}")
-        ]
-        if not fitting:
-            raise UsageError(f"the job has no metric {name!r}", hint=nearest_metric(known, name))
-        chosen += [each for each in fitting if each not in chosen]
-    return chosen or list(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +73,8 @@ class Chart:
     axis: str
     infinities: int = 0
     names_learner: bool = False
+    shared: str = ""
+    """What all names begin with, and are shown without."""
 
 
 def chart(shown: Chart, columns: int) -> list[str]:
@@ -100,20 +88,40 @@ def chart(shown: Chart, columns: int) -> list[str]:
         for many, what in ((nans, "nan"), (shown.infinities, "inf"))
         if many
     ]
-    head = escaped(series.name) + (f"  learner {series.learner}" if shown.names_learner else "")
+    head = escaped(series.name.removeprefix(shown.shared)) + (
+        f"  learner {series.learner}" if shown.names_learner else ""
+    )
     head += f"  last {number(series.last)}" + (f"  ({', '.join(left_out)})" if left_out else "")
     if not finite:
         return [style(head, "bold", sys.stdout)]
     low, high = min(finite), max(finite)
     cells = _drawn(parts, columns, low, high)
+    sign = _braille if _has_braille() else _star
     lines = []
     for at, cell_row in enumerate(cells):
         label = number(high) if at == 0 else number(low) if at == len(cells) - 1 and high > low else ""
-        text = "".join(chr(EMPTY + cell) for cell in cell_row).rstrip(chr(EMPTY))
+        text = "".join(map(sign, cell_row)).rstrip(sign(0))
         lines.append(f"{label:>{LABEL}} {style(text, 'cyan', sys.stdout)}".rstrip())
     first, last = _ends(shown)
     foot = " " * LABEL + f" {first}" + f"{last}".rjust(columns - len(first))
     return [style(head, "bold", sys.stdout), *lines, foot]
+
+
+def _has_braille() -> bool:
+    try:
+        chr(EMPTY).encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _braille(cell: int) -> str:
+    return chr(EMPTY + cell)
+
+
+def _star(cell: int) -> str:
+    """Return what a terminal without Unicode shows of a cell."""
+    return "*" if cell else " "
 
 
 def _ends(shown: Chart) -> tuple[str, str]:

@@ -183,7 +183,7 @@ def _code(page: JobOverview) -> Iterator[tuple[str, str]]:
         changes = ", with changes that were not committed" if code.uncommitted else ""
         yield "git", f"{code.commit[:12]}{branch}{changes}"
     if code.python:
-        yield "python", f"{code.python} with {count(code.packages, 'package')}"
+        yield "python", f"{code.interpreter} with {count(code.packages, 'package')}"
 
 
 def _data(page: JobOverview) -> Iterator[tuple[str, str]]:
@@ -193,10 +193,13 @@ def _data(page: JobOverview) -> Iterator[tuple[str, str]]:
 
 
 def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
+    from workbench.metrics.short_names import shared_folder
+
     values = page.metrics
     if values:
+        shared = shared_folder(each.name for each in values)
         shown = [
-            f"{escaped(each.name)}={number(each.last)}{page.learner_mark(each)}"
+            f"{escaped(each.name.removeprefix(shared))}={number(each.last)}{page.learner_mark(each)}"
             for each in values[:SHOWN_METRICS]
         ]
         more = f" and {len(values) - SHOWN_METRICS} more" if len(values) > SHOWN_METRICS else ""

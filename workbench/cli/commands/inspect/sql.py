@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv as csv_writer
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
+from workbench.errors import UsageError
 from workbench.learner.texts import clean, escaped
+
+if TYPE_CHECKING:
+    from workbench.documents.jobs import RowDocument
 
 EXAMPLE = "select name, state, exit_code from jobs where state = 'FAILED'"
 
@@ -38,11 +42,13 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     from workbench.errors import InputMissing, UsageError
     from workbench.paths import Home, default_home
     from workbench.services.open_store import attend_open_jobs
+    from workbench.store.db.setup import refuse_lost_database
     from workbench.store.queries.sql_console import open_views
 
     if csv and json:
         raise UsageError("--csv and --json exclude each other")
     home = Home(default_home())
+    refuse_lost_database(home)
     if not home.database.exists():
         raise InputMissing(f"there is no store in {home.path} yet", hint="the first job creates it")
     text = sys.stdin.read() if query == "-" else query
@@ -66,7 +72,17 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
 def _print_json(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
     from workbench.terminal.json_output import print_document
 
-    print_document([{"schema": "fabric.row/1", **dict(zip(names, row, strict=True))} for row in rows])
+    if "schema" in names:
+        raise UsageError("--json names each row's form `schema`", hint="give the column another name with AS")
+    documents = [
+        {"schema": "fabric.row/1", **dict(zip(names, map(_json_cell, row), strict=True))} for row in rows
+    ]
+    print_document(cast("list[RowDocument]", documents))  # its other keys are the query's
+
+
+def _json_cell(value: Any) -> Any:
+    """Return a value that JSON has: bytes are hexadecimal digits."""
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _print_table(names: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
@@ -100,7 +116,12 @@ def _print_views(*, json: bool) -> None:
     if json:
         print_document(
             [
-                {"schema": "fabric.view/1", "name": view.name, "about": view.about, "columns": view.columns}
+                {
+                    "schema": "fabric.view/1",
+                    "name": view.name,
+                    "about": view.about,
+                    "columns": list(view.columns),
+                }
                 for view in VIEWS
             ]
         )

@@ -6,14 +6,23 @@ from typing import Annotated
 
 import typer
 
+from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Job, Json
+from workbench.cli.framework.options import Job, Json, MatchingJobs
+from workbench.job import short_id
+from workbench.terminal.console import narrate
 
 ORIGIN = "cli"
 
 Tags = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TAG]...", help="Tags to add; without any, print the job's tags."),
+]
+OptionalJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB]", help="Its id, a unique part of it, its name, or @last.", autocompletion=job_names
+    ),
 ]
 Remove = Annotated[
     list[str] | None, typer.Option("--remove", "-r", metavar="TAG", help="Remove this tag (repeatable).")
@@ -25,25 +34,47 @@ Append = Annotated[bool, typer.Option("--append", "-a", help="Append a line to t
 Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
 
 
-@command("tag", "fabric tag @last best paper", "fabric tag digits --remove best", "fabric tag digits --json")
-def tag(job: Job, tags: Tags = None, remove: Remove = None, json: Json = False) -> None:
+@command(
+    "tag",
+    "fabric tag @last best paper",
+    "fabric tag digits --remove best",
+    "fabric tag digits --json",
+    "fabric tag --where 'accuracy>0.9' best",
+)
+def tag(
+    job: OptionalJob = "",
+    tags: Tags = None,
+    where: MatchingJobs = None,
+    remove: Remove = None,
+    json: Json = False,
+) -> None:
     """Add, remove or print a job's tags.
 
-    `fabric list --where tag:best` finds jobs by them.
+    With --where all arguments are tags. `fabric list --where tag:best` finds jobs by them.
     """
     from workbench.services.control.annotate import Annotations, annotate
-    from workbench.services.open_store import store_with
+    from workbench.services.control.select import JobSelector, select
+    from workbench.services.inspect.job_document import job_document
+    from workbench.services.open_store import store_of
+    from workbench.terminal.json_output import print_document
 
-    changes = Annotations(add_tags=tuple(tags or ()), remove_tags=tuple(remove or ()))
-    with store_with(job) as (store, row):
-        row = annotate(store, row, changes, origin=ORIGIN)
+    names = (job,) if job and not where else ()
+    added = (*((job,) if job and where else ()), *(tags or ()))
+    changes = Annotations(add_tags=added, remove_tags=tuple(remove or ()))
+    with store_of(job) as store:
+        chosen = select(store, JobSelector(names, where=tuple(where or ())))
+        rows = [annotate(store, row, changes, origin=ORIGIN) for row in chosen]
     if json:
-        from workbench.services.inspect.job_document import job_document
-        from workbench.terminal.json_output import print_document
-
-        print_document(job_document(row))
-    elif row.tags:
-        print(" ".join(row.tags))
+        documents = [job_document(row) for row in rows]
+        print_document(documents if where else documents[0])
+        return
+    if not rows:
+        narrate("no job matches")
+    for row in rows:
+        if where:
+            print(f"{short_id(row.id)} {row.name}: {' '.join(row.tags)}")
+        elif row.tags:
+            print(" ".join(row.tags))
 
 
 @command(

@@ -6,42 +6,79 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli.framework.completion import changeable_keys
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Backend, Job, Json, Labelled, SomeJobs
+from workbench.cli.framework.options import (
+    Backend,
+    Job,
+    Json,
+    Labelled,
+    MatchingJobs,
+    OpenJobs,
+    RunnerName,
+)
 from workbench.job import short_id
 from workbench.store.db.rows import is_over
 from workbench.terminal.console import narrate, state_style
 
 if TYPE_CHECKING:
     from workbench.services.control.requests import StopKind
+    from workbench.services.control.select import JobSelector
 
 ORIGIN = "cli"
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
-Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Use another runner.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Set a new value of params.NAME or env.NAME (repeatable)."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a new value of params.NAME or env.NAME (repeatable).",
+        autocompletion=changeable_keys,
     ),
 ]
 Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
 
 
-@command("halt", "fabric halt @last", "fabric halt digits other --no-wait", "fabric halt --label sweep=lr")
-def halt(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
+@command(
+    "halt",
+    "fabric halt @last",
+    "fabric halt digits other --no-wait",
+    "fabric halt --label sweep=lr",
+    "fabric halt --where 'params.lr>0.1'",
+)
+def halt(
+    jobs: OpenJobs = None,
+    label: Labelled = "",
+    where: MatchingJobs = None,
+    no_wait: NoWait = False,
+    json: Json = False,
+) -> int:
     """Ask a job to checkpoint and stop; it can be resumed.
 
     Its processes get SIGTERM and, after the grace period, SIGKILL. All files are kept. The command waits
-    until the backend confirms; if it is interrupted, the request still stands.
+    until the backend confirms; if it is interrupted, or the backend does not answer (exit code 69), the
+    request still stands.
     """
-    return _stop("halt", jobs or [], label, wait=not no_wait, json=json)
+    return _stop("halt", _selector(jobs, label, where), wait=not no_wait, json=json)
 
 
-@command("kill", "fabric kill @last", "fabric kill digits --no-wait", "fabric kill --label sweep=lr")
-def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
+@command(
+    "kill",
+    "fabric kill @last",
+    "fabric kill digits --no-wait",
+    "fabric kill --label sweep=lr",
+    "fabric kill --where 'name:digits'",
+)
+def kill(
+    jobs: OpenJobs = None,
+    label: Labelled = "",
+    where: MatchingJobs = None,
+    no_wait: NoWait = False,
+    json: Json = False,
+) -> int:
     """Stop a job at once; it can be resumed."""
-    return _stop("kill", jobs or [], label, wait=not no_wait, json=json)
+    return _stop("kill", _selector(jobs, label, where), wait=not no_wait, json=json)
 
 
 @command(
@@ -54,7 +91,7 @@ def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, j
 def resume(
     job: Job,
     backend: Backend = "",
-    runner: Runner = "",
+    runner: RunnerName = "",
     set: Changes = None,
     attach: Follow = False,
     no_wait: NoWait = False,
@@ -94,11 +131,16 @@ def resume(
     return 0
 
 
-def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: bool) -> int:
+def _selector(jobs: list[str] | None, label: str, where: list[str] | None) -> JobSelector:
+    from workbench.services.control.select import JobSelector
+
+    return JobSelector(tuple(jobs or ()), label, tuple(where or ()), only_open=True)
+
+
+def _stop(kind: StopKind, selector: JobSelector, *, wait: bool, json: bool) -> int:
     from workbench.services.control.requests import request_stop
-    from workbench.services.control.select import JobSelector, select
-    from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
-    from workbench.services.follow.wait import wait_until
+    from workbench.services.control.select import select
+    from workbench.services.follow.wait import request_check, wait_until
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import open_store
     from workbench.store.jobs import job
@@ -106,14 +148,16 @@ def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: boo
     from workbench.terminal.json_output import print_document
 
     with open_store(steers=True) as store:
-        chosen = select(store, JobSelector(tuple(names), label, only_open=True))
+        chosen = select(store, selector)
+        if not chosen:
+            narrate("no open job matches")
         asked = request_stop(store, chosen, kind, origin=ORIGIN)
         rows = list(reversed(chosen))
         for row in rows:
             if row not in asked:
                 narrate(f"{short_id(row.id)} {row.name} has already ended: {row.state.lower()}")
         if wait:
-            check = check_every_second(UnrecordedEnd(store.home, warn).check)
+            check = request_check(store.home, kind, warn=warn, report=narrate)
             rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now), check=check)
         rows = [job(store, row.id) or row for row in rows]
     if json:

@@ -38,6 +38,7 @@ def rerun(
     from workbench.cli.follow.attach import attach_to
     from workbench.cli.follow.options import FollowOptions
     from workbench.cli.follow.signals import policy_of
+    from workbench.services.inspect.job_overview import runs_with_submitted_python
     from workbench.services.open_store import store_with
     from workbench.services.submit.rerun import differences, prepare_rerun
     from workbench.services.submit.submit import ControllerStart
@@ -47,7 +48,10 @@ def rerun(
     with store_with(job, steers=True) as (store, row), ControllerStart(store.home):
         whole = detail(store, row.id)
         submission = prepare_rerun(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
-        _print_differences(differences(whole.recorded, submission.recorded), whole, quiet=quiet or json)
+        found = differences(
+            whole.recorded, submission.recorded, uses_packages=runs_with_submitted_python(whole.row)
+        )
+        _print_differences(found, whole, quiet=quiet or json)
         again = submit_and_narrate(store, submission, quiet=quiet or json)
         if detach:
             return print_detached(again, json=json, quiet=quiet)

@@ -37,6 +37,15 @@ Timeout = Annotated[
         help="Halt the job after this time, e.g. 90s or 2h, including waiting and start; exit code 124.",
     ),
 ]
+Every = Annotated[
+    str,
+    typer.Option(
+        "--every",
+        metavar="CRON",
+        help="Start it again and again: '0 22 * * *' (minute hour day month weekday, local time), @daily, @hourly;"
+        " see `fabric schedule`.",
+    ),
+]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be started, and start nothing.")]
 
 
@@ -51,6 +60,8 @@ OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be start
     "fabric run manifest.yml --timeout 2h --require 'accuracy>=0.9' --junit fabric.xml --summary fabric.md",
     "fabric run manifest.yml --set params.lr=0.1,0.01,0.001 --set params.seed=1..5 --at-most 2",
     "fabric run manifest.yml --after prepare:completed",
+    "fabric run -d manifest.yml --begin 22:00",
+    "fabric run manifest.yml --every '0 22 * * *'",
     "fabric run manifest.yml --notify --notify-when 'loss<0.1'",
     "fabric run manifest.yml --from digits@300",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
@@ -68,6 +79,7 @@ def run(
     summary: Summary = "",
     notify: Notify = False,
     notify_when: NotifyWhen = None,
+    every: Every = "",
     plan: OnlyPlan = False,
     no_prefix: NoPrefix = False,
     quiet: Quiet = False,
@@ -75,6 +87,7 @@ def run(
 ) -> int:
     """Run a training job and follow it.
 
+    Without MANIFEST and COMMAND it is that of ./manifest.yml.
     The job's output goes to stdout byte for byte, everything else to stderr; the exit code is the job's own.
     The job keeps running when this command ends: ctrl-c only detaches (`fabric attach` follows it again).
     Without a terminal, ctrl-c halts the job. Several values in --set, or several documents in MANIFEST, start
@@ -85,6 +98,10 @@ def run(
     from workbench.services.submit.batch import read_batch
 
     batch = read_batch(options)
+    if not (options.manifest or options.command or quiet):
+        from workbench.terminal.console import narrate
+
+        narrate(f"running {batch.options[0].manifest} of this folder")
     if plan:
         from workbench.cli.commands.manifests.plan import print_previews
 
@@ -103,5 +120,9 @@ def run(
         junit=junit,
         summary=summary,
     )
+    if every:
+        from workbench.cli.commands.jobs.run_flow import start_schedule
+
+        return start_schedule(options, every, follow)
     follow.report_files.check()
     return start(batch, follow)

@@ -35,6 +35,37 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
         return _follow(store, rows, batch, follow)
 
 
+def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> int:
+    """Make a schedule of a run, and print its id or its document."""
+    from workbench.controller.runtime.client import ensure_controller
+    from workbench.errors import UsageError
+    from workbench.formats import stamp
+    from workbench.services.open_store import open_store
+    from workbench.services.submit.schedules import create_schedule, schedule_document
+    from workbench.time_expressions import iso_us
+
+    if follow.needs_the_end or follow.timeout_seconds is not None or follow.notify:
+        raise UsageError(
+            "nobody follows runs that come again: --timeout, --require, --junit, --summary and --notify say nothing",
+            hint="max_runtime and stop_when in the manifest hold for every run",
+        )
+    with open_store(steers=True) as store:
+        row = create_schedule(store, options, every)
+        ensure_controller(store.home)
+        document = schedule_document(store.home, row)
+    if follow.json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+        return 0
+    print(row.id)
+    if not follow.quiet:
+        begins = iso_us(document["next"] or "")
+        when = f", next at {stamp(begins)}" if begins else ""
+        narrate(f"{row.name} runs at {row.every} ({row.zone}){when}; `fabric schedule show {row.nine}`")
+    return 0
+
+
 def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
     from workbench.cli.follow.attach import attach_to
     from workbench.terminal.code import terminal_code_options
@@ -42,6 +73,8 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
     (submission,) = batch.prepare(
         store.home, launch=True, code_options=terminal_code_options(quiet=follow.quiet)
     )
+    if submission.loaded.spec.search is not None:
+        return _start_search(store, submission, follow)
     if follow.detach and not follow.accept_loss:
         from workbench.services.submit.preview import refuse_loss
 
@@ -53,6 +86,30 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
         return print_detached(row, json=follow.json, quiet=follow.quiet)
     code = attach_to(store, row, follow, fresh=True)
     return _finish(store, row, code, follow)
+
+
+def _start_search(store: Store, submission: JobSubmission, follow: FollowOptions) -> int:
+    """Start a search, which goes on in the background, and print its id or its document."""
+    from workbench.services.submit.experiments import experiment_document, start_experiment
+    from workbench.terminal.errors import warn
+
+    for warning in submission.warnings:
+        warn(warning)
+    row = start_experiment(store, submission)
+    if follow.json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(experiment_document(store, row))
+        return 0
+    print(row.id)
+    if not follow.quiet:
+        for note in submission.notes:
+            narrate(f"note: {note}")
+        nine = row.id.rpartition("-")[2]
+        narrate(
+            f"{row.name}: its trials run in the background; `fabric experiment show {nine}` says how it stands"
+        )
+    return 0
 
 
 def submit_and_narrate(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,6 +14,11 @@ from workbench.cli.framework.options import Job, JsonStream, Learner
 from workbench.learner.texts import escaped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from workbench.documents.events import LogLineEvent
+    from workbench.documents.metrics import EmetricsDocument, LogLineDocument
     from workbench.metrics import MetricRow
     from workbench.services.follow.log_reader import LogLine
     from workbench.store.db.database import Store
@@ -33,7 +38,7 @@ Since = Annotated[
     str, typer.Option("--since", metavar="TIME", help="Only newer than: 5m, 2026-01-31, milliseconds.")
 ]
 
-Item = dict[str, Any]
+Item = TypeVar("Item", bound="LogLineDocument | EmetricsDocument")
 """One line or one set of metrics, with its ``rindex`` and ``time`` in milliseconds."""
 
 
@@ -62,10 +67,12 @@ def loglines(
     with store_with(job) as (store, row):
         query = LogQuery(learners=learners_of(row, learner), attempt=row.attempt)
         with waiting_for_output(store) if follow else _nothing() as wait:
-            items = _numbered(_log_items(row, read_lines(store, row, query, wait)))
-            _print(
-                _chosen(items, pagesize, pos, since, follow=follow), json=json, follow=follow, say=_log_line
-            )
+            items = _log_items(row, read_lines(store, row, query, wait))
+            chosen = _chosen(items, pagesize, pos, since, follow=follow)
+            if json and follow:
+                _print_events(chosen)
+            else:
+                _print(chosen, json=json, flush=follow, text=_log_line)
 
 
 @command(
@@ -93,9 +100,9 @@ def emetrics(
     with store_with(job) as (store, row):
         rows = table(store, row.id, learner=learner).rows
         times = {each.name for each in series(store, row.id, kinds=("etime",))}
-        items = _numbered(item for each in rows for item in _metric_items(row, each, times))
-        say = partial(_metric_block, integers=times | _integers(store, row))
-        _print(_chosen(items, pagesize, pos, since, follow=False), json=json, follow=False, say=say)
+        items = _metric_items(row, rows, times)
+        text = partial(_metric_block, integers=times | _integers(store, row))
+        _print(_chosen(items, pagesize, pos, since, follow=False), json=json, flush=False, text=text)
 
 
 def _integers(store: Store, row: JobRow) -> set[str]:
@@ -116,31 +123,29 @@ def _integers(store: Store, row: JobRow) -> set[str]:
     }
 
 
-def _nothing() -> Any:  # a context manager of None
+def _nothing() -> AbstractContextManager[None]:
     from contextlib import nullcontext
 
     return nullcontext()
 
 
-def _log_items(row: JobRow, lines: Iterator[LogLine]) -> Iterator[Item]:
+def _log_items(row: JobRow, lines: Iterator[LogLine]) -> Iterator[LogLineDocument]:
     from workbench.formats import milliseconds
 
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         yield {
             "schema": "fabric.logline/1",
             "training_id": row.id,
             "learner": line.learner,
             "time": milliseconds(line.time),
             "line": line.text,
+            "rindex": number,
         }
 
 
-def _metric_items(row: JobRow, each: MetricRow, times: Set[str]) -> Iterator[Item]:
-    groups: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
-    for name, value in each.values.items():
-        label, _, metric = name.rpartition("/")
-        groups.setdefault(label, ({}, {}))[name in times][metric] = value
-    for label, (values, etimes) in groups.items():
+def _metric_items(row: JobRow, rows: Iterable[MetricRow], times: Set[str]) -> Iterator[EmetricsDocument]:
+    groups = ((each, label, values) for each in rows for label, values in _groups(each, times).items())
+    for number, (each, label, (values, etimes)) in enumerate(groups, 1):
         yield {
             "schema": "fabric.emetrics/1",
             "training_id": row.id,
@@ -149,12 +154,17 @@ def _metric_items(row: JobRow, each: MetricRow, times: Set[str]) -> Iterator[Ite
             "grouplabel": label,
             "etimes": etimes,
             "values": values,
+            "rindex": number,
         }
 
 
-def _numbered(items: Iterator[Item]) -> Iterator[Item]:
-    for number, item in enumerate(items, 1):
-        yield {**item, "rindex": number}
+def _groups(each: MetricRow, times: Set[str]) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
+    """Return the values and the times of each group of one step."""
+    groups: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
+    for name, value in each.values.items():
+        label, _, metric = name.rpartition("/")
+        groups.setdefault(label, ({}, {}))[name in times][metric] = value
+    return groups
 
 
 def _chosen(
@@ -165,7 +175,7 @@ def _chosen(
 
     from workbench.clock import now_us
     from workbench.errors import UsageError
-    from workbench.logs.time_expressions import since_us
+    from workbench.time_expressions import since_us
 
     if since:
         begin = since_us(since, now_us()) // 1000
@@ -183,26 +193,39 @@ def _chosen(
     return iter(every[start : start + size])
 
 
-def _print(items: Iterator[Item], *, json: bool, follow: bool, say: Any) -> None:
-    from workbench.terminal.json_output import print_document, print_event
+def _print(items: Iterator[Item], *, json: bool, flush: bool, text: Callable[[Item], str]) -> None:
+    from workbench.terminal.json_output import print_document
 
-    if json and not follow:
+    if json:
         print_document(list(items))
         return
     for item in items:
-        if json:
-            print_event("output", {**item, "schema": "fabric.event/1"})
-        else:
-            sys.stdout.write(say(item))
-            if follow:
-                sys.stdout.flush()
+        sys.stdout.write(text(item))
+        if flush:
+            sys.stdout.flush()
 
 
-def _log_line(item: Item) -> str:
+def _print_events(items: Iterator[LogLineDocument]) -> None:
+    from workbench.terminal.json_output import print_event
+
+    for item in items:
+        event: LogLineEvent = {
+            "schema": "fabric.event/1",
+            "event": "output",
+            "training_id": item["training_id"],
+            "learner": item["learner"],
+            "time": item["time"],
+            "line": item["line"],
+            "rindex": item["rindex"],
+        }
+        print_event(event)
+
+
+def _log_line(item: LogLineDocument) -> str:
     return f"{item['rindex']} {item['time']} {item['line']}\n"
 
 
-def _metric_block(item: Item, integers: Set[str]) -> str:
+def _metric_block(item: EmetricsDocument, integers: Set[str]) -> str:
     label = escaped(item["grouplabel"])
     head = f"time: {item['time']}, group-label: {label}, training-id: {item['training_id']}\n"
     prefix = f"{item['grouplabel']}/" if item["grouplabel"] else ""

@@ -6,7 +6,9 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
@@ -18,22 +20,37 @@ if TYPE_CHECKING:
     from workbench.services.submit.preview import SubmissionPreview
 
 
+LONGEST = 100
+"""Characters of a value that are shown without --native."""
+
+Native = Annotated[
+    bool,
+    typer.Option(
+        "--native", help="Also print what is sent to the backend: its own documents, as JSON or YAML."
+    ),
+]
+
+
 @command(
     "plan",
     "fabric plan manifest.yml",
     "fabric plan --json manifest.yml src/",
     "fabric plan --gpus 2 -- python train.py",
+    "fabric plan --native manifest.yml --backend k8s",
     takes_command_line=True,
 )
 @takes_run_options("checkpoint")
-def plan(options: RunOptions, json: Json = False) -> int:
-    """Show exactly what a run would start, without starting it."""
+def plan(options: RunOptions, native: Native = False, json: Json = False) -> int:
+    """Show exactly what a run would start, without starting it.
+
+    A backend that cannot be asked, or has too little for the job, is a warning.
+    """
     from workbench.services.submit.batch import read_batch
 
-    return print_previews(read_batch(options), json=json)
+    return print_previews(read_batch(options), json=json, native=native)
 
 
-def print_previews(batch: JobBatch, *, json: bool) -> int:
+def print_previews(batch: JobBatch, *, json: bool, native: bool = False) -> int:
     """Print what the jobs of a batch would start; one job as one document, several as a list."""
     from workbench.paths import Home, default_home
     from workbench.services.submit.preview import preview_batch
@@ -47,7 +64,7 @@ def print_previews(batch: JobBatch, *, json: bool) -> int:
         documents = [each.document() for each in previews]
         print_document(documents[0] if batch.is_single else documents)
     else:
-        sys.stdout.write("\n".join(preview_text(each) for each in previews))
+        sys.stdout.write("\n".join(preview_text(each, native=native) for each in previews))
     return 0
 
 
@@ -68,16 +85,20 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
 
 
-def preview_text(preview: SubmissionPreview) -> str:
-    """Return a preview as people read it: the choices, then the native objects of the runner."""
+def preview_text(preview: SubmissionPreview, *, native: bool) -> str:
+    """Return a preview as people read it: the choices, and with ``native`` the native objects of the runner."""
+    from workbench.formats import short
     from workbench.terminal.table import fields
 
     plan = preview.plan
     pairs = [
-        *preview.facts,
+        *((name, value if native else short(value, LONGEST)) for name, value in preview.facts),
+        *((name, value if native else short(value, LONGEST)) for name, value in preview.details),
         *(("warning", text) for text in preview.warnings),
         *(("note", text) for text in preview.notes),
     ]
+    if not native:
+        return fields(pairs)
     if plan.objects:
         return fields(pairs) + "\n" + _yaml(plan.objects)
     return fields(pairs) + "".join(f"\n{each.name}\n{_indented_json(each.native)}" for each in plan.learners)

@@ -15,6 +15,7 @@ from workbench.cli.framework.options import Json, Profile
 
 if TYPE_CHECKING:
     from workbench.config import Config
+    from workbench.documents.machines import ConfigFileEntry, SettingDocument
 
 Key = Annotated[
     str,
@@ -88,10 +89,12 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
 def set_(key: Key, value: Value, project: Project = False, profile: InProfile = "") -> None:
     """Set a value in the user's file, or in the project's; the rest of the file stays as it is."""
     from workbench.config.edit import set_value
+    from workbench.services.setting_check import check_setting
     from workbench.terminal.console import narrate
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key
+    check_setting(whole, value)
     written = set_value(file, whole, value)
     narrate(f"{file}: {whole} = {_text(written)}")
 
@@ -121,7 +124,8 @@ def path(json: Json = False) -> None:
         print_document(
             {
                 "schema": "fabric.config-path/1",
-                **{name: {"file": str(file), "there": file.exists()} for name, file in files.items()},
+                "project": _file_entry(files["project"]),
+                "user": _file_entry(files["user"]),
                 "template_folders": [str(folder) for folder in folders],
                 "templates": {name: str(file) for name, file in sorted(templates().items())},
             }
@@ -151,6 +155,7 @@ def settings(config: Config) -> Iterator[tuple[str, Any, str]]:
         ("retention", config.retention),
         ("data", config.data),
         ("code", config.code),
+        ("experiments", config.experiments),
         ("stores", config.stores),
         ("store_alias", config.store_alias),
     )
@@ -176,7 +181,11 @@ def _file(*, project: bool) -> Path:
     return project_file() or Path.cwd() / PROJECT_FILE
 
 
-def _document(key: str, value: Any, origin: str) -> dict[str, Any]:
+def _file_entry(file: Path) -> ConfigFileEntry:
+    return {"file": str(file), "there": file.exists()}
+
+
+def _document(key: str, value: Any, origin: str) -> SettingDocument:
     return {"schema": "fabric.setting/1", "key": key, "value": value, "from": origin}
 
 

@@ -115,8 +115,6 @@ def _well(found: list[Finding]) -> bool:
 
 
 def _bind_home(*, yes: bool, json: bool) -> int:
-    from dataclasses import asdict
-
     from workbench.paths import Home, default_home
     from workbench.services.upkeep.bind_home import bind_home, look_at_home
     from workbench.terminal.console import confirm, narrate
@@ -133,7 +131,18 @@ def _bind_home(*, yes: bool, json: bool) -> int:
     if json:
         from workbench.terminal.json_output import print_document
 
-        print_document({"schema": "fabric.bind-home/1", **asdict(bound)})
+        print_document(
+            {
+                "schema": "fabric.bind-home/1",
+                "home": bound.home,
+                "uuid": bound.uuid,
+                "was": bound.was,
+                "before": bound.before,
+                "open_jobs": bound.open_jobs,
+                "link": bound.link,
+                "trouble": bound.trouble,
+            }
+        )
     else:
         _print_bound(bound)
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, SomeJobs, Where
 
 if TYPE_CHECKING:
+    from workbench.documents.files import SpaceDocument
     from workbench.services.upkeep.disk_usage import DiskUse, SharedCache
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
@@ -102,7 +103,7 @@ def _sizes(use: DiskUse) -> tuple[int, ...]:
     return (use.logs, use.results, use.checkpoints, use.other, use.total)
 
 
-def _document(uses: list[DiskUse], shared: list[SharedCache]) -> dict[str, Any]:
+def _document(uses: list[DiskUse], shared: list[SharedCache]) -> SpaceDocument:
     return {
         "schema": "fabric.space/1",
         "jobs": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from workbench.cli.framework.options import Backend, Json, Where, Yes
 from workbench.terminal.console import confirm, narrate
 
 if TYPE_CHECKING:
+    from workbench.documents.files import PruningDocument
     from workbench.services.upkeep.retention import RemovalPlan, RetentionRule
     from workbench.store.db.database import Store
 
@@ -162,7 +163,7 @@ def _print_document(plan: RemovalPlan, *, removed: bool) -> None:
     from workbench.services.inspect.job_document import job_document
     from workbench.terminal.json_output import print_document
 
-    document: dict[str, Any] = {
+    document: PruningDocument = {
         "schema": "fabric.pruning/1",
         "removed": removed,
         "logs_only": plan.logs_only,

@@ -43,6 +43,10 @@ class RegexCollector(StreamCollector):
             if not is_own_output(path, self.context):
                 yield StreamSource(path, name, subid=below)
 
+    def label(self, source: StreamSource) -> str:
+        """Return the file's own name: a folder may hold several logs."""
+        return super().label(source) if self._whole else source.name
+
     def _is_log(self, name: str) -> bool:
         if self._whole:
             return name == USER_LOG or name in OWN_OUTPUT_NAMES

@@ -61,7 +61,7 @@ class TensorboardCollector(StreamCollector):
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Open an event file at an offset."""
         assert source is not None, "it does not want the output"
-        return _EventStream(source, offset, until, self.note, self._count)
+        return EventStream(source, offset, until, self.note, self._count)
 
     def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
         """Return the streams in the order of their oldest points, as FfDL does."""
@@ -93,7 +93,7 @@ def _is_event_file(name: str) -> bool:
     return "tfevents" in name
 
 
-class _EventStream(Stream):
+class EventStream(Stream):
     """One event file."""
 
     def __init__(

@@ -66,7 +66,9 @@ class Event(NamedTuple):
     """Kind and tag of what is no scalar."""
 
 
-class _Field(NamedTuple):
+class ProtoField(NamedTuple):
+    """One field of a protocol buffer."""
+
     number: int
     wire: int
     value: int
@@ -84,13 +86,13 @@ def parse(data: bytes) -> Event:
     scalars: List[ScalarValue] = []
     others: List[Tuple[str, str]] = []
     try:
-        for field in _fields(data, 0, len(data)):
+        for field in proto_fields(data, 0, len(data)):
             if field.number == _WALL_TIME and field.wire == _FIXED64:
                 (wall_time,) = struct.unpack_from("<d", data, field.value)
             elif field.number == _STEP and field.wire == _VARINT:
                 step = field.value - (1 << 64) if field.value >> 63 else field.value
             elif field.number == _SUMMARY and field.wire == _BYTES:
-                for value in _fields(data, field.value, field.value + field.size):
+                for value in proto_fields(data, field.value, field.value + field.size):
                     if value.number == _VALUE and value.wire == _BYTES:
                         _read_value(data, value, scalars, others)
             elif field.number in (_GRAPH, _META_GRAPH):
@@ -100,13 +102,18 @@ def parse(data: bytes) -> Event:
     return Event(wall_time, step, scalars, others)
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
+def proto_fields(data: bytes, at: int, end: int) -> Iterator[ProtoField]:
+    """Yield the fields of a protocol buffer between two offsets.
+
+    Raises:
+        Malformed: it is none.
+    """
     while at < end:
         key, at = _varint(data, at, end)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, at = _varint(data, at, end)
-            yield _Field(number, wire, value, 0)
+            yield ProtoField(number, wire, value, 0)
             continue
         if wire == _BYTES:
             size, at = _varint(data, at, end)
@@ -116,7 +123,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
             raise Malformed("wire type %d" % wire)
         if at + size > end:
             raise Malformed("a field runs over its end")
-        yield _Field(number, wire, at, size)
+        yield ProtoField(number, wire, at, size)
         at += size
 
 
@@ -132,17 +139,17 @@ def _varint(data: bytes, at: int, end: int) -> Tuple[int, int]:
     raise Malformed("a number without an end")
 
 
-def _text(data: bytes, field: _Field) -> str:
+def _text(data: bytes, field: ProtoField) -> str:
     return data[field.value : field.value + field.size].decode("utf-8", "replace")
 
 
 def _read_value(
-    data: bytes, value: _Field, scalars: List[ScalarValue], others: List[Tuple[str, str]]
+    data: bytes, value: ProtoField, scalars: List[ScalarValue], others: List[Tuple[str, str]]
 ) -> None:
     tag, plugin, kind = "", "", ""
-    simple: Optional[_Field] = None
-    tensor: Optional[_Field] = None
-    for field in _fields(data, value.value, value.value + value.size):
+    simple: Optional[ProtoField] = None
+    tensor: Optional[ProtoField] = None
+    for field in proto_fields(data, value.value, value.value + value.size):
         if field.number == _TAG and field.wire == _BYTES:
             tag = _text(data, field)
         elif field.number == _SIMPLE and field.wire == _FIXED32:
@@ -167,18 +174,18 @@ def _read_value(
     others.append((kind, tag))
 
 
-def _plugin(data: bytes, metadata: _Field) -> str:
-    for field in _fields(data, metadata.value, metadata.value + metadata.size):
+def _plugin(data: bytes, metadata: ProtoField) -> str:
+    for field in proto_fields(data, metadata.value, metadata.value + metadata.size):
         if field.number == _PLUGIN and field.wire == _BYTES:
-            for inner in _fields(data, field.value, field.value + field.size):
+            for inner in proto_fields(data, field.value, field.value + field.size):
                 if inner.number == _PLUGIN_NAME and inner.wire == _BYTES:
                     return _text(data, inner)
     return ""
 
 
-def _scalar_tensor(data: bytes, tensor: _Field) -> Optional[Tuple[float, int, str]]:
+def _scalar_tensor(data: bytes, tensor: ProtoField) -> Optional[Tuple[float, int, str]]:
     """Return value, offset and layout of a tensor that is one number; None for any other."""
-    fields = list(_fields(data, tensor.value, tensor.value + tensor.size))
+    fields = list(proto_fields(data, tensor.value, tensor.value + tensor.size))
     known = _DTYPES.get(next((field.value for field in fields if field.number == _DTYPE), 0))
     if known is None:
         return None
@@ -186,7 +193,7 @@ def _scalar_tensor(data: bytes, tensor: _Field) -> Optional[Tuple[float, int, st
     elements: List[Tuple[Any, int, str]] = []
     for field in fields:
         if field.number == _SHAPE and field.wire == _BYTES:
-            for dim in _fields(data, field.value, field.value + field.size):
+            for dim in proto_fields(data, field.value, field.value + field.size):
                 if dim.number == _SHAPE_DIM and dim.wire == _BYTES and not _is_one(data, dim):
                     return None
         elif field.number == _CONTENT and field.wire == _BYTES and field.size:
@@ -198,14 +205,14 @@ def _scalar_tensor(data: bytes, tensor: _Field) -> Optional[Tuple[float, int, st
     return elements[0]
 
 
-def _is_one(data: bytes, dim: _Field) -> bool:
-    for field in _fields(data, dim.value, dim.value + dim.size):
+def _is_one(data: bytes, dim: ProtoField) -> bool:
+    for field in proto_fields(data, dim.value, dim.value + dim.size):
         if field.number == _DIM_SIZE:
             return field.value == 1
     return False
 
 
-def _content(data: bytes, field: _Field, layout: str) -> Tuple[Any, int, str]:
+def _content(data: bytes, field: ProtoField, layout: str) -> Tuple[Any, int, str]:
     if layout == "bfloat16":
         return (_bfloat16(data[field.value : field.value + 2]) if field.size == 2 else None), -1, layout
     if struct.calcsize(layout) != field.size:
@@ -214,7 +221,7 @@ def _content(data: bytes, field: _Field, layout: str) -> Tuple[Any, int, str]:
     return value, field.value, layout
 
 
-def _listed(data: bytes, field: _Field, layout: str, wire: int) -> List[Tuple[Any, int, str]]:
+def _listed(data: bytes, field: ProtoField, layout: str, wire: int) -> List[Tuple[Any, int, str]]:
     """Return the elements in a repeated field, packed or not."""
     if wire != _VARINT:
         size = struct.calcsize(layout)

@@ -1,0 +1,276 @@
+"""What the page of a search shows: how it stands, its trials, their curves, the metric over a parameter. No widget."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from screens.charts.axis import around
+from screens.charts.curve import OTHER, Curve
+from screens.charts.data import ChartData
+from screens.charts.plot import NUMBER
+from screens.core.app_protocol import Part
+from screens.jobs.compare_pages import ParameterValues, metric_over
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.notices import EmptyNotice
+from workbench import formats
+from workbench.services.inspect.comparison import ComparedValue
+from workbench.services.inspect.search_standing import SearchStanding, StandingTrial, TrialCurve
+from workbench.values import dataclass
+
+_Spread = TypeVar("_Spread")
+
+SORTS: Final = ("best", "trial", "state", "units", "last")
+"""By what trials are sorted, in turn."""
+ROLES: Final = {
+    "RUNNING": "processing",
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "KILLED": "failed",
+    "INVALID": "warning",
+    "STOPPING": "warning",
+}
+"""The roles in which states are drawn; the others are dim."""
+VALUE_CELLS: Final = 14
+"""A longer value of a hyper-parameter is cut."""
+BEST, CHOSEN = 1, 2
+"""The colours of the best trial and of that under the cursor; all others stay behind them."""
+CURVES_BEHIND: Final = 150
+"""So many curves are drawn behind those that are lit: more would be one area, and take long."""
+POINTS_BEHIND: Final = 16
+"""Each of them is drawn through so many of its points."""
+NO_TRIALS: Final = EmptyNotice(
+    "no trial has begun", "the search begins the first one as soon as there is room"
+)
+NO_DIFFERENCE: Final = EmptyNotice(
+    "the trials do not differ in a hyper-parameter", "those below search.params differ in what may be tried"
+)
+NO_VALUES: Final = EmptyNotice("no trial has reported the metric", "its values are drawn as they come")
+
+
+def role_of(state: str) -> str:
+    """Return the role that a state of a search or a trial is drawn in."""
+    return ROLES.get(state, "dim")
+
+
+def amount(standing: SearchStanding, now_us: int) -> str:
+    """Return how many trials have ended of how many, and how long the others take."""
+    shown = f"{standing.ended:,} of {formats.count(standing.expected_trials, 'trial')}"
+    if standing.ends_us is not None and standing.ends_us > now_us:
+        shown += f" {glyphs().dot} about {formats.duration((standing.ends_us - now_us) / 1e6)} left"
+    return shown
+
+
+def facts(standing: SearchStanding) -> list[list[Part]]:
+    """Return the lines above the trials: state and method, then the best trial."""
+    row, dot = standing.row, f" {glyphs().dot} "
+    running = sum(one.row.state == "RUNNING" for one in standing.trials)
+    how = [f"{running:,} under way", row.method] if running else [row.method]
+    if row.metric:
+        how.append(f"{row.goal} {formats.printable(row.metric)}")
+    if standing.axis:
+        how.append(f"over {formats.printable(standing.axis)}")
+    if standing.rungs:
+        how.append("rungs " + ", ".join(f"{each:,}" for each in standing.rungs))
+    state: list[Part] = [(row.state, role_of(row.state)), (f"  {dot.join(how)}", "dim")]
+    if row.reason:
+        state.append((f"{dot}{formats.printable(row.reason)}", "text"))
+    best = standing.best
+    if best is None:
+        return [state, [("no trial has reported a value yet", "dim")]]
+    value = formats.compact_number(best.row.best)
+    line: list[Part] = [
+        (f"best {value} {glyphs().best}", "completed"),
+        (f"  trial {best.row.number}  ", "dim"),
+        (sample(best, standing.params), "text"),
+    ]
+    return [state, line]
+
+
+def trial_facts(standing: SearchStanding, one: StandingTrial) -> list[Part]:
+    """Return what is known of a trial beside its line."""
+    row = one.row
+    job = f"{row.job_id.rpartition('-')[2]}" + (
+        f" at {formats.printable(row.backend)}" if row.backend else ""
+    )
+    everything = sample(one, list(one.hparams))
+    return [
+        (f"trial {row.number}", role_of(row.state)),
+        (f"  {job}  seed {row.seed}  ", "dim"),
+        (everything, "text"),
+    ]
+
+
+def sample(one: StandingTrial, names: Sequence[str]) -> str:
+    """Return hyper-parameters of a trial in one line."""
+    return " ".join(f"{formats.printable(name)}={value_text(one.hparams.get(name))}" for name in names)
+
+
+def value_text(value: Any) -> str:  # any value that JSON holds
+    """Return a hyper-parameter in few cells."""
+    if isinstance(value, float):
+        return formats.compact_number(value)
+    return formats.printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+# The table of trials
+
+
+@dataclass(frozen=True, slots=True)
+class TrialColumn:
+    """A column of the table of trials: one text for each of them."""
+
+    title: str
+    texts: tuple[str, ...]
+    width: int
+    """How many cells it takes."""
+    is_number: bool = True
+    is_state: bool = False
+
+    def cell(self, shown: str) -> str:
+        """Return a text in the width of the column."""
+        blank = " " * (self.width - text.cells(shown))
+        return blank + shown if self.is_number else shown + blank
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """The trials of a search in their order, in columns."""
+
+    trials: tuple[StandingTrial, ...]
+    columns: tuple[TrialColumn, ...]
+
+
+def trial_table(standing: SearchStanding, sort: str, *, is_reversed: bool) -> TrialTable:
+    """Lay the trials of a search out; the best come first where they are sorted by values."""
+    ordered = _ordered(standing, sort, is_reversed=is_reversed)
+    rows = [one.row for one in ordered]
+    best = standing.best.row.number if standing.best else None
+    sign = glyphs().up if is_reversed else glyphs().down
+
+    def column(key: str, title: str, texts: Sequence[str], *, is_number: bool = True) -> TrialColumn:
+        shown = title + (sign if key == sort else "")
+        width = max(text.cells(shown), *map(text.cells, texts), 0)
+        return TrialColumn(shown, tuple(texts), width, is_number, is_state=key == "state")
+
+    def values(found: Sequence[float | None]) -> list[str]:
+        return ["" if each is None else formats.compact_number(each) for each in found]
+
+    bests = [
+        f"{shown} {glyphs().best if row.number == best else ' '}" if shown else ""
+        for row, shown in zip(rows, values([row.best for row in rows]), strict=True)
+    ]
+    columns = [
+        column("trial", "trial", [str(row.number) for row in rows]),
+        column("state", "state", [row.state.lower() for row in rows], is_number=False),
+    ]
+    if standing.rungs:
+        count = len(standing.rungs)
+        columns.append(
+            column("rung", "rung", [f"{one.rung} of {count}" if one.rung else "" for one in ordered])
+        )
+    if any(row.units is not None for row in rows):
+        columns.append(column("units", "units", values([row.units for row in rows])))
+    columns += [column("best", "best", bests), column("last", "last", values([row.last for row in rows]))]
+    for name in standing.params:
+        texts = [text.shorten(value_text(one.hparams.get(name)), VALUE_CELLS) for one in ordered]
+        is_number = all(isinstance(one.hparams.get(name), int | float) for one in ordered)
+        columns.append(column(f"params.{name}", formats.printable(name), texts, is_number=is_number))
+    return TrialTable(tuple(ordered), tuple(columns))
+
+
+def _ordered(standing: SearchStanding, sort: str, *, is_reversed: bool) -> list[StandingTrial]:
+    sign = 1.0 if standing.row.goal == "minimize" else -1.0
+
+    def key(one: StandingTrial) -> tuple[bool, float | str, int]:
+        row = one.row
+        match sort:
+            case "state":
+                return False, row.state, row.number
+            case "units":
+                return row.units is None, -(row.units or 0.0), row.number
+            case "best":
+                return row.best is None, sign * (row.best or 0.0), row.number
+            case "last":
+                return row.last is None, sign * (row.last or 0.0), row.number
+        return False, "", row.number
+
+    ordered = sorted(standing.trials, key=key, reverse=is_reversed)
+    return sorted(ordered, key=lambda one: key(one)[0])  # those without a value stay behind
+
+
+# Curves and scatter
+
+
+def curves_chart(standing: SearchStanding, chosen: int | None) -> ChartData:
+    """Return the learning curves of all trials as one chart: the best and that under the cursor are in colours."""
+    best = standing.best.row.number if standing.best else None
+    by_number = {one.row.number: one for one in standing.trials}
+    behind = _spread([number for number in standing.curves if number not in (best, chosen)], CURVES_BEHIND)
+    lit = [number for number in dict.fromkeys((best, chosen)) if number in standing.curves]
+    curves = tuple(
+        _curve(by_number[number], standing.curves[number], standing, _colour(number, best, chosen))
+        for number in (*lit, *behind)
+        if number is not None
+    )
+    values = [value for one in curves for value in one.value if math.isfinite(value)]
+    metric, count = standing.row.metric, len(standing.curves)
+    return ChartData(
+        metric if len(curves) == count else f"{metric} of {len(curves):,} of {count:,} trials",
+        curves,
+        None,
+        min(values, default=None),
+        max(values, default=None),
+        sum(len(one.x) for one in curves),
+        standing.axis or NUMBER,
+    )
+
+
+def _colour(number: int | None, best: int | None, chosen: int | None) -> int:
+    return BEST if number == best else CHOSEN if number == chosen else OTHER
+
+
+def _curve(one: StandingTrial, found: TrialCurve, standing: SearchStanding, colour: int) -> Curve:
+    if colour == OTHER:
+        units, values = _spread(found.units, POINTS_BEHIND), _spread(found.values, POINTS_BEHIND)
+        return Curve("", colour, units, values, values, values)
+    named = f"trial {one.row.number}: {sample(one, standing.params)}"
+    return Curve(named, colour, found.units, found.values, found.values, found.values)
+
+
+def _spread(found: Sequence[_Spread], most: int) -> Sequence[_Spread]:
+    """Return so many of some values at most, evenly apart, with the first and the last."""
+    if len(found) <= most:
+        return found
+    return [found[round(at * (len(found) - 1) / (most - 1))] for at in range(most)]
+
+
+def scatter_values(
+    standing: SearchStanding, chosen: int | None, parameter: str, *, logarithmic: bool
+) -> ParameterValues:
+    """Return what is drawn of the best values of trials over a hyper-parameter, or why nothing is."""
+    names = standing.params
+    if standing.best is None or not names:
+        notice = NO_DIFFERENCE if standing.best else NO_VALUES if standing.trials else NO_TRIALS
+        return ParameterValues("", "", "", (), (), around(()), around(()), notice)
+    name = parameter if parameter in names else names[0]
+    best = standing.best.row.number
+
+    def place(one: StandingTrial) -> int:
+        return (one.row.number == best) * 2 + (one.row.number == chosen)
+
+    drawn = sorted(standing.trials, key=place)  # what is lit is drawn last, so that nothing covers it
+    compared = ComparedValue(f"params.{name}", tuple(one.hparams.get(name) for one in drawn))
+    return metric_over(
+        compared,
+        standing.row.metric,
+        [one.row.best for one in drawn],
+        colours=[_colour(one.row.number, best, chosen) for one in drawn],
+        labels=[f"trial {one.row.number}" if place(one) else "" for one in drawn],
+        facts=["best values"],
+        noun="trial",
+        logarithmic=logarithmic,
+    )

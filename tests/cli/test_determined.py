@@ -1,0 +1,386 @@
+"""Determined's own Core API examples, byte by byte as they are, run as jobs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.controller.waiting import wait_for
+from workbench.paths import Home
+from workbench.search.config import SearchConfig
+from workbench.search.method import Operation, StopTrial, TrialEnd
+from workbench.search.searcher import Searcher
+from workbench.store.updates.experiments import events_of, read_experiment_file
+
+SLOTS = """\
+name: slots
+entrypoint: echo slots $DET_SLOT_IDS
+resources: {slots_per_trial: 2}
+searcher: {name: single, metric: x}
+"""
+FOLDER = os.environ.get("FABRIC_DETERMINED_FILES", "")
+needs_files = pytest.mark.skipif(
+    not FOLDER, reason="FABRIC_DETERMINED_FILES names no folder of Determined's files"
+)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    folder = tmp_path / "core_api"
+    shutil.copytree(Path(FOLDER, "examples/tutorials/core_api"), folder)
+    return folder
+
+
+def logged(fabric: Fabric, job: str) -> list[str]:
+    lines = fabric("logs", job).stdout.splitlines()
+    return [line.rpartition("x is now ")[2] for line in lines if "x is now " in line]
+
+
+@needs_files
+def test_stage_0_prints_a_hundred_lines(fabric: Fabric, example: Path) -> None:
+    ran = fabric("run", "-q", str(example / "0_start.yaml"))
+
+    assert ran.stdout.count("x is now") == 100
+
+
+@needs_files
+def test_stage_1_reports_metrics_and_progress(fabric: Fabric, example: Path) -> None:
+    fabric("run", "-q", str(example / "1_metrics.yaml"))
+
+    head, *rows = fabric("metrics", "@last").stdout.splitlines()
+    assert head.split() == ["step", "training/x", "validation/x"]
+    assert [row.split()[:2] for row in rows] == [[str(step), str(step)] for step in range(10, 101, 10)]
+    assert [len(row.split()) for row in rows] == [2] * 9 + [3]
+    (reported,) = fabric.json("show", "@last", "--json")["progress"]
+    assert reported["fraction"] == 1.0
+
+
+@needs_files
+def test_stage_2_goes_on_after_its_checkpoint_and_a_new_trial_keeps_only_x(
+    fabric: Fabric, example: Path
+) -> None:
+    file = str(example / "2_checkpoints.yaml")
+    job = fabric("run", "-d", "-q", file).stdout.strip()
+    wait_for(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    fabric("halt", job)
+    fabric("wait", job, expect=None)
+    assert fabric.json("show", job, "--json")["state"] == "HALTED"
+    before = logged(fabric, job)
+    assert len(before) % 10 == 0
+
+    fabric("resume", job)
+    fabric("wait", job)
+
+    after = logged(fabric, job)
+    assert after[-1] == "100"
+    assert str(len(before) + 1) in after
+
+    other = fabric("run", "-d", "-q", file, "--from", job).stdout.strip()
+    wait_for(lambda: len(logged(fabric, other)) >= 2, seconds=30)
+    fabric("halt", other)
+    fabric("wait", other, expect=None)
+    assert logged(fabric, other)[0] == "101"
+
+
+@needs_files
+def test_checkpoints_go_to_the_shared_folder_of_the_file_and_are_found_there(
+    fabric: Fabric, example: Path, tmp_path: Path
+) -> None:
+    file, shared = example / "2_checkpoints.yaml", tmp_path / "shared"
+    storage = f"{{type: shared_fs, host_path: {shared}, storage_path: ck, save_trial_latest: 1}}"
+    file.write_text(f"{file.read_text()}\ncheckpoint_storage: {storage}\n")
+    job = fabric("run", "-d", "-q", str(file)).stdout.strip()
+    wait_for(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    fabric("halt", job)
+    fabric("wait", job, expect=None)
+    before = logged(fabric, job)
+    # On a slow machine more batches are over by then; the best is not known without a validation, so all are kept.
+    saved = [path.name for path in (shared / "ck" / job / "_checkpoints").iterdir()]
+    listed = fabric("checkpoint", "list", job).stdout
+    assert saved and all(name in listed for name in saved)
+
+    fabric("resume", job)
+    fabric("wait", job)
+
+    assert logged(fabric, job)[-1] == "100"
+    assert str(len(before) + 1) in logged(fabric, job)
+
+
+@needs_files
+def test_stage_3_is_searched(fabric: Fabric, example: Path) -> None:
+    file = example / "3_hpsearch.yaml"
+    experiment = fabric(
+        "run", "-q", str(file), "--set", "seed=42", "--set", "search.max_trials=2"
+    ).stdout.strip()
+
+    def over() -> bool:
+        return fabric.json("experiment", "show", experiment, "--json")["state"] in (
+            "COMPLETED",
+            "FAILED",
+            "KILLED",
+        )
+
+    wait_for(over, seconds=60)
+
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    assert [each["hparams"]["increment_by"] for each in trials] == [7, 5]
+    assert [each["best"] for each in trials] == [70.0, 50.0]
+
+
+@needs_files
+def test_the_events_of_stage_3_stop_the_same_trials_when_they_are_replayed(
+    fabric: Fabric, home: Home, example: Path
+) -> None:
+    file = str(example / "3_hpsearch.yaml")
+    experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
+    wait_for(
+        lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
+        seconds=150,
+    )
+
+    events = events_of(home, experiment)
+    document = read_experiment_file(home, experiment)
+    config = SearchConfig.from_json(document["spec"]["search"])
+    searcher = Searcher(config.make_method(), config.space(), document["seed"])
+    replayed: list[str] = []
+    for event in events:
+        operations: list[Operation] = []
+        if event["do"] == "begin":
+            operations = searcher.begin()
+        elif event["do"] == "report" and event["metrics"]:
+            operations = searcher.report(event["trial"], event["metrics"])
+        elif event["do"] == "end":
+            operations = searcher.end(event["trial"], TrialEnd(event["how"]))
+        replayed += [each.trial for each in operations if isinstance(each, StopTrial)]
+
+    recorded = [
+        each["trial"] for event in events for each in event.get("operations") or () if each["do"] == "stop"
+    ]
+    assert replayed == recorded
+    # Four of ten may train to the end at most: the others are stopped at a rung, or were at the end already.
+    assert len(recorded) >= 6
+    assert [
+        each["hparams"]["increment_by"] for each in fabric.json("experiment", "trials", experiment, "--json")
+    ][:3] == [7, 5, 3]
+
+
+def test_an_alert_and_metadata_of_the_code_are_kept_with_the_job(fabric: Fabric) -> None:
+    (fabric.folder / "alert.yaml").write_text(
+        "name: alert\nentrypoint: python3 train.py\nresources: {slots_per_trial: 0}\n"
+        "searcher: {name: single, metric: loss}\n"
+    )
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    core.alert('loss', 'is too high', 'warn')\n"
+        "    core.train.set_metadata({'best': 3})\n"
+    )
+
+    fabric("run", "-q", "alert.yaml")
+
+    shown = fabric.json("show", "@last", "--json")
+    assert [(each["level"], each["text"]) for each in shown["notes"]] == [
+        ("warning", "alert: loss: is too high")
+    ]
+    assert "alert: loss: is too high" in fabric("show", "@last").stdout
+    assert "determined-metadata.json" in fabric("files", "@last").stdout
+
+
+INVALID = """\
+name: invalid
+entrypoint: python3 train.py
+hyperparameters: {size: {type: int, minval: 1, maxval: 4}}
+searcher: {name: %s, metric: loss, max_trials: 3, max_concurrent_trials: 1%s}
+resources: {slots_per_trial: 0}
+reproducibility: {experiment_seed: 11}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [("random", ""), ("adaptive_asha", ", time_metric: batches, max_time: 4")],
+)
+def test_a_trial_that_raises_invalid_hp_is_replaced_by_another_one(
+    fabric: Fabric, method: str, keys: str
+) -> None:
+    (fabric.folder / "invalid.yaml").write_text(INVALID % (method, keys))
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    size = det.get_cluster_info().trial.hparams['size']\n"
+        "    if size < 3:\n"
+        "        raise det.InvalidHP('%d is too small' % size)\n"
+        "    for batch in range(1, 5):\n"
+        "        core.train.report_validation_metrics(batch, {'batches': batch, 'loss': size / batch})\n"
+        "        if core.preempt.should_preempt():\n"
+        "            break\n"
+    )
+    experiment = fabric("run", "-q", "invalid.yaml").stdout.strip()
+
+    def state() -> str:
+        return str(fabric.json("experiment", "show", experiment, "--json")["state"])
+
+    wait_for(lambda: state() in ("COMPLETED", "FAILED"), seconds=90)
+
+    assert state() == "COMPLETED"
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    invalid = [each for each in trials if each["state"] == "INVALID"]
+    assert invalid and len(trials) - len(invalid) == 3
+    assert [each["hparams"]["size"] < 3 for each in trials] == [each in invalid for each in trials]
+    assert all(each["last"] is None for each in invalid)
+    job = fabric.json("show", invalid[0]["id"], "--json")
+    assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
+    assert "is too small" in fabric("logs", invalid[0]["id"]).stdout
+    assert not any("Traceback" in fabric("logs", each["id"]).stdout for each in trials)
+
+
+CONTINUED = """\
+name: continued
+entrypoint: python3 train.py
+hyperparameters: {size: {type: int, minval: 1, maxval: 9}}
+searcher: {name: random, metric: loss, max_trials: 2}
+resources: {slots_per_trial: 0}
+max_restarts: 0
+"""
+
+
+def test_an_experiment_that_failed_is_continued_from_its_checkpoints(fabric: Fabric) -> None:
+    (fabric.folder / "continued.yaml").write_text(CONTINUED)
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    begun = det.get_cluster_info().latest_checkpoint is not None\n"
+        "    print('goes on' if begun else 'begins', flush=True)\n"
+        "    core.train.report_validation_metrics(2 if begun else 1, {'loss': 1.0})\n"
+        "    with core.checkpoint.store_path({'steps_completed': 1}) as (path, _):\n"
+        "        path.joinpath('state').write_text('1')\n"
+        "    assert begun\n"
+    )
+    experiment = fabric("run", "-q", "continued.yaml").stdout.strip()
+
+    def state() -> str:
+        return str(fabric.json("experiment", "show", experiment, "--json")["state"])
+
+    wait_for(lambda: state() == "FAILED", seconds=60)
+    fabric("experiment", "continue", experiment, "--config", "searcher.max_trials=3")
+    wait_for(lambda: state() == "COMPLETED", seconds=60)
+
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    assert [each["state"] for each in trials] == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert [fabric("logs", each["id"]).stdout.splitlines()[0] for each in trials] == [
+        "goes on",
+        "goes on",
+        "begins",
+    ]
+
+
+@needs_files
+def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, example: Path) -> None:
+    file = str(example / "4_distributed.yaml")
+    planned = fabric("plan", file).stdout
+    assert "the 8 slots are processes on the CPU with no cores of their own: there is no GPU" in planned
+
+    # Drawn is 7 with this seed.
+    experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
+    wait_for(
+        lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
+        seconds=90,
+    )
+
+    (trial,) = fabric.json("experiment", "trials", experiment, "--json")
+    assert trial["hparams"] == {"increment_by": 7}
+    *_, last = fabric("metrics", trial["id"]).stdout.splitlines()
+    assert last.split() == ["100", "5600", "5600"]
+    assert "[rank=0] INFO: " in fabric("logs", trial["id"]).stdout
+
+
+def test_a_slot_is_a_process_where_there_is_no_gpu_unless_it_is_configured_otherwise(
+    fabric: Fabric,
+) -> None:
+    (fabric.folder / "slots.yaml").write_text(SLOTS)
+
+    assert fabric("run", "-q", "slots.yaml").stdout == "slots [0, 1]\n"
+    assert "The job asks for 2 GPUs" in fabric("plan", "slots.yaml", "--gpus", "2").stdout
+
+    fabric("config", "set", "experiments.cpu_slot", "0.5")
+    planned = fabric.json("plan", "slots.yaml", "--json")
+    assert any(
+        "1 cores in all: there is no GPU ([experiments] cpu_slot = 0.5)" in text for text in planned["notes"]
+    )
+    assert fabric.json("show", "@last", "--json")["spec"]["gpus"] == 0
+
+    fabric("config", "set", "experiments.cpu_slot", "false")
+    planned = fabric.json("plan", "slots.yaml", "--json")
+    assert planned["notes"] == []
+    assert any("The job asks for 2 GPUs" in text for text in planned["warnings"])
+
+
+@pytest.mark.parametrize("value", ["2000", "many", "true"])
+def test_what_a_slot_cannot_be_is_refused(fabric: Fabric, value: str) -> None:
+    refused = fabric("config", "set", "experiments.cpu_slot", value, expect=64)
+
+    assert "experiments.cpu_slot must be a number of cores, 0 for none reserved, or false" in refused.stderr
+
+
+def test_the_startup_hook_is_read_before_the_command_and_fails_the_job_if_it_fails(fabric: Fabric) -> None:
+    text = "name: hook\nentrypoint: echo trained $HOOKED\nresources: {slots_per_trial: 0}\nmax_restarts: 0\n"
+    (fabric.folder / "hook.yaml").write_text(text + "searcher: {name: single, metric: x}\n")
+    (fabric.folder / "manifest.yml").write_text("name: own\nframework: {command: echo $HOOKED.}\n")
+    hook = fabric.folder / "startup-hook.sh"
+    hook.write_text("export HOOKED=by-hook\nfalse || echo hook\n")
+
+    ran = fabric("run", "hook.yaml")
+    assert ran.stdout.splitlines()[-2:] == ["hook", "trained by-hook"]
+    assert "startup-hook.sh of the code is run before the command" in fabric("plan", "hook.yaml").stdout
+    assert fabric("run", "-q", "manifest.yml").stdout == ".\n"
+
+    hook.write_text("echo broken\nfalse\n")
+    assert fabric("run", "-q", "hook.yaml", expect=1).stdout == "broken\n"
+
+
+def test_checkpoints_are_kept_as_the_experiment_says(fabric: Fabric) -> None:
+    (fabric.folder / "keep.yaml").write_text(
+        "name: keep\nentrypoint: python3 train.py\nresources: {slots_per_trial: 0}\n"
+        "searcher: {name: single, metric: loss}\n"
+        "checkpoint_storage: {type: directory, container_path: /unused, save_trial_best: 1, save_trial_latest: 1}\n"
+    )
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    for step, loss in (1, 0.5), (2, 0.1), (3, 0.7), (4, 0.3):\n"
+        "        core.train.report_validation_metrics(step, {'loss': loss})\n"
+        "        with core.checkpoint.store_path({'steps_completed': step}) as (path, _):\n"
+        "            path.joinpath('state').write_text(str(step))\n"
+    )
+
+    fabric("run", "-q", "keep.yaml")
+
+    saved = fabric.json("checkpoint", "list", "@last", "--json")
+    assert [(each["step"], each["where"]) for each in saved] == [
+        (1, []),
+        (2, ["here"]),
+        (3, []),
+        (4, ["here"]),
+    ]
+
+
+@needs_files
+def test_unmanaged_examples_are_jobs_as_they_are(fabric: Fabric, tmp_path: Path) -> None:
+    folder = tmp_path / "unmanaged"
+    shutil.copytree(Path(FOLDER, "examples/features/unmanaged"), folder)
+
+    fabric("run", "-q", str(folder / "1.yaml"))
+    series = fabric.json("metrics", "@last", "--json")["series"]
+    points = {each["name"]: each["points"] for each in series}
+    assert (points["training/loss"], points["validation/loss"]) == (100, 10)
+
+    first = fabric("run", "-q", str(folder / "2.yaml")).stdout
+    second = fabric("run", "-q", str(folder / "2.yaml"), "--from", "@last").stdout
+    assert "initial step: 0\n" in first
+    assert "initial step: 99\n" in second
+    steps = [each["step"] for each in fabric.json("checkpoint", "list", "@last", "--json")]
+    assert sorted(set(steps)) == list(range(99, 199, 10))

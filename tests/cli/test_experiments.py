@@ -1,0 +1,250 @@
+"""``fabric experiment``, and ``fabric run`` of a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.controller.waiting import wait_for
+from workbench.errors import UsageError
+from workbench.services.submit.experiments import check_copies
+from workbench.spec import JobSpec
+from workbench.store.db.rows import TargetRef
+
+SEARCH = """\
+name: digits
+framework: {name: custom, command: 'echo loss=${params.x} for $FABRIC_PARAM_N; $KEEP'}
+env: {KEEP: 'true'}
+labels: {team: vision}
+seed: 42
+search:
+  method: grid
+  metric: loss
+  max_concurrent: 1
+  params: {x: {choice: [0.5, 0.25]}, n: {choice: [a]}}
+evaluation_metrics:
+  type: regex_extractor
+  groups: {train: {regex: 'loss=%{FLOAT:loss}', scalars: {loss: {type: FLOAT, value: $loss}}}}
+"""
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> str:
+    file = tmp_path / "search.yml"
+    file.write_text(SEARCH)
+    return str(file)
+
+
+def ends(fabric: Fabric, which: str) -> None:
+    def over() -> bool:
+        return fabric.json("experiment", "show", which, "--json")["state"] in (
+            "COMPLETED",
+            "FAILED",
+            "KILLED",
+        )
+
+    wait_for(over, seconds=60)
+
+
+def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:
+    experiment_id = fabric("run", "-q", manifest).stdout.strip()
+    ends(fabric, experiment_id)
+
+    (listed,) = fabric.json("experiment", "list", "--json")
+    assert (listed["id"], listed["state"], listed["trials"]) == (experiment_id, "COMPLETED", 2)
+    assert listed["best"]["hparams"] == {"n": "a", "x": 0.25}
+    trials = fabric.json("experiment", "trials", "digits", "--json")
+    assert [each["last"] for each in trials] == [0.25, 0.5]
+    best = fabric("experiment", "best", "@last").stdout
+    assert "n=a x=0.25" in best and trials[0]["id"].rpartition("-")[2] in best
+    job = fabric.json("show", trials[1]["id"], "--json")
+    assert (job["parent"], job["trial"], job["labels"]["team"]) == (experiment_id, 2, "vision")
+    assert fabric("logs", trials[1]["id"]).stdout == "loss=0.5 for a\n"
+    assert "digits" in fabric("experiment").stdout
+    assert "grid, minimize loss" in fabric("experiment", "show", "@last").stdout
+
+
+def test_the_seeds_and_parameters_are_those_of_the_preview(fabric: Fabric, manifest: str) -> None:
+    previewed = fabric.json("preview", manifest, "--json", "--samples", "2")["samples"]
+    fabric("run", "-q", manifest)
+    ends(fabric, "@last")
+
+    trials = fabric.json("experiment", "trials", "@last", "--json")
+    assert [(each["hparams"], each["trial"], each["seed"]) for each in trials] == [
+        (each["hparams"], each["id"], each["seed"]) for each in previewed
+    ]
+
+
+def test_a_search_is_killed(fabric: Fabric, manifest: str) -> None:
+    started = fabric.json("run", manifest, "--json", "--set", "env.KEEP=sleep 60")
+
+    fabric("experiment", "kill", started["id"])
+    ends(fabric, started["id"])
+
+    assert fabric.json("experiment", "show", "@last", "--json")["state"] == "KILLED"
+    assert "had ended already: KILLED" in fabric("experiment", "kill", "@last").stderr
+    assert fabric("experiment", "best", "@last", expect=None).returncode in (0, 1)
+
+
+def test_a_search_is_paused_and_resumed(fabric: Fabric, manifest: str) -> None:
+    fabric("run", "-q", manifest, "--set", "env.KEEP=sleep 2")
+
+    assert fabric.json("experiment", "pause", "digits", "--json")["state"] == "PAUSED"
+    assert "digits is PAUSED" in fabric("experiment", "pause", "digits").stderr
+    assert "only what is over can be archived" in fabric("experiment", "archive", "digits", expect=64).stderr
+    assert "digits goes on" in fabric("experiment", "resume", "digits").stderr
+    assert "digits is RUNNING" in fabric("experiment", "resume", "digits").stderr
+    ends(fabric, "digits")
+
+    assert fabric.json("experiment", "show", "digits", "--json")["state"] == "COMPLETED"
+    assert "had ended already: COMPLETED" in fabric("experiment", "pause", "digits").stderr
+
+
+def test_a_search_is_archived_and_taken_back(fabric: Fabric, manifest: str) -> None:
+    fabric("run", "-q", manifest)
+    ends(fabric, "@last")
+
+    assert fabric.json("experiment", "archive", "digits", "--json")["archived"] is True
+    assert "every experiment is archived" in fabric("experiment").stderr
+    assert "digits" in fabric("experiment", "list", "--all").stdout
+    assert "and is archived" in fabric("experiment", "archive", "digits").stderr
+    fabric("experiment", "archive", "digits", "--undo")
+    assert "digits" in fabric("experiment").stdout
+
+
+def test_a_search_is_forked(fabric: Fabric, manifest: str) -> None:
+    first = fabric("run", "-q", manifest, "--set", "search.max_concurrent=2").stdout.strip()
+    ends(fabric, first)
+
+    forked = fabric(
+        "experiment", "fork", first, "--set", "name=wider", "--set", "search.params.x={choice: [3, 2, 1]}"
+    ).stdout.strip()
+    ends(fabric, forked)
+
+    wider, digits = (fabric.json("experiment", "trials", each, "--json") for each in ("wider", "digits"))
+    assert [each["hparams"] for each in wider] == [{"n": "a", "x": x} for x in (1, 2, 3)]
+    assert wider[0]["seed"] == digits[0]["seed"]
+    assert fabric("logs", wider[0]["id"]).stdout == "loss=1 for a\n"
+    assert fabric.json("show", wider[0]["id"], "--json")["labels"]["team"] == "vision"
+    again = fabric.json("experiment", "fork", "digits", "--set", "seed=7", "--json")
+    ends(fabric, again["id"])
+    assert fabric.json("experiment", "trials", again["id"], "--json")[0]["seed"] != digits[0]["seed"]
+    ran = fabric("experiment", "fork", first, "--set", "gpus=1", expect=64)
+    assert "a fork can have another search, name and seed" in ran.stderr
+    ran = fabric("experiment", "fork", first, "--set", "search.method=gird", expect=65)
+    assert "did you mean grid?" in ran.stderr
+
+
+def test_a_fork_names_the_secrets_that_are_forgotten(fabric: Fabric, manifest: str) -> None:
+    fabric("run", "-q", manifest, "--set", "secrets=[SEARCH_KEY]", SEARCH_KEY="tell-nobody")
+    ends(fabric, "digits")
+
+    forked = fabric(
+        "experiment", "fork", "digits", "--set", "name=again", SEARCH_KEY="tell-nobody"
+    ).stdout.strip()
+    ends(fabric, forked)
+    ran = fabric("experiment", "fork", forked, expect=66)
+
+    assert "these are not found again: SEARCH_KEY" in ran.stderr
+    assert "export SEARCH_KEY=..." in ran.stderr
+
+
+def test_a_search_that_is_over_is_continued(fabric: Fabric, manifest: str, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    fabric("run", "-q", manifest, "--set", f"env.KEEP=test -e {flag}")
+    ends(fabric, "digits")
+    assert fabric.json("experiment", "show", "digits", "--json")["state"] == "FAILED"
+    before = fabric.json("experiment", "trials", "digits", "--json")
+    fabric("experiment", "archive", "digits")
+
+    flag.touch()
+    went_on = fabric.json("experiment", "continue", "digits", "--json")
+    ends(fabric, "digits")
+
+    assert (went_on["state"], went_on["archived"], went_on["ended"]) == ("RUNNING", False, None)
+    after = fabric.json("experiment", "trials", "digits", "--json")
+    assert [each["state"] for each in after] == ["COMPLETED"] * 2
+    assert [each["id"] for each in after] == [each["id"] for each in before]
+    assert fabric.json("show", after[0]["id"], "--json")["attempt"] == 2
+    ran = fabric("experiment", "continue", "digits", expect=64)
+    assert "no trial of digits failed or was ended: there is nothing to continue" in ran.stderr
+    ran = fabric("experiment", "continue", "digits", "--set", "search.max_trials=9", expect=64)
+    assert "a grid has as many trials as points" in ran.stderr
+
+
+def test_a_random_search_that_is_over_begins_further_trials(fabric: Fabric, manifest: str) -> None:
+    random = (
+        "--set",
+        "search.method=random",
+        "--set",
+        "search.max_trials=2",
+        "--set",
+        "secrets=[SEARCH_KEY]",
+    )
+    fabric("run", "-q", manifest, *random, SEARCH_KEY="tell-nobody")
+    ends(fabric, "digits")
+    longer = ("experiment", "continue", "digits", "--set", "search.max_trials=3")
+
+    ran = fabric(*longer, expect=66)
+    assert "these are not found again: SEARCH_KEY" in ran.stderr
+    assert "export SEARCH_KEY=... and continue it again" in ran.stderr
+    went_on = fabric(*longer, SEARCH_KEY="tell-nobody")
+    ends(fabric, "digits")
+
+    assert "digits goes on: further trials begin" in went_on.stderr
+    trials = fabric.json("experiment", "trials", "digits", "--json")
+    assert [each["state"] for each in trials] == ["COMPLETED"] * 3
+    forked = fabric("experiment", "fork", "digits", SEARCH_KEY="tell-nobody").stdout.strip()
+    ends(fabric, forked)
+    assert fabric.json("experiment", "show", forked, "--json")["trials"] == 3
+
+
+def test_what_cannot_be_continued_is_said_with_what_can_be_done(fabric: Fabric, manifest: str) -> None:
+    asha = ("method=asha", "time_metric=loss", "max_time=9", "max_trials=2")
+    fabric("run", "-q", manifest, *(word for each in asha for word in ("--set", f"search.{each}")))
+    fabric("experiment", "kill", "digits")
+    ends(fabric, "digits")
+    ran = fabric("experiment", "continue", "digits", expect=64)
+    assert "asha cannot go on then" in ran.stderr and "random and grid can" in ran.stderr
+    assert "fabric experiment fork" in ran.stderr
+
+    fabric("run", "-q", manifest, "--set", "name=open", "--set", "env.KEEP=sleep 60")
+    ran = fabric("experiment", "continue", "open", expect=64)
+    assert "open is RUNNING, and only a search that is over can be continued" in ran.stderr
+    fabric("experiment", "pause", "open")
+    assert "fabric experiment resume" in fabric("experiment", "continue", "open", expect=64).stderr
+    fabric("experiment", "kill", "open")
+    ends(fabric, "open")
+    ran = fabric("experiment", "continue", "open", "--set", "gpus=1", expect=64)
+    assert "can have another search.max_trials and search.max_concurrent, nothing else" in ran.stderr
+    ran = fabric("experiment", "continue", "open", "--set", "search.max_concurrent=many", expect=65)
+    assert "search.max_concurrent" in ran.stderr
+    assert fabric.json("experiment", "show", "open", "--json")["state"] == "KILLED"
+
+
+def test_what_is_not_there_is_said_with_what_is(fabric: Fabric) -> None:
+    assert "there are no experiments" in fabric("experiment", "list").stderr
+    fabric("run", "-q", "--", "true")
+    ran = fabric("experiment", "show", "digits", expect=64)
+    assert "there is no experiment 'digits'" in ran.stderr
+
+
+def test_a_search_in_a_sweep_is_refused(fabric: Fabric, manifest: str) -> None:
+    ran = fabric("run", manifest, "--set", "params.q=1,2", expect=64)
+    assert "a search is started alone" in ran.stderr
+
+
+def test_a_search_for_gpus_that_are_not_there_is_refused_at_once(fabric: Fabric, manifest: str) -> None:
+    ran = fabric("run", manifest, "--gpus", "1000", expect=69)
+    assert "The job asks for 1,000 GPUs; this machine has " in ran.stderr
+    assert "there are no experiments" in fabric("experiment", "list").stderr
+
+
+def test_a_population_whose_checkpoints_stay_on_another_machine_is_refused() -> None:
+    spec = JobSpec(name="digits", search={"method": "pbt"})
+    check_copies(spec, TargetRef(backend="local", type="local", runner="process"))
+
+    with pytest.raises(UsageError, match="'gpubox' are in no result store"):
+        check_copies(spec, TargetRef(backend="gpubox", type="ssh", runner="process"))

@@ -1,0 +1,687 @@
+"""Searches by real controllers: trials are real jobs, and a controller that is killed changes nothing."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from tests.controller.processes import controller, end_all, kill, log_of
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from workbench.controller.runtime.client import ensure_controller, status
+from workbench.job import State
+from workbench.metrics import ingest
+from workbench.paths import Home
+from workbench.spec import Framework, JobSpec, spec_to_json
+from workbench.store.db.database import Store
+from workbench.store.db.rows import TargetRef
+from workbench.store.jobs import job, list_jobs, transitions
+from workbench.store.updates.experiments import (
+    ExperimentRow,
+    archived_experiments,
+    events_of,
+    experiment,
+    insert_experiment,
+    new_experiment_id,
+    record_event,
+    trials,
+)
+from workbench.store.updates.rebuild import rebuild
+
+KILLS = 20
+TRAIN = """
+import time
+from fabric_learner import hparams, report, should_stop
+x = hparams()["x"]
+for epoch in range(1, 10):
+    report({VALUES})
+    end = time.monotonic() + {SECONDS}
+    while time.monotonic() < end and not should_stop():
+        time.sleep(0.01)
+    if should_stop():
+        print("stops after", epoch, flush=True)
+        break
+"""
+GOING_ON = """
+import os, time
+from fabric_learner import hparams, report
+file = os.path.join(os.environ["CHECKPOINT_DIR"], "step")
+done = int(open(file).read()) if os.path.exists(file) else 0
+print("starts after", done, flush=True)
+for step in range(done + 1, 41):
+    report(loss=hparams()["x"] / step, step=step)
+    open(file + ".new", "w").write(str(step))
+    os.replace(file + ".new", file)
+    time.sleep(0.05)
+"""
+STAGED = """
+import os, time
+from fabric_learner import hparams, report, should_stop
+file = os.path.join(os.environ["CHECKPOINT_DIR"], "state")
+done, before = open(file).read().split() if os.path.exists(file) else ("0", "")
+x = hparams()["x"]
+print("starts after", done, "as", x, "before", before, flush=True)
+for epoch in range(int(done) + 1, {EPOCHS} + 1):
+    report(loss=x, epoch=epoch)
+    with open(file + ".new", "w") as stream:
+        stream.write(str(epoch) + " " + before + "," + str(x))
+    os.replace(file + ".new", file)
+    end = time.monotonic() + {SECONDS}
+    while time.monotonic() < end and not should_stop():
+        time.sleep(0.01)
+    if should_stop():
+        break
+"""
+FAILING_ONCE = """
+import os, sys, time
+from fabric_learner import hparams, report
+flag = os.path.join(os.environ["CHECKPOINT_DIR"], "flag")
+if hparams()["x"] > {FROM} and not os.path.exists(flag):
+    open(flag, "w").close()
+    sys.exit(3)
+print(time.time(), flush=True)
+for epoch in range(1, 6):
+    report(loss=hparams()["x"] / epoch, epoch=epoch)
+    time.sleep({SECONDS})
+print(time.time(), flush=True)
+"""
+ASHA: dict[str, Any] = {
+    "method": "asha",
+    "metric": "loss",
+    "time_metric": "epoch",
+    "max_time": 9,
+    "divisor": 3,
+    "max_trials": 6,
+    "max_concurrent": 1,
+    "params": {"x": {"int": [1, 1000]}},
+}
+PROMOTION: dict[str, Any] = {**ASHA, "variant": "promotion"}
+PBT: dict[str, Any] = {
+    "method": "pbt",
+    "metric": "loss",
+    "time_metric": "epoch",
+    "population": 3,
+    "rounds": 3,
+    "round_time": 3,
+    "truncate": 0.34,
+    "resample": 0.0,
+    "params": {"x": {"int": [1, 1000]}},
+}
+RANDOM: dict[str, Any] = {
+    "method": "random",
+    "metric": "loss",
+    "max_trials": 4,
+    "max_concurrent": 2,
+    "params": {"x": {"uniform": [0, 1]}},
+}
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    """A home whose jobs run for real; nothing is left of them."""
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+def train(values: str = "loss=x / epoch, epoch=epoch", seconds: float = 0.05) -> str:
+    code = TRAIN.replace("{VALUES}", values).replace("{SECONDS}", str(seconds))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+
+
+def staged(seconds: float, epochs: int) -> str:
+    code = STAGED.replace("{SECONDS}", str(seconds)).replace("{EPOCHS}", str(epochs))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+
+
+def search(
+    ground: Ground,
+    config: dict[str, Any],
+    command: str,
+    *,
+    seed: int = 7,
+    code_hash: str = "",
+    wakes: bool = True,
+    targets: Sequence[TargetRef] = (),
+    **keys: Any,
+) -> str:
+    """Begin a search, on several backends where they are named."""
+    spec = JobSpec(
+        name="searched", framework=Framework(command=command), search=config, max_platform_restarts=0, **keys
+    )
+    document = {
+        "seed": seed,
+        "who": "test@here",
+        "place": asdict(ground.place),
+        "places": [{"target": asdict(each), "recorded": {}} for each in targets],
+        "spec": spec_to_json(spec),
+        "manifest_text": "",
+        "origins": {},
+        "code_hash": code_hash,
+        "recorded": {"python": sys.executable, "environment": {}},
+    }
+    experiment_id = new_experiment_id()
+    insert_experiment(ground.store, experiment_id, document)
+    if wakes:
+        ensure_controller(ground.home)
+    return experiment_id
+
+
+def row_of(ground: Ground, experiment_id: str) -> ExperimentRow:
+    found = experiment(ground.store, experiment_id)
+    assert found is not None
+    return found
+
+
+def ended(ground: Ground, experiment_id: str, *, seconds: float = 60.0) -> ExperimentRow:
+    """Wait for the end of a search."""
+    wait_for(
+        lambda: not row_of(ground, experiment_id).is_open,
+        lambda: (
+            f"{row_of(ground, experiment_id)}\n{trials(ground.store, experiment_id)}\n{log_of(ground.home)}"
+        ),
+        seconds=seconds,
+    )
+    return row_of(ground, experiment_id)
+
+
+def story(ground: Ground, experiment_id: str) -> list[Any]:
+    """Return what a search was given and decided, without what differs from run to run: jobs, times, ends."""
+    found: list[Any] = []
+    for event in events_of(ground.home, experiment_id):
+        operations = [
+            {key: value for key, value in each.items() if key != "job"}
+            for each in event.get("operations") or ()
+        ]
+        if event["do"] == "report":
+            found.append((event["trial"], event["metrics"], operations))
+        elif operations:
+            found.append((event["do"], operations))
+    return found
+
+
+def decided(ground: Ground, experiment_id: str) -> tuple[list[Any], list[Any]]:
+    """Return what a search has compared, and the trials that it began."""
+    decisions = story(ground, experiment_id)
+    compared = [(each[0], each[1]) for each in decisions if len(each) == 3 and each[1]]
+    return compared, [one for each in decisions for one in each[-1] if one["do"] == "create"]
+
+
+def killed_at_random(home: Home, kills: int, draw: random.Random) -> None:
+    """Kill a home's controller so many times, each time at a random instant, and leave one running."""
+    for _ in range(kills):
+        there = status(home)
+        pid = controller(home).pid if there is None else there.pid
+        time.sleep(draw.uniform(0.1, 0.7))  # the random instant itself
+        kill(pid)
+    ensure_controller(home)
+
+
+def searched_twice(
+    home: Home, config: dict[str, Any], command: str, *, seed: int
+) -> Iterator[tuple[Ground, str]]:
+    """Yield a search that nobody disturbs, then the same one whose controller is killed again and again."""
+    draw = random.Random(seed)
+    for kills in (0, KILLS):
+        ground = Ground(home)
+        experiment_id = search(ground, config, command, wakes=False)
+        killed_at_random(home, kills, draw)
+        assert ended(ground, experiment_id, seconds=90).state == "COMPLETED"
+        yield ground, experiment_id
+        ground.clean_up()
+
+
+def test_a_search_runs_its_trials_and_stops_the_bad_ones(ground: Ground) -> None:
+    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(seconds=0.5))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    assert [one.number for one in found] == [1, 2, 3, 4, 5, 6]
+    rows = [ground.row(one.job_id) for one in found]
+    assert {row.state for row in rows} == {State.COMPLETED}
+    assert [(row.parent, row.trial) for row in rows] == [(experiment_id, each) for each in range(1, 7)]
+    assert {row.labels["sweep"] for row in rows} == {experiment_id.removeprefix("experiment-")}
+    stopped = [one for one in found if one.units == 3.0]
+    assert stopped and all("stops after" in ground.output(one.job_id) for one in stopped)
+
+
+def test_a_search_tries_no_more_at_once_than_it_may(ground: Ground) -> None:
+    experiment_id = search(ground, RANDOM, train(seconds=0.02))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    assert len(found) == 4 and all(one.state == "COMPLETED" and one.best is not None for one in found)
+    rows = sorted((ground.row(one.job_id) for one in found), key=lambda row: row.submitted_us)
+    assert rows[2].submitted_us >= min(row.ended_us or 0 for row in rows[:2])
+
+
+def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> None:
+    gone = TargetRef("gone", "ssh", "process", "ssh://nobody@127.0.0.1:1", {})
+    config = {**RANDOM, "max_trials": 8, "max_concurrent": 4}
+    experiment_id = search(ground, config, train(seconds=0.05), targets=[ground.place, gone])
+
+    def have_ended() -> list[str]:
+        return [str(one.backend) for one in trials(ground.store, experiment_id) if one.state == "COMPLETED"]
+
+    wait_for(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
+    assert set(have_ended()) == {ground.place.backend}
+    open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "RUNNING"]
+    assert [one.backend for one in open_ones] == ["gone", "gone"]
+    steers(ground, experiment_id, "kill", "STOPPING")
+    assert ended(ground, experiment_id).state == "KILLED"
+
+
+def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home) -> None:
+    decisions = []
+    for ground, experiment_id in searched_twice(home, ASHA, train(seconds=0.3), seed=3):
+        found = trials(ground.store, experiment_id)
+        jobs = [row.id for row in list_jobs(ground.store) if row.parent == experiment_id]
+        assert sorted(jobs) == sorted(one.job_id for one in found)
+        decisions.append(story(ground, experiment_id))
+
+    assert decisions[0] == decisions[1]
+
+
+def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint(ground: Ground) -> None:
+    experiment_id = search(ground, {**PROMOTION, "max_concurrent": 2}, staged(0.3, 9))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    assert [one.state for one in found] == ["STOPPED"] * 6
+    compared = [event for event in events_of(ground.home, experiment_id) if event.get("metrics")]
+    assert sorted(event["units"] for event in compared) == [3.0] * 6 + [9.0] * 2
+    promoted = [one for one in found if one.units == 9.0]
+    assert len(promoted) == 2
+    resumed = [one for one in promoted if ground.row(one.job_id).attempt == 2]
+    assert all("starts after 0" not in ground.output(one.job_id, attempt=2) for one in resumed)
+    held = [one for one in found if one not in promoted]
+    rows = [ground.row(one.job_id) for one in held]
+    assert any("halted by its search, to be compared with others" in row.reason.text for row in rows)
+    assert all(row.attempt == 1 for row in rows)
+
+
+def test_a_controller_that_is_killed_changes_nothing_of_promotions(home: Home) -> None:
+    decisions = []
+    for ground, experiment_id in searched_twice(home, PROMOTION, staged(0.3, 9), seed=11):
+        assert states(ground, experiment_id) == ["STOPPED"] * 6
+        decisions.append(decided(ground, experiment_id))
+
+    assert decisions[0] == decisions[1]
+
+
+def test_a_promoted_trial_that_has_run_to_its_end_counts_by_what_it_has_reported(ground: Ground) -> None:
+    command = train(seconds=0.0).replace("should_stop()", "False")
+    experiment_id = search(ground, {**PROMOTION, "max_trials": 3}, command)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    assert [one.units for one in found].count(9.0) == 1
+    assert {ground.row(one.job_id).attempt for one in found} == {1}
+
+
+def test_a_population_is_replaced_by_copies_that_begin_with_checkpoints(ground: Ground) -> None:
+    experiment_id = search(ground, PBT, staged(0.2, 99))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = {one.trial: one for one in trials(ground.store, experiment_id)}
+    created = [
+        each
+        for event in events_of(ground.home, experiment_id)
+        for each in event.get("operations") or ()
+        if each["do"] == "create"
+    ]
+    assert [each.get("begins_at") for each in created] == [None, None, None, 3, 6]
+    for each in created[3:]:
+        first = ground.output(found[each["trial"]].job_id).splitlines()[0]
+        parent = found[each["parent"]].hparams["x"]
+        assert int(first.split()[2]) >= each["begins_at"]
+        assert first.endswith(f",{parent}")
+        assert 0.79 * parent - 1 <= each["hparams"]["x"] <= 1.21 * parent + 1
+    assert sum((one.units or 0) >= 9 for one in found.values()) == 3
+
+
+def test_a_controller_that_is_killed_changes_nothing_of_a_population(home: Home) -> None:
+    decisions = []
+    for ground, experiment_id in searched_twice(home, PBT, staged(0.3, 99), seed=13):
+        compared, created = decided(ground, experiment_id)
+        # Those of a round arrive in any order, and train on while no controller halts them.
+        decisions.append((sorted((trial, values["loss"]) for trial, values in compared), created))
+
+    assert decisions[0] == decisions[1]
+
+
+def test_a_population_that_stores_no_checkpoints_says_so(ground: Ground) -> None:
+    experiment_id = search(ground, {**PBT, "population": 2, "truncate": 0.5, "rounds": 2}, train(seconds=0.1))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    copy = trials(ground.store, experiment_id)[2]
+    texts = [one.text for one in transitions(ground.store, copy.job_id)]
+    assert any("begins without the checkpoint of the trial that it copies" in text for text in texts)
+
+
+def test_a_metric_that_is_never_reported_is_named_with_those_that_are(ground: Ground) -> None:
+    experiment_id = search(ground, {**ASHA, "max_trials": 1}, train("accuracy=x, epoch=epoch", 0.01))
+
+    row = ended(ground, experiment_id)
+
+    assert row.state == "FAILED"
+    assert row.reason == "the metric 'loss' has not been reported; there are accuracy, epoch"
+
+
+def test_a_time_metric_that_is_not_reported_ends_the_search(ground: Ground) -> None:
+    experiment_id = search(ground, ASHA, train("loss=x, accuracy=1", 0.3))
+
+    row = ended(ground, experiment_id)
+
+    assert row.state == "FAILED"
+    assert "the time metric 'epoch' is not reported with 'loss'; there are accuracy, loss" in row.reason
+
+
+def test_steps_of_reports_are_a_time_metric_of_their_own(ground: Ground) -> None:
+    experiment_id = search(ground, {**ASHA, "time_metric": "step"}, train("loss=x / epoch, step=epoch", 0.1))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    reported = [event for event in events_of(ground.home, experiment_id) if event["do"] == "report"]
+    assert reported and all(event["metrics"]["step"] == event["units"] >= 1 for event in reported)
+
+
+def test_a_metric_whose_name_is_only_alike_is_not_taken(ground: Ground) -> None:
+    config = {**RANDOM, "metric": "val_loss", "max_trials": 1}
+    experiment_id = search(ground, config, train("**{'a/valxloss': 1.0, 'b/c/val_loss': 2.0}", 0.01))
+
+    ended(ground, experiment_id)
+
+    assert [one.best for one in trials(ground.store, experiment_id)] == [2.0]
+
+
+def test_a_search_whose_trials_all_fail_has_failed(ground: Ground) -> None:
+    experiment_id = search(ground, RANDOM, "exit 3")
+
+    row = ended(ground, experiment_id)
+
+    assert (row.state, row.reason) == ("FAILED", "every trial has failed")
+    assert [one.state for one in trials(ground.store, experiment_id)] == ["FAILED"] * 4
+
+
+def test_what_is_no_number_is_the_worst(ground: Ground) -> None:
+    values = "loss=float('nan') if x > 200 else x, epoch=epoch"
+    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(values, 0.2))
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert any(one.last is None for one in trials(ground.store, experiment_id))
+
+
+def test_a_search_that_is_killed_ends_with_its_trials(ground: Ground) -> None:
+    experiment_id = search(ground, RANDOM, "echo ready; sleep 60")
+    wait_for(lambda: len(trials(ground.store, experiment_id)) == 2, lambda: log_of(ground.home))
+    for one in trials(ground.store, experiment_id):
+        ground.prints(one.job_id, "ready")
+
+    record_event(
+        ground.store, experiment_id, {"do": "kill", "state": "STOPPING", "reason": "was killed by me"}
+    )
+    ensure_controller(ground.home)
+
+    row = ended(ground, experiment_id)
+    assert (row.state, row.reason) == ("KILLED", "was killed by me")
+    assert [one.state for one in trials(ground.store, experiment_id)] == ["CANCELLED"] * 2
+
+
+def steers(ground: Ground, experiment_id: str, do: str, state: str) -> None:
+    """Have a search paused or resumed, as a client does."""
+    record_event(ground.store, experiment_id, {"do": do, "state": state, "reason": ""})
+    ensure_controller(ground.home)
+
+
+def states(ground: Ground, experiment_id: str) -> list[str]:
+    return [one.state for one in trials(ground.store, experiment_id)]
+
+
+def reports_something(ground: Ground, experiment_id: str) -> None:
+    wait_for(
+        lambda: [one.last is not None for one in trials(ground.store, experiment_id)][:2] == [True, True],
+        lambda: log_of(ground.home),
+    )
+
+
+def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground) -> None:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
+    experiment_id = search(ground, {**RANDOM, "max_trials": 3}, command)
+    reports_something(ground, experiment_id)
+
+    steers(ground, experiment_id, "pause", "PAUSED")
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    assert len(jobs) == 2
+    for job_id in jobs:
+        assert ground.reaches(job_id, State.HALTED).reason.text == "halted by the pause of its search"
+    assert states(ground, experiment_id) == ["PAUSED"] * 2
+    end_all(ground.home)  # a paused search outlives its controller, too
+    ensure_controller(ground.home)
+    assert [ground.row(job_id).state for job_id in jobs] == [State.HALTED] * 2
+
+    steers(ground, experiment_id, "resume", "RUNNING")
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"] * 3
+    for job_id in jobs:
+        assert ground.row(job_id).attempt == 2
+        assert "starts after 0" not in ground.output(job_id, attempt=2)
+
+
+def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_nothing(
+    ground: Ground,
+) -> None:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
+    draw = random.Random(5)
+    experiment_id = search(ground, RANDOM, command)
+    reports_something(ground, experiment_id)
+
+    for turn in range(6):
+        there = status(ground.home)
+        steers(ground, experiment_id, *(("resume", "RUNNING") if turn % 2 else ("pause", "PAUSED")))
+        time.sleep(draw.uniform(0.0, 0.4))  # the random instant itself
+        kill(controller(ground.home).pid if there is None else there.pid)
+    ensure_controller(ground.home)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"] * 4
+
+
+def test_a_paused_search_can_be_killed(ground: Ground) -> None:
+    experiment_id = search(ground, RANDOM, train(seconds=5.0))
+    reports_something(ground, experiment_id)
+    steers(ground, experiment_id, "pause", "PAUSED")
+    for one in trials(ground.store, experiment_id):
+        ground.reaches(one.job_id, State.HALTED)
+
+    steers(ground, experiment_id, "kill", "STOPPING")
+
+    assert ended(ground, experiment_id).state == "KILLED"
+    assert states(ground, experiment_id) == ["CANCELLED"] * 2
+
+
+def test_a_trial_that_a_person_halts_is_over(ground: Ground) -> None:
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, train(seconds=5.0))
+    reports_something(ground, experiment_id)
+    steers(ground, experiment_id, "pause", "PAUSED")
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    for job_id in jobs:
+        ground.reaches(job_id, State.HALTED)
+    steers(ground, experiment_id, "resume", "RUNNING")
+    for job_id in jobs:
+        ground.reaches(job_id, State.PROCESSING, attempt=2)
+
+    for job_id in jobs:
+        ground.ask(job_id, "halt")
+
+    assert ended(ground, experiment_id).state == "KILLED"
+    assert states(ground, experiment_id) == ["CANCELLED"] * 2
+
+
+def continues(ground: Ground, experiment_id: str, config: dict[str, Any], *, wakes: bool = True) -> None:
+    """Have a search that is over go on, as a client does."""
+    event = {"do": "continue", "state": "RUNNING", "reason": "", "search": config}
+    record_event(ground.store, experiment_id, event)
+    if wakes:
+        ensure_controller(ground.home)
+
+
+def failing_once(since: float, seconds: float) -> str:
+    """Return a command that fails in its first attempt where x is larger than that."""
+    code = FAILING_ONCE.replace("{FROM}", str(since)).replace("{SECONDS}", str(seconds))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+
+
+def test_a_search_that_was_killed_goes_on_from_its_checkpoints(ground: Ground) -> None:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
+    config = {**RANDOM, "max_trials": 3}
+    experiment_id = search(ground, config, command)
+    reports_something(ground, experiment_id)
+    steers(ground, experiment_id, "kill", "STOPPING")
+    assert ended(ground, experiment_id).state == "KILLED"
+    begun = [one.job_id for one in trials(ground.store, experiment_id)]
+    record_event(ground.store, experiment_id, {"do": "archive"})
+
+    continues(ground, experiment_id, config)
+
+    row = ended(ground, experiment_id)
+    assert (row.state, row.reason) == ("COMPLETED", "")
+    assert states(ground, experiment_id) == ["COMPLETED"] * 3
+    assert archived_experiments(ground.store) == frozenset()
+    for job_id in begun:
+        assert ground.row(job_id).attempt == 2
+        assert "starts after 0" not in ground.output(job_id, attempt=2)
+    assert ground.row(trials(ground.store, experiment_id)[2].job_id).attempt == 1
+    before = row, trials(ground.store, experiment_id)
+    end_all(ground.home)
+    rebuild(ground.home, ingest=ingest)
+    with Store.open(ground.home) as store:
+        assert (experiment(store, experiment_id), trials(store, experiment_id)) == before
+    ground.store.close()
+    ground.store = Store.open(ground.home)
+
+
+def test_no_more_trials_go_on_at_once_than_may_and_further_ones_begin(ground: Ground) -> None:
+    experiment_id = search(ground, {**RANDOM, "max_trials": 5}, failing_once(0.0, 0.1))
+    assert ended(ground, experiment_id).state == "FAILED"
+
+    continues(ground, experiment_id, {**RANDOM, "max_trials": 6})
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    found = trials(ground.store, experiment_id)
+    # The sixth fails in its first attempt, as the others did.
+    assert [one.state for one in found] == ["COMPLETED"] * 5 + ["FAILED"]
+    assert [ground.row(one.job_id).attempt for one in found] == [2] * 5 + [1]
+    spans = [tuple(map(float, ground.output(one.job_id, attempt=2).split())) for one in found[:5]]
+    at_once = [sum(begin <= at < end for begin, end in spans) for at, _ in spans]
+    assert max(at_once) <= 2
+
+
+def test_a_controller_that_is_killed_changes_nothing_of_a_search_that_goes_on(home: Home) -> None:
+    draw = random.Random(23)
+    config = {**RANDOM, "max_concurrent": 1}
+    stories = []
+    for kills in (0, KILLS):
+        ground = Ground(home)
+        experiment_id = search(ground, config, failing_once(0.5, 0.1))
+        assert ended(ground, experiment_id).state == "COMPLETED"
+        failed = [one for one in trials(ground.store, experiment_id) if one.state == "FAILED"]
+        assert 0 < len(failed) < 4
+        end_all(home)
+        continues(ground, experiment_id, {**config, "max_trials": 6}, wakes=False)
+        killed_at_random(home, kills, draw)
+        assert ended(ground, experiment_id, seconds=90).state == "COMPLETED"
+        found = trials(ground.store, experiment_id)
+        assert len(found) == 6
+        again = {one.trial: ground.row(one.job_id).attempt for one in found}
+        assert [trial for trial, attempt in again.items() if attempt == 2] == [one.trial for one in failed]
+        went_on = [event["trials"] for event in events_of(home, experiment_id) if event["do"] == "continued"]
+        stories.append((went_on, story(ground, experiment_id)))
+        ground.clean_up()
+
+    assert stories[0] == stories[1]
+
+
+def test_a_search_that_is_killed_before_it_goes_on_can_go_on_later(ground: Ground) -> None:
+    config = {**RANDOM, "max_trials": 2}
+    experiment_id = search(ground, config, failing_once(0.0, 0.0))
+    assert ended(ground, experiment_id).state == "FAILED"
+    end_all(ground.home)
+
+    continues(ground, experiment_id, config, wakes=False)
+    steers(ground, experiment_id, "kill", "STOPPING")
+    assert ended(ground, experiment_id).state == "KILLED"
+    assert states(ground, experiment_id) == ["FAILED"] * 2
+    continues(ground, experiment_id, config)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"] * 2
+
+
+def test_a_trial_whose_job_is_deleted_does_not_go_on(ground: Ground) -> None:
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, failing_once(0.0, 0.0))
+    assert ended(ground, experiment_id).state == "FAILED"
+    first, second = (one.job_id for one in trials(ground.store, experiment_id))
+    ground.ask(first, "delete")
+    wait_for(lambda: job(ground.store, first) is None or ground.row(first).deleted_us is not None)
+
+    continues(ground, experiment_id, {**RANDOM, "max_trials": 2})
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["FAILED", "COMPLETED"]
+    assert ground.row(second).attempt == 2
+
+
+def test_a_lost_database_is_made_again_with_its_searches(ground: Ground) -> None:
+    experiment_id = search(ground, RANDOM, train(seconds=0.01))
+    before = ended(ground, experiment_id), trials(ground.store, experiment_id)
+    record_event(ground.store, experiment_id, {"do": "archive"})
+    end_all(ground.home)
+
+    rebuild(ground.home, ingest=ingest)
+
+    with Store.open(ground.home) as store:
+        assert (experiment(store, experiment_id), trials(store, experiment_id)) == before
+        assert archived_experiments(store) == {experiment_id}
+    ground.store.close()
+    ground.store = Store.open(ground.home)
+
+
+@pytest.mark.parametrize("method", ["random", "asha", "promotion", "grid"])
+def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, method: str) -> None:
+    config = {"asha": ASHA, "promotion": PROMOTION}.get(method, {**RANDOM, "max_concurrent": 1})
+    config = {**config, "max_trials": 3, "params": {"x": {"int": [1, 4], "count": 4}}}
+    if method == "grid":
+        config = {**config, "method": "grid"}
+    code = TRAIN.replace("{VALUES}", "loss=x, epoch=epoch").replace("{SECONDS}", "0.05")
+    code = code.replace(
+        "for epoch",
+        "if x < 4:\n    report({'invalid_hp': 1}, group='searcher')\n    raise SystemExit\nfor epoch",
+    )
+    experiment_id = search(ground, config, f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}")
+
+    row = ended(ground, experiment_id)
+
+    assert (row.state, row.reason) == ("COMPLETED", "")
+    found = trials(ground.store, experiment_id)
+    invalid = [one for one in found if one.state == "INVALID"]
+    assert [one.hparams["x"] < 4 for one in found] == [one in invalid for one in found]
+    assert len(invalid) == 3 if method == "grid" else invalid
+    assert len(found) - len(invalid) == (1 if method == "grid" else 3)
+
+
+def test_a_search_whose_trials_are_all_invalid_gives_up(ground: Ground) -> None:
+    config = {**RANDOM, "max_concurrent": 8, "max_trials": 8}
+    code = "from fabric_learner import report\nreport({'invalid_hp': 1}, group='searcher')"
+    experiment_id = search(ground, config, f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}")
+
+    row = ended(ground, experiment_id, seconds=150)
+
+    assert row.state == "FAILED"
+    assert row.reason == "100 trials in a row said that their hyper-parameters are invalid"

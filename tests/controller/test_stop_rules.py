@@ -1,0 +1,168 @@
+"""Rules of ``stop_when``: what holds when, and real jobs that are stopped by them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controller.processes import controller, kill
+from tests.controller.real import Ground
+from tests.controller.test_experiments import RANDOM, ended, search
+from workbench.controller.loop.stop_rules import WatchedRule
+from workbench.controller.runtime.client import ensure_controller
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.jobs import transitions
+from workbench.store.queries.requests import requests
+from workbench.store.updates.experiments import trials
+
+REPORTS = """
+import time
+from fabric_learner import report
+for step, value in enumerate({VALUES}, 1):
+    report(loss=value, step=step)
+    time.sleep(0.02)
+print("all reported", flush=True)
+while {WAITS}:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    """A home whose jobs run for real; nothing is left of them."""
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+def reporting(values: str, *, waits: bool = True) -> str:
+    code = REPORTS.replace("{VALUES}", values).replace("{WAITS}", str(waits))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+
+
+def notes(ground: Ground, job_id: str) -> list[str]:
+    return [one.text for one in transitions(ground.store, job_id) if one.kind == "note"]
+
+
+def holds(rule: dict[str, Any], *values: float | None) -> str:
+    """Return the sentence of a rule after some values, and that it holds at the last one only."""
+    watched = WatchedRule({"metric": "loss", **rule})
+    taken = [watched.take(value, step) for step, value in enumerate(values, 1)]
+    assert True not in taken[:-1]
+    assert taken[-1] == bool(watched.sentence)
+    return watched.sentence
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "sentence"),
+    [
+        ({"is": "nan"}, (1.0, None), "loss is nan at step 2"),
+        ({"is": "nan"}, (1.0, math.inf), ""),
+        ({"above": 10.0}, (10.0, 10.5), "loss is 10.5, above 10 at step 2"),
+        ({"above": 10.0}, (None, math.inf), "loss is inf, above 10 at step 2"),
+        ({"above": 10.0, "after": 2}, (50.0, 50.0, 11.0), "loss is 11, above 10 at step 3"),
+        ({"below": 0.5}, (0.5, 0.25), "loss is 0.25, below 0.5 at step 2"),
+        ({"no_better_for": 2}, (3.0, 2.0, 2.0, 2.5), "loss was no better than 2 for 2 values at step 4"),
+        ({"no_better_for": 2}, (3.0, 4.0, 2.0, 2.5), ""),
+        ({"no_better_for": 2}, (None, -math.inf), "loss was no number for 2 values at step 2"),
+        ({"no_better_for": 1, "goal": "maximize"}, (1.0, 2.0, 1.5), "loss was no better than 2 for 1 value at step 3"),
+        ({"no_better_for": 1, "metric": "val_accuracy"}, (0.1, 0.2, 0.3), ""),
+    ],
+)  # fmt: skip
+def test_a_rule_holds(rule: dict[str, Any], values: tuple[float | None, ...], sentence: str) -> None:
+    assert holds(rule, *values) == sentence
+
+
+def test_a_job_is_halted_and_says_why(ground: Ground) -> None:
+    rules = ({"metric": "loss", "is": "nan"}, {"metric": "loss", "above": 0.5, "then": "tell"})
+
+    job_id = ground.submit(reporting("[1.0, float('nan')]"), stop_when=rules)
+
+    assert ground.ends(job_id).reason.text == "halted by stop_when: loss is nan at step 2"
+    assert notes(ground, job_id) == ["stop_when: loss is 1, above 0.5 at step 1"]
+
+
+def test_a_rule_may_kill(ground: Ground) -> None:
+    job_id = ground.submit(
+        reporting("[1.0, 7.0]"), stop_when=({"metric": "loss", "above": 5.0, "then": "kill"},)
+    )
+
+    assert ground.ends(job_id).reason.text == "killed by stop_when: loss is 7, above 5 at step 2"
+
+
+def test_a_job_that_has_ended_stays_as_it_ended(ground: Ground) -> None:
+    rules = ({"metric": "loss", "below": 0.0, "then": "tell"}, {"metric": "lss", "is": "nan"})
+
+    job_id = ground.submit(reporting("[1.0, -1.0]", waits=False), stop_when=rules)
+
+    assert ground.ends(job_id).state is State.COMPLETED
+    assert sorted(notes(ground, job_id)) == [
+        "stop_when: loss is -1, below 0 at step 2",
+        "stop_when: lss has not been reported; there are loss",
+    ]
+
+
+def test_a_resumed_job_is_judged_anew(ground: Ground) -> None:
+    seen = shlex.quote(str(ground.home.path / "seen"))
+    again, first = reporting("[2.0, 1.0]", waits=False), reporting("[1.0, 9.0]")
+    command = f"if [ -e {seen} ]; then exec {again}; fi; touch {seen}; {first}"
+    job_id = ground.submit(command, stop_when=({"metric": "loss", "above": 5.0},))
+    assert ground.ends(job_id).state is State.HALTED
+
+    ground.ask(job_id, "resume")
+
+    assert ground.ends(job_id, attempt=2).state is State.COMPLETED
+
+
+def test_a_job_that_is_worse_than_the_median_of_its_sweep_is_stopped(ground: Ground) -> None:
+    keys: dict[str, Any] = {
+        "labels": {"sweep": "lr"},
+        "stop_when": ({"metric": "loss", "worse_than": "median", "of": "sweep", "after": "50%"},),
+    }
+    for best in (1.0, 2.0, 3.0):
+        job_id = ground.submit(reporting(f"[9.0, {best}, 9.0, 9.0]", waits=False), **keys)
+        assert ground.ends(job_id).state is State.COMPLETED
+    alone = ground.submit(reporting("[9.0] * 4", waits=False), **{**keys, "labels": {"sweep": "other"}})
+
+    good = ground.submit(reporting("[9.0, 9.0, 1.5, 9.0]", waits=False), **keys)
+    assert ground.ends(good).state is State.COMPLETED
+    bad = ground.submit(reporting("[9.0, 9.0, 2.5, 2.5]"), **keys)
+
+    assert re.fullmatch(
+        r"halted by stop_when: loss was at best 2\.5 in its first [34] values, worse than the median of 4 others of"
+        r" its sweep, 1\.75",
+        ground.ends(bad).reason.text,
+    )
+    assert ground.ends(alone).state is State.COMPLETED
+    assert notes(ground, alone) == []
+
+
+def test_a_stop_survives_the_death_of_the_controller(ground: Ground) -> None:
+    """What arrives while no controller runs is judged by the next one, and asked for once."""
+    job_id = ground.submit(
+        f"until [ -e {ground.home.path}/go ]; do sleep 0.05; done; " + reporting("[1.0, 9.0]"),
+        stop_when=({"metric": "loss", "above": 5.0},),
+    )
+    ground.reaches(job_id, State.PROCESSING)
+    kill(controller(ground.home).pid)
+    (ground.home.path / "go").touch()
+    ground.prints(job_id, "all reported")
+    ensure_controller(ground.home)
+
+    assert ground.ends(job_id).reason.text == "halted by stop_when: loss is 9, above 5 at step 2"
+    assert [one.kind for one in requests(ground.store, job_id)].count("halt") == 1
+
+
+def test_a_trial_that_a_rule_ends_is_no_persons_wish(ground: Ground) -> None:
+    rules = ({"metric": "loss", "above": 5.0},)
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, reporting("[1.0, 9.0]"), stop_when=rules)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    assert [one.state for one in trials(ground.store, experiment_id)] == ["COMPLETED"] * 2

@@ -1,0 +1,144 @@
+"""While the API does not answer: a run is left by a signal, and commands say why they wait and return."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import DEBIAN
+from tests.kubernetes.relay import Relay
+from tests.kubernetes.space import Space
+
+RUN = ("run", "-b", "k8s", "--image", DEBIAN)
+LEFT_WITHIN_SECONDS = 40
+
+
+@pytest.fixture
+def relay(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """The user's way to the cluster."""
+    relay = Relay("127.0.0.1", 6443)
+    config = space.kubeconfig
+    config.write_text(config.read_text().replace("127.0.0.1:6443", f"127.0.0.1:{relay.port}"))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    yield relay
+    relay.end()
+
+
+@pytest.mark.parametrize(("number", "policy"), [(signal.SIGTERM, "kill"), (signal.SIGINT, "halt")])
+def test_a_run_that_reached_no_cluster_ends_with_a_signal(
+    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, number: int, policy: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(nowhere(clean_environment)))
+    with ended(fabric.start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
+        until_said(process, b"cannot be reached")
+
+        process.send_signal(number)
+
+        assert process.wait(LEFT_WITHIN_SECONDS) in (137, 143)
+    assert fabric.json("show", "@last", "--json")["state"] == "HALTED"
+
+
+@pytest.mark.parametrize("policy", ["halt", "kill"])
+def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
+    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
+        with ended(fabric.start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
+            until_said(process, b"is being started")
+
+            process.send_signal(signal.SIGTERM)
+
+            assert process.wait(2 * LEFT_WITHIN_SECONDS) in (69, 137, 143)
+    shown = fabric.json("show", "@last", "--json")
+    assert shown["intent"] == policy or shown["state"] == "HALTED"
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["silent", "refused"])
+def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
+    fabric: Fabric, space: Space, relay: Relay, holds: bool
+) -> None:
+    words = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
+    with ended(fabric.start(*RUN, *words)) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"begun\n"
+        away(relay, holds)
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(90) == 69
+        said = process.stderr.read().decode()
+    assert "the stop of" in said and "is recorded" in said
+    assert holds or "cannot be reached" in said
+    deleted = fabric("delete", "--yes", "@last", expect=69)
+    assert "the deletion of" in deleted.stderr and "is recorded" in deleted.stderr
+    if holds:
+        relay.release()
+        wait_until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
+
+
+@pytest.mark.parametrize("command", ["halt", "kill"])
+def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_recorded(
+    fabric: Fabric, relay: Relay, command: str
+) -> None:
+    fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
+    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", 60)
+    away(relay, holds=False)
+
+    stopped = fabric(command, "@last", expect=69)
+
+    assert f"the {command} of" in stopped.stderr and "is recorded" in stopped.stderr
+    assert "cannot be reached" in stopped.stderr
+    assert fabric.json("show", "@last", "--json")["intent"] == command
+
+
+def away(relay: Relay, holds: bool) -> None:
+    if holds:
+        relay.hold()
+    else:
+        relay.end()
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process, and have it end whatever happens."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def nowhere(folder: Path) -> Path:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return config_of(folder, taken.getsockname()[1])
+
+
+def config_of(folder: Path, port: int) -> Path:
+    config = folder / "nowhere.kubeconfig"
+    config.write_text(
+        f"""
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"""
+    )
+    return config
+
+
+def until_said(process: subprocess.Popen[bytes], text: bytes) -> None:
+    stream: IO[bytes] | None = process.stderr
+    assert stream is not None
+    for line in stream:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")

@@ -1,0 +1,93 @@
+"""Determined's experiment files in a cluster: their ``pod_spec`` for real, and their searches' trials as pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.kubernetes.images import BUSYBOX, DEBIAN
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+from workbench.job import short_id
+
+EXPERIMENT = f"""\
+name: with a pod of its own
+entrypoint: python3 train.py
+searcher: {{name: single, metric: loss, max_length: {{batches: 1}}}}
+max_restarts: 0
+checkpoint_storage: {{type: directory, container_path: /tmp/checkpoints}}
+environment:
+  image: {DEBIAN}
+  pod_spec:
+    apiVersion: v1
+    kind: Pod
+    metadata: {{labels: {{team: vision}}, annotations: {{note: n}}}}
+    spec:
+      nodeSelector: {{kubernetes.io/os: linux}}
+      initContainers:
+      - name: first
+        image: {BUSYBOX}
+        command: [sh, -c, echo from the first >/shared/first]
+        volumeMounts: [{{name: shared, mountPath: /shared}}]
+      containers:
+      - name: determined-container
+        env:
+        - {{name: POD_OWN_NAME, valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}}}
+        - {{name: PLAIN, value: as it is}}
+        volumeMounts: [{{name: shared, mountPath: /mnt/shared}}]
+        resources: {{limits: {{memory: 200Mi}}, requests: {{cpu: 100m}}}}
+      - name: watcher
+        image: {BUSYBOX}
+        command: [sh, -c, "while :; do date >/shared/watched; sleep 0.2; done"]
+        volumeMounts: [{{name: shared, mountPath: /shared}}]
+      volumes: [{{name: shared, emptyDir: {{}}}}]
+"""
+CODE = """\
+import os, time
+import determined as det
+while not os.path.exists("/mnt/shared/watched"):
+    time.sleep(0.05)
+print(open("/mnt/shared/first").read().strip(), os.environ["POD_OWN_NAME"], os.environ["PLAIN"], flush=True)
+with det.core.init() as context:
+    context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 0.5})
+"""
+
+
+@pytest.fixture
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+    configure(space)
+    yield Pods(fabric, space)
+
+
+def test_a_pod_spec_s_containers_and_volumes_run_beside_the_trial_and_end_with_it(pods: Pods) -> None:
+    (pods.fabric.folder / "experiment.yaml").write_text(EXPERIMENT)
+    (pods.fabric.folder / "train.py").write_text(CODE)
+
+    pods.fabric("run", "-d", "experiment.yaml", "--accept-loss", "--backend", "cluster")
+    ended = pods.wait()
+
+    assert ended["state"] == "COMPLETED", json.dumps(ended["reason"])
+    line = pods.fabric("logs", ended["id"]).stdout.splitlines()[0]
+    assert line.startswith("from the first ") and line.endswith(" as it is")
+    (name,) = line.removeprefix("from the first ").removesuffix(" as it is").split()
+    assert short_id(ended["id"]) in name
+    assert pods.fabric.json("metrics", ended["id"], "--json")
+
+
+def test_a_container_of_the_pod_spec_that_fails_before_the_trial_is_named_with_its_last_line(
+    pods: Pods,
+) -> None:
+    # The pod runs as a user that may not change the mode of a volume.
+    failing = EXPERIMENT.replace("echo from the first >/shared/first", "echo begins; chmod 777 /shared")
+    (pods.fabric.folder / "experiment.yaml").write_text(failing)
+    (pods.fabric.folder / "train.py").write_text(CODE)
+
+    ran = pods.fabric("run", "experiment.yaml", "--backend", "cluster", expect=None)
+
+    ended = pods.show()
+    assert (ended["state"], ended["reason_code"], len(ended["attempts"])) == ("FAILED", "C205", 1)
+    assert "the container first, which runs before the learner, ended with exit code 1: " in ran.stderr
+    assert "chmod: /shared: " in ran.stderr

@@ -1,0 +1,145 @@
+"""What is left of a job in its cluster when it has ended: no Secret, and the rest for a time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+from workbench.paths import Home
+
+SECONDS = 60.0
+
+
+def kinds(pods: Pods) -> set[str]:
+    return {one.split()[0] for one in pods.objects()}
+
+
+def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
+    fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(space)
+    monkeypatch.setenv("TOKEN", "hush-hush")
+    pods = Pods(fabric, space)
+
+    pods.run("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo $TOKEN | wc -c", expect=0)
+
+    wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+    (job,) = space.admin.list("Job", "fabric.job").items
+    assert job["spec"]["ttlSecondsAfterFinished"] == 3600
+    assert {"Job", "Pod", "Service"} <= kinds(pods)
+
+
+def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
+    fabric: Fabric, space: Space, home: Home
+) -> None:
+    configure(space, ttl_seconds=0)
+    pods = Pods(fabric, space)
+    job = pods.start("--", "sh", "-c", "echo kept; echo made > $RESULT_DIR/r")
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    wait_until(lambda: pods.objects() == [], "the cluster to have removed all of it", SECONDS)
+    assert pods.fabric("logs", job).stdout == "kept\n"
+    assert (home.job(job).results / "r").read_text() == "made\n"
+    pods.fabric("delete", job, "--yes")
+
+
+def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
+    fabric: Fabric, space: Space, home: Home
+) -> None:
+    configure(space, ttl_seconds=0, results_hold_seconds=120)
+    pods = Pods(fabric, space)
+    job = pods.start("--", "sh", "-c", "sleep 5; echo late; echo made > $RESULT_DIR/r")
+    pods.until_state(job, "PROCESSING")
+    fabric("controller", "stop")
+    wait_until(lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end", SECONDS)
+    assert {"Job", "Pod", "Secret"} <= kinds(pods)
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    wait_until(lambda: pods.objects() == [], "the cluster to have removed all of it", SECONDS)
+    assert pods.fabric("logs", job).stdout == "late\n"
+    assert (home.job(job).results / "r").read_text() == "made\n"
+
+
+CONTROLLER = """
+import os, signal, sys
+from backends.kubernetes.cluster import KubernetesCluster
+from runners.pod.runner import PodRunner
+from workbench.controller.main import main
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def killed_after_the_first(self, kind, *more, **options):
+    delete(self, kind, *more, **options)
+    if kind == "Secret":
+        killed()
+
+delete = KubernetesCluster.delete
+{harm}
+main(["--home", sys.argv[1], "--wait"])
+"""
+
+
+@contextmanager
+def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a controller to which a line of code does harm."""
+    fabric("list")
+    fabric("controller", "stop", expect=None)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", CONTROLLER.format(harm=harm), str(home.path)]
+    ) as process:
+        try:
+            wait_until(
+                lambda: "not running" not in fabric("controller", "status").stdout, "the controller", 60
+            )
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["PodRunner.release = killed", "KubernetesCluster.delete = killed_after_the_first"],
+    ids=["before any Secret is deleted", "after the first one"],
+)
+def test_secrets_go_though_the_controller_is_killed_between_collection_and_release(
+    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    configure(space)
+    monkeypatch.setenv("TOKEN", "hush-hush")
+    pods = Pods(fabric, space)
+    with controller(fabric, home, harm) as process:
+        job = pods.start("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo made > $RESULT_DIR/r")
+        assert process.wait(120) == -signal.SIGKILL
+    assert (home.job(job).results / "r").read_text() == "made\n"
+    assert "Secret" in kinds(pods)
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+
+
+def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
+    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(space)
+    monkeypatch.setenv("TOKEN", "hush-hush")
+    pods = Pods(fabric, space)
+    with controller(fabric, home, "PodRunner.download = lambda *_: 1 / 0"):
+        job = pods.start("--set", "secrets=[TOKEN]", "--", "true")
+
+        assert pods.wait(job)["state"] == "COMPLETED"
+
+        wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+    (left,) = space.admin.list("Job", "fabric.job").items
+    assert "ttlSecondsAfterFinished" not in left["spec"]

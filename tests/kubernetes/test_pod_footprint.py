@@ -1,0 +1,76 @@
+"""What a job takes from its cluster besides its learners: little CPU and memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from runners.conformance.harness import request_of
+from runners.pod.runner import PodRunner
+from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+
+
+@pytest.fixture
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+    configure(space)
+    yield Pods(fabric, space)
+
+
+def quota(space: Space, **hard: str) -> None:
+    spec = {"hard": {key.replace("_", "."): value for key, value in hard.items()}}
+    document = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": spec}
+    space.admin.create(document)
+    wait_until(
+        lambda: (space.admin.read("ResourceQuota", "few") or {}).get("status", {}).get("hard"),
+        "the quota to count",
+        30,
+    )
+
+
+def test_a_job_of_a_twentieth_of_a_cpu_runs_where_little_more_is_left(pods: Pods, space: Space) -> None:
+    quota(space, requests_cpu="70m")
+
+    ran = pods.run("--set", "cpus=0.05", "--", "echo", "small")
+
+    assert ran.stdout == "small\n"
+
+
+def test_side_cars_have_a_cpu_limit_only_where_a_quota_demands_one(pods: Pods, space: Space) -> None:
+    pods.run("--set", "cpus=0.05", "--", "true")
+    (free,) = pods.pods()
+    pods.fabric("delete", "@last", "--yes")
+    quota(space, limits_cpu="1")
+
+    ran = pods.run("--set", "cpus=0.05", "--", "echo", "limited")
+
+    (limited,) = pods.pods()
+    assert ran.stdout == "limited\n"
+    for container in free["spec"]["initContainers"]:
+        assert "cpu" not in container["resources"]["limits"]
+    for container in limited["spec"]["initContainers"]:
+        assert container["resources"]["limits"]["cpu"] == "250m"
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ({}, ["journal"]),
+        ({"learners": 2}, ["prepare", "journal"]),
+        ({"python": "requirements", "requirements": ("six",)}, ["prepare", "journal"]),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_pod_has_an_init_container_only_where_there_may_be_something_to_wait_for(
+    spec: dict[str, Any], names: list[str]
+) -> None:
+    request = request_of("true", home=str(uuid.uuid4()), image="busybox", **spec)
+
+    plan = PodRunner.plan_unconnected(request, {})
+
+    pod = next(one for one in plan.objects if one["kind"] == "Job")["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["initContainers"]] == names

@@ -1,0 +1,119 @@
+"""The pod that is made of a job, without a cluster: what an experiment's ``pod_spec`` and ``pod_patch`` add to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runners.interface import AttemptRef, LaunchRequest
+from runners.pod.options import options_for
+from runners.pod.plan import refusals
+from runners.pod.template import ResultVolume, patched, template
+from tests.manifest.support import loaded
+
+EXPERIMENT = """\
+name: x
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss}
+environment:
+  image: python:3.12
+  pod_spec:
+    metadata: {labels: {team: vision}, annotations: {note: n}}
+    spec:
+      priorityClassName: urgent
+      tolerations: [{key: spot, operator: Exists}]
+      securityContext: {supplementalGroups: [5]}
+      containers:
+      - name: determined-container
+        volumeMounts: [{name: data, mountPath: /mnt/own}]
+        resources: {limits: {memory: 1Gi, rdma/hca: 1}}
+      - {name: watcher, image: busybox}
+      volumes: [{name: data, persistentVolumeClaim: {claimName: mine}}]
+"""
+RESULTS = ResultVolume("hold")
+
+
+def request_of(text: str) -> LaunchRequest:
+    attempt = AttemptRef("home", "training-abc12", 1, 1)
+    return LaunchRequest(attempt, loaded(text).spec, "me@box", "", "")
+
+
+def pod_of(text: str, **settings: Any) -> dict[str, Any]:
+    request = request_of(text)
+    options = options_for(settings, request.spec.kubernetes)
+    assert refusals(request, options) == []
+    return template(request, options, RESULTS)
+
+
+def names(items: list[dict[str, Any]]) -> list[str]:
+    return [one["name"] for one in items]
+
+
+def test_a_pod_spec_is_merged_on_the_pod_that_the_job_gets() -> None:
+    plain = pod_of("name: x\nframework: {name: custom, version: 'python:3.12', command: python3 train.py}\n")
+    made = pod_of(EXPERIMENT, tolerations=[{"key": "gpu", "operator": "Exists"}])
+
+    assert made["metadata"]["labels"] == {**plain["metadata"]["labels"], "team": "vision"}
+    assert made["metadata"]["annotations"]["note"] == "n"
+    spec, before = made["spec"], plain["spec"]
+    assert spec["priorityClassName"] == "urgent"
+    assert [one["key"] for one in spec["tolerations"]] == ["gpu", "spot"]
+    assert spec["securityContext"] == {**before["securityContext"], "supplementalGroups": [5]}
+    assert names(spec["volumes"]) == [*names(before["volumes"]), "own-data"]
+    # The watcher ends with the learner: a pod with it as a container of its own would never be over.
+    assert names(spec["initContainers"]) == ["prepare", "journal", "watcher"]
+    assert spec["initContainers"][-1]["restartPolicy"] == "Always"
+    (learner,) = spec["containers"]
+    (former,) = before["containers"]
+    assert learner["volumeMounts"] == [
+        *former["volumeMounts"],
+        {"name": "own-data", "mountPath": "/mnt/own"},
+    ]
+    assert learner["resources"]["limits"] == {"memory": str(1 << 30), "rdma/hca": 1}
+    assert learner["command"] == former["command"]
+
+
+def test_a_volume_may_be_mounted_at_several_paths() -> None:
+    mounts = [{"name": "a", "mountPath": "/1"}, {"name": "a", "mountPath": "/2"}]
+    added = [{"name": "b", "mountPath": "/2"}, {"name": "a", "mountPath": "/3"}]
+
+    assert patched({"volumeMounts": mounts}, {"volumeMounts": added})["volumeMounts"] == [
+        {"name": "a", "mountPath": "/1"},
+        {"name": "b", "mountPath": "/2"},
+        {"name": "a", "mountPath": "/3"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        ("{metadata: {name: x}}", "metadata.name cannot be set"),
+        ("{metadata: {labels: {fabric.job: x}}}", "fabric.job is the platform's own label"),
+        ("{spec: {restartPolicy: Always}}", "restartPolicy must stay Never"),
+        ("{spec: {containers: [{name: journal}]}}", "journal is a container of the platform"),
+        ("{spec: {initContainers: [{name: learner}]}}", "learner is a container of the platform"),
+        ("{spec: {volumes: [{name: data, emptyDir: {}}]}}", "data is a volume of the platform"),
+        ("{spec: {volumes: [{name: claim-0, emptyDir: {}}]}}", "claim-0 is a volume of the platform"),
+        ("{spec: {containers: [{name: learner, args: [x]}]}}", "args of learner cannot be set"),
+        (
+            "{spec: {containers: [{name: learner, volumeMounts: [{name: x, mountPath: /mnt/results/}]}]}}",
+            "/mnt/results is a folder of the platform",
+        ),
+        (
+            "{spec: {containers: [{name: learner, volumeMounts: [{name: x, mountPath: /.fabric/journal}]}]}}",
+            "/.fabric/journal is a folder of the platform",
+        ),
+        (
+            "{spec: {containers: [{name: learner, volumeMounts: [{name: x, mountPath: /dev/shm}]}]}}",
+            "shm_size: is its size",
+        ),
+    ],
+)
+def test_a_patch_that_would_break_the_platform_is_refused_by_name(patch: str, problem: str) -> None:
+    framework = "framework: {name: custom, version: 'python:3.12', command: a}"
+    request = request_of(f"name: x\n{framework}\nkubernetes: {{pod_patch: {patch}}}\n")
+
+    (found,) = refusals(request, options_for({}, request.spec.kubernetes))
+
+    assert problem in found

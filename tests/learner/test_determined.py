@@ -1,0 +1,529 @@
+"""The package ``determined`` that jobs of experiments import: its names, checks and errors, on each Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+
+ROOT = Path(workbench.__file__).parents[1]
+LIBRARIES = ROOT / "workbench/learner/libraries"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return the variables of a job whose files lie in ``tmp_path``."""
+    # The agent's archive has an empty module in the place of the workbench's own.
+    (tmp_path / "agent/workbench").mkdir(parents=True)
+    (tmp_path / "agent/workbench/__init__.py").touch()
+    (tmp_path / "agent/workbench/learner").symlink_to(ROOT / "workbench/learner")
+    (tmp_path / "tmp").mkdir()
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{LIBRARIES}:{tmp_path / 'agent'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "TRAINING_ID": "training-abc12",
+        "CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+        "FABRIC_LEARNER": str(tmp_path),
+        "FABRIC_REPORT": str(tmp_path / "report"),
+        "FABRIC_STOP_FILE": str(tmp_path / "stop"),
+        "RESULT_DIR": str(tmp_path / "results"),
+        "FABRIC_PARAMS": '{"lr": 0.5}',
+        "FABRIC_SEED": "7",
+    }
+
+
+@pytest.fixture
+def run(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
+    """Run lines of Python as a job's code, and return the process."""
+
+    def ran(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+        begin = "import determined as det\ncore = det.core.init()\n"
+        return subprocess.run(
+            [python, "-c", begin + code],
+            capture_output=True,
+            text=True,
+            env={**environment, **env},
+            timeout=60,
+        )
+
+    return ran
+
+
+@pytest.fixture
+def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
+    """Run lines of Python as three processes of one trial; return exit code, output and errors by rank."""
+
+    def ran(code: str, size: int = 3) -> list[tuple[int, str, str]]:
+        begin = (
+            "import determined as det\n"
+            "distributed = det.core.DistributedContext.from_torch_distributed()\n"
+            "rank = distributed.rank\n"
+            "core = det.core.init(distributed=distributed)\n"
+        )
+        world = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "GROUP_RANK": "0"}
+        processes = [
+            subprocess.Popen(
+                [python, "-c", begin + code],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={
+                    **environment,
+                    **world,
+                    "GROUP_WORLD_SIZE": "1",
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                },
+            )
+            for rank in range(size)
+        ]
+        try:
+            outputs = [process.communicate(timeout=60) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+
+    return ran
+
+
+def reported(tmp_path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
+
+
+def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core.train.report_training_metrics(10, {'loss': 0.5})\n"
+        "core.train.report_validation_metrics(steps_completed=10, metrics={'loss': 0.25, 'raw': b'x'})\n"
+        "core.train.report_metrics('mine', 11, {'a': 1})\n"
+        "core.train.report_progress(1.0)\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    training, validation, mine, progress = reported(tmp_path)
+    assert (training["group"], training["step"], training["values"]) == ("training", 10, {"loss": 0.5})
+    assert (validation["group"], validation["values"]) == ("validation", {"loss": 0.25})
+    assert (mine["group"], mine["step"]) == ("mine", 11)
+    assert progress["fraction"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("core.train.report_progress(1.5)", "ValueError: Progress should be between 0 and 1"),
+        ("core.train.report_metrics('a.b', 1, {'x': 1})", "ValueError: group name 'a.b'"),
+        (
+            "core.train.report_validation_metrics(1, {'x': None})",
+            "ValueError: Validation metrics cannot be None",
+        ),
+        (
+            "core.checkpoint.store_path({}).__enter__()",
+            "ValueError: metadata must contain a 'steps_completed'",
+        ),
+        ("core.checkpoint.upload(None, {'steps_completed': 1})", "ValueError: ckpt_dir is None"),
+        ("core.checkpoint.get_metadata('missing')", "FileNotFoundError: there is no checkpoint 'missing'"),
+        (
+            "det.core.init(checkpoint_storage='s3://b/p')",
+            "NotImplementedError: checkpoint_storage of type s3 is not there in init()",
+        ),
+        ("det.core.init(checkpoint_storage='file://host/x?a=1')", "is no path: write file:///folder"),
+        (
+            "det.core.init(checkpoint_storage={'type': 'shared_fs'})",
+            "ValueError: checkpoint_storage of type shared_fs needs host_path",
+        ),
+        ("det.core.DistributedContext(rank=2, size=2)", "ValueError: rank 2 is not from 0 to 1"),
+        ("det.core.DistributedContext(rank=0, size=1, local_rank=0)", "ValueError: local_rank, local_size"),
+        (
+            "det.core.DistributedContext(rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2)",
+            "NotImplementedError: DistributedContext over several machines",
+        ),
+        ("det.core.DistributedContext.from_torch_distributed()", "ValueError: 'RANK' is not set"),
+        ("det.core.DistributedContext.from_deepspeed()", "NotImplementedError: DistributedContext.from_deep"),
+        (
+            "import os; os.environ['DET_SLOT_IDS'] = '[0, 1]'; det.core.init()",
+            "ValueError: the job has 2 slots: init() needs distributed=",
+        ),
+        ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
+        ("from determined.launch import deepspeed", "determined.launch.deepspeed is not a part"),
+        ("from determined.experimental import client", "determined.experimental.client is not a part"),
+        (
+            "from determined.experimental import core_v2; core_v2.train",
+            "RuntimeError: core_v2.train is there once",
+        ),
+        (
+            "from determined.experimental import core_v2; core_v2.init(); core_v2.init()",
+            "RuntimeError: core_v2.init() was called twice",
+        ),
+        (
+            "import os; del os.environ['TRAINING_ID']\n"
+            "from determined.experimental import core_v2; core_v2.init()",
+            "RuntimeError: core_v2 needs a job",
+        ),
+        ("core.train.set_metadata('x')", "ValueError: metadata must be a dictionary, not 'x'"),
+    ],
+)
+def test_what_is_wrong_or_not_there_is_named(run, code: str, error: str) -> None:  # type: ignore[no-untyped-def]
+    ran = run(code)
+
+    assert ran.returncode == 1
+    assert error in ran.stderr
+
+
+def test_a_checkpoint_is_kept_when_its_block_ends_well_and_is_found_again(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "assert det.get_cluster_info().latest_checkpoint is None\n"
+        "for step in 1, 2:\n"
+        "    with core.checkpoint.store_path({'steps_completed': step, 'note': 'n'}) as (path, name):\n"
+        "        path.joinpath('state').write_text(str(step))\n"
+        "try:\n"
+        "    with core.checkpoint.store_path({'steps_completed': 3}) as (path, broken):\n"
+        "        raise KeyError('x')\n"
+        "except KeyError:\n"
+        "    pass\n"
+        "latest = det.get_cluster_info().latest_checkpoint\n"
+        "assert latest == name, latest\n"
+        "assert core.checkpoint.get_metadata(name) == {'steps_completed': 2, 'note': 'n'}\n"
+        "with core.checkpoint.restore_path(name) as path:\n"
+        "    assert path.joinpath('state').read_text() == '2'\n"
+        "core.checkpoint.download(name, str(path) + '-copy')\n"
+        "copied = core.checkpoint.upload(str(path) + '-copy', {'steps_completed': 4})\n"
+        "assert det.get_cluster_info().latest_checkpoint == copied\n"
+        "core.checkpoint.delete(copied)\n"
+        "assert det.get_cluster_info().latest_checkpoint == name\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["step"] for each in reported(tmp_path)] == [1, 2, 4]
+    assert len([each for each in (tmp_path / "checkpoints").iterdir() if not each.name.endswith("copy")]) == 2
+
+
+def test_a_checkpoint_has_the_metrics_of_the_validation_at_its_step(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core.train.report_validation_metrics(1, {'loss': 0.5})\n"
+        "core.train.report_training_metrics(1, {'other': 3})\n"
+        "for step in 1, 2:\n"
+        "    with core.checkpoint.store_path({'steps_completed': step, 'note': 'n'}):\n"
+        "        pass\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["metrics"] for each in reported(tmp_path) if each["kind"] == "checkpoint"] == [
+        {"loss": 0.5},
+        {},
+    ]
+
+
+def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    first = run(
+        "assert core.train.get_metadata() is None\n"
+        "core.train.set_metadata({'old': 1})\ncore.train.set_metadata({'a': {'b': [1, None]}})\n"
+    )
+    again = run("print(core.train.get_metadata())")
+
+    assert first.returncode == 0, first.stderr
+    assert again.stdout == "{'a': {'b': [1, None]}}\n"
+    assert json.loads((tmp_path / "results/determined-metadata.json").read_text()) == {"a": {"b": [1, None]}}
+
+
+def test_an_alert_is_a_note_of_the_job(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run("core.alert('loss', 'is too high', level='warn')\ncore.alert(title='done')\n")
+
+    assert "alert (warn): loss: is too high" in ran.stderr
+    assert [(each["kind"], each["level"], each["text"]) for each in reported(tmp_path)] == [
+        ("note", "warning", "alert: loss: is too high"),
+        ("note", "info", "alert: done"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        "'{}'",
+        "'file://{}'",
+        "{{'type': 'shared_fs', 'host_path': '{}'}}",
+        "{{'type': 'directory', 'container_path': '{}'}}",
+    ],
+)
+def test_a_storage_that_the_code_names_has_each_checkpoint_and_gives_those_of_others(
+    run: Any, tmp_path: Path, storage: str
+) -> None:
+    folder = tmp_path / "stored"
+    begin = f"core = det.core.init(checkpoint_storage={storage.format(folder)})\n"
+    saved = run(
+        begin + "with core.checkpoint.store_path({'steps_completed': 3}) as (path, name):\n"
+        "    (path / 'part').mkdir()\n    (path / 'part/state').write_text('s')\nprint(name)\n"
+    )
+    name = saved.stdout.strip()
+    assert (tmp_path / "checkpoints" / name / "part/state").read_text() == "s", saved.stderr
+    assert [each.name for each in folder.iterdir()] == [name]
+
+    other = run(
+        begin + f"with core.checkpoint.restore_path('{name}') as path:\n"
+        "    print((path / 'part/state').read_text())\n"
+        f"print(core.checkpoint.get_metadata('{name}'), det.get_cluster_info().latest_checkpoint)\n"
+        f"core.checkpoint.delete('{name}')\n",
+        CHECKPOINT_DIR=str(tmp_path / "of-another"),
+    )
+
+    assert other.stdout.splitlines() == ["s", "{'steps_completed': 3} None"], other.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_a_stop_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert run("print(core.preempt.should_preempt())").stdout == "False\n"
+    (tmp_path / "stop").touch()
+    assert run("print(core.preempt.should_preempt())").stdout == "True\n"
+
+
+def test_a_request_to_stop_does_not_interrupt_the_code_and_any_other_signal_does(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('goes on')\n"
+
+    assert run(code).returncode == -15
+    (tmp_path / "stop").touch()
+    assert run(code).stdout == "goes on\n"
+
+
+def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "import json\ninfo = det.get_cluster_info()\n"
+        "print(json.dumps([info.trial.trial_id, info.trial.trial_seed, info.trial.hparams, info.user_data]))\n"
+        "print(det.LOG_FORMAT, core.distributed.size, core.distributed.allgather(3))\n",
+        DET_HPARAMS='{"lr": 0.1, "deep": {"a": [1]}}',
+        DET_EXPERIMENT_CONFIG='{"data": {"root": "/d"}}',
+    )
+
+    facts, others = ran.stdout.splitlines()
+    assert json.loads(facts) == [int("abc12", 36), 7, {"lr": 0.5, "deep": {"a": [1]}}, {"root": "/d"}]
+    assert others == "%(levelname)s: [%(process)s] %(name)s: %(message)s 1 [3]"
+
+
+def test_outside_a_job_there_is_no_cluster(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("print(det.get_cluster_info())", TRAINING_ID="").stdout == "None\n"
+
+
+def test_invalid_hyperparameters_end_the_trial_well(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run("with core:\n    raise det.InvalidHP('too large')\n")
+
+    assert ran.returncode == 0
+    assert "too large" in ran.stderr
+    (said,) = reported(tmp_path)
+    assert (said["group"], said["values"]) == ("searcher", {"invalid_hp": 1})
+
+
+def test_older_code_asks_for_a_length(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = {"searcher": {"metric": "loss", "max_length": {"batches": 100}}}
+    ran = run(
+        "for operation in core.searcher.operations():\n"
+        "    operation.report_progress(50)\n"
+        "    operation.report_completed(0.5)\n",
+        DET_EXPERIMENT_CONFIG=json.dumps(config),
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    progress, completed = reported(tmp_path)
+    assert progress["fraction"] == 0.5
+    assert completed["values"] == {"loss": 0.5, "batches": 100}
+
+
+def test_processes_of_a_trial_give_one_another_what_they_have(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "given = [distributed.allgather(rank * 10), distributed.gather({'rank': rank}),\n"
+        "         distributed.broadcast('of %d' % rank), distributed.allgather_local(b'x' * 200000)[2][-1:]]\n"
+        "print(given)\n"
+        "core.__exit__(None, None, None)\n"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    gathered = [{"rank": 0}, {"rank": 1}, {"rank": 2}]
+    for rank, (_, output, _) in enumerate(ran):
+        assert output.strip() == str([[0, 10, 20], gathered if rank == 0 else None, "of 0", b"x"])
+
+
+def test_a_process_that_ends_is_named_to_the_others(run_ranks: Any) -> None:
+    ran = run_ranks("if rank == 2:\n    raise SystemExit(5)\ndistributed.allgather(1)\n")
+
+    assert [code for code, _, _ in ran] == [1, 1, 5]
+    assert "ConnectionError: rank 2 of the trial has ended" in ran[0][2]
+    assert "ConnectionError: rank 0 of the trial has ended" in ran[1][2]
+
+
+def test_processes_learn_of_a_stop_from_the_first(run_ranks: Any, tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    code = (
+        "import os\nos.environ['FABRIC_STOP_FILE'] = os.environ['FABRIC_STOP_FILE'] if rank == 0 else '/-'\n"
+    )
+
+    ran = run_ranks(code + "print(core.preempt.should_preempt())")
+
+    assert [output for _, output, _ in ran] == ["True\n"] * 3
+
+
+def test_a_sharded_checkpoint_is_one_of_all_processes(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "import os\n"
+        "metadata = {'steps_completed': 7, 'by': {str(rank): 'ok'}}\n"
+        "with core.checkpoint.store_path(metadata, shard=True) as (path, name):\n"
+        "    path.joinpath('state%d' % rank).write_text(str(rank))\n"
+        "with core.checkpoint.restore_path(name) as path:\n"
+        "    print(sorted(each.name for each in path.glob('state*')), core.checkpoint.get_metadata(name))\n"
+        "own = os.path.join(os.environ['TMPDIR'], str(rank))\n"
+        "os.mkdir(own)\n"
+        "open(os.path.join(own, 'same'), 'w').write('s')\n"
+        "open(os.path.join(own, 'own%d' % rank), 'w').write('o')\n"
+        "second = core.checkpoint.upload(None if rank == 2 else own, {'steps_completed': 8}, shard=True)\n"
+        "with core.checkpoint.restore_path(second) as path:\n"
+        "    print(sorted(each.name for each in path.iterdir() if each.name[0] != '.'))\n"
+    )
+
+    assert [code for code, _, _ in ran] == [0, 0, 0], ran
+    metadata = {"steps_completed": 7, "by": {"0": "ok", "1": "ok", "2": "ok"}}
+    lines = [f"['state0', 'state1', 'state2'] {metadata}", "['own0', 'own1', 'same']"]
+    assert [output.splitlines() for _, output, _ in ran] == [lines] * 3
+    assert [each["step"] for each in reported(tmp_path)] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (
+            "with core.checkpoint.store_path({'steps_completed': rank}, shard=True):\n    pass\n",
+            "ValueError: the processes give different metadata of steps_completed: 0 and 1",
+        ),
+        (
+            "import os\nown = os.path.join(os.environ['TMPDIR'], str(rank))\nos.mkdir(own)\n"
+            "open(os.path.join(own, 'a'), 'w').write(str(rank))\n"
+            "core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
+            "ValueError: the processes give different files of one name: a",
+        ),
+    ],
+)
+def test_shards_that_contradict_one_another_are_refused_by_all(
+    run_ranks: Any,
+    tmp_path: Path,
+    code: str,
+    error: str,
+) -> None:
+    ran = run_ranks(code)
+
+    assert [error in errors for _, _, errors in ran] == [True] * 3, ran
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_what_is_not_sharded_is_stored_by_the_first_process_alone(run_ranks: Any) -> None:
+    ran = run_ranks("with core.checkpoint.store_path({'steps_completed': 1}):\n    pass\n")
+
+    assert [code for code, _, _ in ran] == [0, 1, 1]
+    assert "RuntimeError: rank 1 cannot store a checkpoint with shard=False" in ran[1][2]
+
+
+@pytest.fixture
+def launch(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
+    """Run a module of ``determined.launch``."""
+
+    def ran(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", *words]
+        return subprocess.run(command, capture_output=True, text=True, env={**environment, **env}, timeout=60)
+
+    return ran
+
+
+@pytest.mark.parametrize("rank", ["3", "NONE,RANK"])
+def test_the_lines_of_a_process_begin_with_its_rank(launch: Any, rank: str) -> None:
+    script = "printf 'a\\nb\\n'; echo c >&2; exit 3"
+
+    ran = launch("determined.launch.wrap_rank", rank, "--", "sh", "-c", script, RANK="3")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "[rank=3] a\n[rank=3] b\n", "[rank=3] c\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (("wrap_rank", "3"), 2, "usage: python3 -m determined.launch.wrap_rank"),
+        (("wrap_rank", "NONE", "true"), 2, "none of the variables NONE is a number"),
+        (("wrap_rank", "3", "--", "/no/such"), 127, "/no/such"),
+        (("torch_distributed",), 2, "usage: python3 -m determined.launch.torch_distributed"),
+        (("torch_distributed", "--", "--trial", "model:Trial"), 2, "the Trial classes do not run here"),
+        (("horovod", "train.py"), 1, "determined.launch.horovod is not a part of fabric's package"),
+    ],
+)
+def test_a_launch_that_cannot_be_is_refused(
+    launch: Any,
+    words: tuple[str, ...],
+    code: int,
+    error: str,
+) -> None:
+    ran = launch(f"determined.launch.{words[0]}", *words[1:])
+
+    assert ran.returncode == code
+    assert error in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path) -> None:
+    none = launch("determined.launch.torch_distributed", "train.py")
+    assert none.returncode == 1
+    assert "torch is not installed in" in none.stderr
+    # What stands for torch prints how it is called.
+    (tmp_path / "agent/torch/distributed").mkdir(parents=True)
+    (tmp_path / "agent/torch/__init__.py").touch()
+    (tmp_path / "agent/torch/distributed/run.py").write_text("import sys\nprint(sys.argv[1:])\n")
+
+    ran = launch(
+        "determined.launch.torch_distributed",
+        "--max_restarts",
+        "1",
+        "--",
+        "python3",
+        "train.py",
+        "--lr=1",
+        DET_SLOT_IDS="[0, 1]",
+        MASTER_PORT="1234",
+    )
+
+    words = ran.stdout.strip()[2:-2].split("', '")
+    expected = (
+        "--nnodes 1 --nproc_per_node 2 --max_restarts 0 --master_addr 127.0.0.1 --master_port 1234"
+        " --max_restarts 1 --module determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
+    )
+    assert words == expected.split()
+
+
+def test_a_launcher_outlives_a_stop_and_no_other_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+        "os.environ['DET_SLOT_IDS'] = '[0, 1]'\ndet.get_cluster_info()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nprint('goes on')\n"
+    )
+
+    assert run(code).returncode == -15
+    (tmp_path / "stop").touch()
+    assert run(code).stdout == "goes on\n"
+
+
+def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "from determined.experimental import core_v2\n"
+        "core_v2.init(config=core_v2.Config(name='mine', external_trial_id='t'))\n"
+        "core_v2.train.report_training_metrics(steps_completed=1, metrics={'loss': 0.5})\n"
+        "assert core_v2.info.latest_checkpoint is None and core_v2.distributed.rank == 0\n"
+        "assert core_v2.info._trial_info.experiment_id == core_v2.info.trial.trial_id\n"
+        "print(core_v2.url_reverse_webui_exp_view())\n"
+        "core_v2.close()\n"
+        "core_v2.close()\n"
+        "with core_v2.init_context(config=core_v2.Config(name='other')) as context:\n"
+        "    context.train.report_progress(0.5)\n"
+        "print(hasattr(core_v2, 'unknown'))\n"
+    )
+
+    assert ran.stdout == "fabric show training-abc12\nFalse\n", ran.stderr
+    metrics, progress = reported(tmp_path)
+    assert (metrics["values"], progress["fraction"]) == ({"loss": 0.5}, 0.5)

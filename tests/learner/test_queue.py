@@ -1,0 +1,468 @@
+"""The queue of a host: entries that only their owners can make count, and one order that each reader computes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.learner.platform import leases
+from workbench.learner.queue import line as host_line
+from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, file_name, read_entries
+from workbench.learner.queue.line import HostQueue
+from workbench.learner.queue.order import FreeGpus, Held, in_order, turns
+from workbench.learner.queue.policy import BadPolicy, parse_policy, read_policy
+
+HOME = "00000000-0000-0000-0000-00000000000a"
+OTHER = "00000000-0000-0000-0000-00000000000b"
+OFD_SETLK = 37
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    root = Path(tempfile.mkdtemp(prefix="fab-"))
+    root.chmod(0o755)
+    (root / "leases").mkdir()
+    (root / "leases").chmod(0o1777)
+    yield str(root / "leases")
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def held() -> Iterator[HeldEntries]:
+    entries = HeldEntries()
+    yield entries
+    entries.close()
+
+
+def entry(job: str, gpus: int = 1, **more: Any) -> QueueEntry:
+    more.setdefault("person", 1000)
+    more.setdefault("home", f"home-of-{more['person']}")
+    return QueueEntry(job=job, gpus=gpus, **more)
+
+
+def as_another(does: Callable[[], object]) -> None:
+    """Do something as another person, which only root can."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgid(12346)
+            os.setuid(12346)
+            does()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def jobs_of(folder: str) -> list[str]:
+    return [one.job for one in in_order(read_entries(folder))]
+
+
+# Entries
+
+
+def test_an_entry_counts_while_its_owner_holds_it(folder: str, held: HeldEntries) -> None:
+    assert held.hold(folder, HOME, "job-1", {"gpus": 2, "each": 2, "priority": 70})
+
+    (found,) = read_entries(folder)
+    assert (found.person, found.home, found.job) == (os.geteuid(), HOME, "job-1")
+    assert (found.gpus, found.each, found.priority, found.format) == (2, 2, 70, 1)
+
+    held.close()
+    assert read_entries(folder) == []
+
+
+def test_an_entry_keeps_its_time_when_the_laptop_comes_back(folder: str, held: HeldEntries) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    (before,) = read_entries(folder)
+    held.close()
+
+    HeldEntries().hold(folder, HOME, "job-1", {"gpus": 2, "priority": 60})
+    again = HeldEntries()
+    again.hold(folder, HOME, "job-1", {"gpus": 2, "priority": 60})
+
+    (after,) = read_entries(folder)
+    assert (after.since_us, after.priority) == (before.since_us, 60)
+    again.close()
+
+
+def test_two_processes_of_one_person_do_not_hold_the_same_entry(folder: str, held: HeldEntries) -> None:
+    second = HeldEntries()
+
+    assert held.hold(folder, HOME, "job-1", {"gpus": 2})
+    assert not second.hold(folder, HOME, "job-1", {"gpus": 8})
+
+    assert [one.gpus for one in read_entries(folder)] == [2]
+
+
+def test_an_entry_that_is_renewed_is_never_missed(folder: str, held: HeldEntries) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 2})
+    (before,) = read_entries(folder)
+    done = threading.Event()
+
+    def renew() -> None:
+        for tries in range(500):
+            held.hold(folder, HOME, "job-1", {"gpus": 2, "tries": tries})
+        done.set()
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    while not done.is_set():
+        assert [one.since_us for one in read_entries(folder)] == [before.since_us]
+    thread.join()
+
+
+def test_a_text_says_neither_the_command_nor_the_name_of_a_job(folder: str, held: HeldEntries) -> None:
+    HostQueue().line_up(folder, [], HOME, [{"job": "training-x", "gpus": 1}], [])
+    held.hold(folder, HOME, "training-x", {"gpus": 1})
+
+    text = (Path(folder) / file_name(HOME, "training-x")).read_text()
+    assert set(json.loads(text)) <= {
+        *("format", "home", "job", "gpus", "each", "priority", "position", "since_us", "weight"),
+        *("max_runtime_seconds", "tries"),
+    }
+
+
+def test_an_entry_whose_owner_is_gone_does_not_count_whoever_locks_it(folder: str) -> None:
+    held = HeldEntries()
+    held.hold(folder, HOME, "job-1", {"gpus": 8, "priority": 100})
+    path = Path(folder) / file_name(HOME, "job-1")
+    held.close()
+
+    def hostile() -> None:
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            fcntl.fcntl(stream, OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+            assert read_entries(folder) == []
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                fcntl.fcntl(stream, OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+
+    as_another(hostile)
+
+
+def test_who_locks_an_old_entry_for_reading_keeps_its_owner_from_nothing(
+    folder: str, held: HeldEntries
+) -> None:
+    gone = HeldEntries()
+    gone.hold(folder, HOME, "job-1", {"gpus": 8})
+    (before,) = read_entries(folder)
+    gone.close()
+    with (Path(folder) / file_name(HOME, "job-1")).open("rb") as stream:
+        fcntl.fcntl(stream, OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+
+        assert held.hold(folder, HOME, "job-1", {"gpus": 8})
+
+    assert [one.since_us for one in read_entries(folder)] == [before.since_us]
+
+
+def test_the_person_is_the_files_owner_whatever_its_text_says(folder: str) -> None:
+    def hostile() -> None:
+        held = HeldEntries()
+        facts = {"gpus": 1, "priority": 9999, "person": 0, "owner": "root", "since_us": -5}
+        assert held.hold(folder, HOME, "job-1", facts)
+        (found,) = read_entries(folder)
+        assert (found.person, found.priority) == (12346, 100)
+
+    as_another(hostile)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"nonsense",
+        b"[1]",
+        b"\xff\xfe",
+        b"[" * 4000,
+        b'{"gpus": -1}',
+        b'{"gpus": 1e400}',
+        b'{"gpus": true}',
+    ],
+)
+def test_garbage_blocks_nobody(folder: str, held: HeldEntries, text: bytes) -> None:
+    held.hold(folder, HOME, "job-1", {"gpus": 1})
+    held.hold(folder, HOME, "job-2", {"gpus": 1})
+    (Path(folder) / file_name(HOME, "job-1")).write_bytes(text)
+
+    assert jobs_of(folder) == ["job-2"]
+
+
+def test_links_pipes_and_files_that_others_may_write_do_not_count(
+    folder: str, held: HeldEntries, tmp_path: Path
+) -> None:
+    for job in ("linked", "open", "twice", "good"):
+        held.hold(folder, HOME, job, {"gpus": 1})
+    path = Path(folder) / file_name(HOME, "linked")
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    (Path(folder) / file_name(HOME, "open")).chmod(0o666)
+    (tmp_path / "second").hardlink_to(Path(folder) / file_name(HOME, "twice"))
+    os.mkfifo(Path(folder) / "queue-pipe")
+
+    assert jobs_of(folder) == ["good"]
+
+
+def test_a_file_that_somebody_else_put_in_the_way_is_not_written_to(folder: str, held: HeldEntries) -> None:
+    path = Path(folder) / file_name(HOME, "job-1")
+    path.write_text("precious")
+    path.chmod(0o644)
+    if os.getuid() == 0:
+        os.chown(path, 12346, 12346)
+    else:
+        path.unlink()
+        path.symlink_to("/etc/hostname")
+
+    assert not held.hold(folder, HOME, "job-1", {"gpus": 1})
+    assert jobs_of(folder) == []
+    assert os.getuid() or path.read_text() == "precious"
+
+
+def test_a_newer_entry_is_shown_and_respected() -> None:
+    found = entry_of(1000, {"format": 7, "gpus": 4, "job": "a", "shape": "new", "each": 2}, 10)
+
+    assert found == QueueEntry(1000, "", "a", 4, 2, since_us=10, format=7)
+
+
+def test_a_time_that_is_to_come_is_now() -> None:
+    found = entry_of(1000, {"gpus": 4, "since_us": 99}, 10)
+
+    assert found is not None and found.since_us == 10
+
+
+def test_nobody_makes_others_read_without_end(
+    folder: str, held: HeldEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.learner.queue.entries.ENTRIES_OF_A_PERSON", 3)
+    for number in range(5):
+        held.hold(folder, HOME, f"job-{number}", {"gpus": 1})
+
+    assert len(read_entries(folder)) == 3
+
+
+# The order
+
+
+def test_priority_goes_first_then_time() -> None:
+    entries = [entry("late", since_us=9), entry("high", priority=70, since_us=5), entry("early", since_us=1)]
+
+    assert [one.job for one in in_order(entries)] == ["high", "early", "late"]
+
+
+def test_positions_exchange_a_homes_own_turns_and_pass_nobody() -> None:
+    entries = [
+        entry("a1", person=1, since_us=1),
+        entry("b1", person=2, since_us=2, position=-1e9),
+        entry("a2", person=1, since_us=3, position=-5),
+        entry("b2", person=2, since_us=4),
+    ]
+
+    assert [one.job for one in in_order(entries)] == ["a2", "b1", "a1", "b2"]
+
+
+def test_one_that_waits_for_four_is_not_starved_by_those_that_need_two() -> None:
+    found = turns([entry("big", 4, since_us=1), entry("small", 2, since_us=2)], FreeGpus(4, whole_free=2))
+
+    assert {key[2]: turn.start for key, turn in found.items()} == {"big": False, "small": False}
+    small = found[1000, "home-of-1000", "small"]
+    assert (small.place, small.of, small.free, small.ahead[2]) == (2, 2, 2, "big")
+
+
+def test_those_who_fit_start_together() -> None:
+    entries = [entry(name, 1, since_us=at) for at, name in enumerate("abc", start=1)]
+
+    found = turns(entries, FreeGpus(4, whole_free=2))
+
+    assert [turn.start for turn in found.values()] == [True, True, False]
+
+
+def test_one_that_asks_for_more_than_there_are_holds_nobody_up() -> None:
+    found = turns([entry("five", 5, since_us=1), entry("one", 1, since_us=2)], FreeGpus(4, whole_free=4))
+
+    assert [turn.start for turn in found.values()] == [False, True]
+
+
+def test_two_that_need_all_do_not_wait_for_each_other() -> None:
+    found = turns([entry("a", 2, since_us=1), entry("b", 2, since_us=2)], FreeGpus(2, whole_free=2))
+
+    assert [turn.start for turn in found.values()] == [True, False]
+
+
+def test_a_slice_is_for_learners_with_one_gpu_each() -> None:
+    gpus = FreeGpus(whole=1, slices=2, whole_free=1, slices_free=2)
+
+    found = turns([entry("pair", 2, each=2, since_us=1), entry("two", 2, each=1, since_us=2)], gpus)
+
+    assert [turn.start for turn in found.values()] == [False, True]
+
+
+def test_who_does_not_take_the_gpus_for_a_minute_is_passed(
+    folder: str, held: HeldEntries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.hold(folder, OTHER, "never", {"gpus": 2, "priority": 100})
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1} for number in range(2)]
+    queue = HostQueue()
+    wanted = {"job": "mine", "gpus": 2, "each": 2}
+    before = queue.turn(folder, slots, HOME, wanted)
+
+    monkeypatch.setattr(host_line, "OFFER_SECONDS", 0.0)
+    queue.turn(folder, slots, HOME, wanted)
+    after = queue.turn(folder, slots, HOME, wanted)
+
+    assert (before["start"], before["ahead"], before["place"], before["of"]) == (False, "never", 2, 2)
+    assert after["start"]
+    held.hold(folder, OTHER, "never", {"gpus": 2, "priority": 100, "tries": 1})
+    assert not queue.turn(folder, slots, HOME, wanted)["start"], "it writes that it is there again"
+    queue.close()
+
+
+def test_a_home_lines_up_and_leaves(folder: str) -> None:
+    queue = HostQueue()
+    waiting = [{"job": "a", "gpus": 2, "each": 2}, {"job": "b", "gpus": 1, "each": 1}]
+    busy = [{"uuid": "GPU-1", "memory_bytes": 1, "holder": "x"}, {"uuid": "GPU-2", "memory_bytes": 1}]
+
+    found = queue.line_up(folder, busy, HOME, waiting, [])
+    assert {job: (turn["place"], turn["start"]) for job, turn in found.items()} == {
+        "a": (1, False),
+        "b": (2, False),
+    }
+    assert jobs_of(folder) == ["a", "b"]
+
+    queue.line_up(folder, busy, HOME, [], ["a"])
+    assert jobs_of(folder) == ["a"], "its launch is under way"
+    queue.leave(folder, HOME, "a")
+    assert jobs_of(folder) == []
+    queue.close()
+
+
+# Policies
+
+
+def started(
+    entries: list[QueueEntry], gpus: int, policy: str, held: dict[int, Held] | None = None
+) -> list[str]:
+    """Return the jobs that start, by a policy of people who are named by their numbers."""
+    found = turns(entries, FreeGpus(gpus, whole_free=gpus), policy=parse_policy(policy), held=held or {})
+    return [key[2] for key, turn in found.items() if turn.start]
+
+
+def test_a_person_with_a_limit_of_one_gpu_leaves_the_rest_to_others() -> None:
+    """``MaxSlots`` of Determined's tests: tasks 1-4 of a group with at most one slot, 5-8 of another."""
+    entries = [entry(str(one), person=1 if one < 5 else 2, since_us=one) for one in range(1, 9)]
+
+    assert sorted(started(entries, 4, "[people.1]\nmax_gpus = 1")) == ["1", "5", "6", "7"]
+
+
+def test_weights_of_10_and_30_share_8_gpus_as_2_and_6() -> None:
+    entries = [entry(f"{one}", person=1 + one // 20, since_us=one + 1) for one in range(40)]
+    text = 'policy = "fair_share"\n[people.1]\nweight = 10\n[people."2"] # the others\nweight = 30'
+
+    found = started(entries, 8, text)
+
+    assert (sum(int(job) < 20 for job in found), sum(int(job) >= 20 for job in found)) == (2, 6)
+
+
+def test_of_two_jobs_that_need_both_gpus_the_first_gets_them() -> None:
+    """``MultiSlotDeadlock`` of Determined's tests."""
+    entries = [entry("a", 2, person=1, since_us=1), entry("b", 2, person=2, since_us=2)]
+
+    assert started(entries, 2, 'policy = "fair_share"') == ["a"]
+
+
+def test_a_job_that_fits_never_blocks_nobody_under_fair_share() -> None:
+    """``BigTask`` of Determined's tests."""
+    entries = [entry("big", 5, person=1, since_us=1), entry("a", person=2, since_us=2)]
+
+    assert started(entries, 4, 'policy = "fair_share"') == ["a"]
+
+
+def test_what_a_person_holds_counts_for_the_share() -> None:
+    entries = [entry("a", person=1, since_us=1), entry("b", person=2, since_us=2)]
+
+    assert started(entries, 1, 'policy = "fair_share"', {1: Held(3, 1)}) == ["b"]
+
+
+def test_a_limit_of_jobs_counts_those_that_run() -> None:
+    entries = [entry("a", person=1, since_us=1), entry("b", person=2, since_us=2)]
+
+    assert started(entries, 4, "max_jobs = 1", {1: Held(1, 1)}) == ["b"]
+    found = turns(
+        entries, FreeGpus(4, whole_free=4), policy=parse_policy("max_jobs = 1"), held={1: Held(1, 1)}
+    )
+    assert found[1, "home-of-1", "a"].limit == "the host gives a person 1 job at once"
+
+
+def test_first_come_knows_no_priority_and_a_cap_makes_large_ones_equal() -> None:
+    entries = [entry("a", person=1, since_us=1), entry("b", person=2, since_us=2, priority=90)]
+
+    assert started(entries, 1, 'policy = "priority"') == ["b"]
+    assert started(entries, 1, 'policy = "first_come"') == ["a"]
+    assert started(entries, 1, "max_priority = 50") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('policy = "mine"', "policy is one of priority, first_come, fair_share"),
+        ("max_gpus = 1.5", "max_gpus is a whole number"),
+        ('max_gpus = "all"', "max_gpus is a whole number"),
+        ("weight = 0", "weight is a number above 0"),
+        ("max_gpu = 1", "max_gpu is no key of it"),
+        ("max_priority = 101", "max_priority is a whole number up to 100"),
+        ("a = 1\n[nonsense]", "line 2, is not understood"),
+    ],
+)
+def test_a_policy_that_is_not_understood_says_where(text: str, problem: str) -> None:
+    with pytest.raises(BadPolicy, match=problem):
+        parse_policy(text)
+
+
+def test_only_roots_own_file_is_a_policy(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    assert read_policy(str(path)).kind == "priority"
+    path.write_text('policy = "fair_share"')
+    path.chmod(0o666)
+    with pytest.raises(BadPolicy, match="root alone"):
+        read_policy(str(path))
+    if os.getuid() == 0:
+        path.chmod(0o644)
+        assert read_policy(str(path)).kind == "fair_share"
+        os.chown(path, 12346, 12346)
+        with pytest.raises(BadPolicy, match="root alone"):
+            read_policy(str(path))
+
+
+def test_a_hosts_policy_is_followed_and_one_that_is_not_understood_is_named(
+    folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can write a policy")
+    path = tmp_path / "policy.toml"
+    monkeypatch.setattr("workbench.learner.queue.policy.POLICY_FILE", str(path))
+    path.write_text("max_gpus = 1")
+    lease = leases.take(["GPU-0"], folder, "{}")
+    assert lease is not None
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1} for number in range(3)]
+    slots[0]["holder"] = "me"
+    queue = HostQueue()
+
+    found = queue.turn(folder, slots, HOME, {"job": "mine", "gpus": 1})
+    assert (found["start"], found["limit"]) == (False, "the host gives a person 1 GPU at once")
+
+    path.write_text("max_gpus = lots")
+    assert queue.turn(folder, slots, HOME, {"job": "mine", "gpus": 1})["start"]
+    found = queue.turn(folder, slots, HOME, {"job": "mine", "gpus": 3, "each": 3})
+    assert "line 1, is not understood: max_gpus = lots" in found["limit"]
+    lease.release()
+    queue.close()

@@ -1,0 +1,170 @@
+"""Steps that code counts anew in each epoch go on from epoch to epoch, and from an attempt to the one that went on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.test_ingesting import take_all
+from tests.metrics.writing import Records
+from tests.store.building import add_job
+from workbench.metrics import points, series
+from workbench.metrics.chart_axis import STEP, chart_axis, chart_points
+from workbench.metrics.queries import last_step, time_of_step
+from workbench.metrics.table import table
+from workbench.paths import Home
+from workbench.services.inspect.job_series import series as python_series
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.sql_console import open_views
+
+BATCHES = 3
+NAME = "Loss/val"
+
+
+@pytest.fixture
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What an attempt trains: from one batch of all epochs to another, and after which ones it saves."""
+
+    begins: int
+    ends: int
+    saves: tuple[int, ...] = ()
+
+
+def trained(
+    store: Store, folder: Path, attempts: Sequence[Attempt], *, epochs: bool, name: str = NAME
+) -> JobRow:
+    """Take in what a training reports that counts its batches from 1 on in each epoch; a loss is its whole step."""
+    row = add_job(store)
+    for number, attempt in enumerate(attempts, 1):
+        records = Records(folder / f"records-{number}.jsonl")
+        for at in range(attempt.begins, attempt.ends + 1):
+            epoch, batch = divmod(at - 1, BATCHES)
+            more = {"etimes": {"epoch": [epoch + 1]}} if epochs else {}
+            records.points({name: [float(at)]}, steps=[batch + 1], times=[number * 10_000 + at], **more)
+            if at in attempt.saves:
+                # A checkpoint's step is of another count: here the epoch.
+                records.add("checkpoint", path=f"{at}.pt", step=epoch + 1, time=number * 10_000 + at)
+        take_all(store, records, attempt=number, job_id=row.id)
+    store.execute("UPDATE jobs SET attempt = ?", (len(attempts),))
+    return row
+
+
+EPOCH_BY_EPOCH = [Attempt(1, 8, saves=(3, 6)), Attempt(7, 11)]
+IN_THE_MIDDLE = [Attempt(1, 8, saves=(5,)), Attempt(6, 9)]
+TWICE = [Attempt(1, 8, saves=(3, 6)), Attempt(7, 9, saves=(9,)), Attempt(10, 12)]
+WITHIN_THE_FIRST_EPOCH = [Attempt(1, 3, saves=(3,)), Attempt(4, 5)]
+FROM_THE_BEGINNING = [Attempt(1, 8), Attempt(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "epochs"),
+    [
+        (EPOCH_BY_EPOCH, True),
+        (EPOCH_BY_EPOCH, False),
+        (IN_THE_MIDDLE, True),
+        (IN_THE_MIDDLE, False),
+        (TWICE, True),
+        (TWICE, False),
+        (WITHIN_THE_FIRST_EPOCH, True),
+        (FROM_THE_BEGINNING, True),
+        (FROM_THE_BEGINNING, False),
+        ([Attempt(1, 10)], True),
+        ([Attempt(1, 10)], False),
+    ],
+)
+@pytest.mark.parametrize("name", ["loss", NAME])
+def test_every_reader_has_the_one_count(
+    store: Store, tmp_path: Path, attempts: Sequence[Attempt], epochs: bool, name: str
+) -> None:
+    row = trained(store, tmp_path, attempts, epochs=epochs, name=name)
+    every = [(number, at) for number, a in enumerate(attempts, 1) for at in range(a.begins, a.ends + 1)]
+    kept = [
+        (number, at) for number, at in every if not any(at >= later.begins for later in attempts[number:])
+    ]
+    steps = [at for _, at in kept]
+
+    (loss,) = series(store, row.id, kinds=("value",))
+    assert [(point.attempt, point.step) for point in points(store, loss.id)] == every
+    assert (loss.points, loss.superseded) == (len(kept), len(every) - len(kept))
+    assert (loss.last_step, loss.minimum, loss.maximum) == (steps[-1], min(steps), max(steps))
+    found = list(table(store, row.id).rows)
+    assert [(each.attempt, each.step, each.values[name]) for each in found] == [(n, at, at) for n, at in kept]
+    marked = list(table(store, row.id, superseded=True).rows)
+    assert [(each.attempt, each.step) for each in marked if not each.is_superseded] == kept
+    assert chart_axis(store, [loss]) == STEP
+    chart = chart_points(store, loss, STEP, width=40)
+    assert chart is not None
+    assert [(bucket.last_step, bucket.last) for bucket in chart] == [(at, at) for at in sorted(steps)]
+    curve = python_series(store, row.id)[name]
+    assert (list(curve.steps), list(curve.values)) == (steps, steps)
+    with open_views(store.home) as views:
+        query = "SELECT attempt, points.step FROM points JOIN metrics USING (series) WHERE kind = 'value'"
+        assert list(views.rows(views.run(f"{query} AND NOT points.superseded ORDER BY number"))) == kept
+        query = "SELECT step, points, superseded, least, greatest FROM metrics WHERE kind = 'value'"
+        assert list(views.rows(views.run(query))) == [
+            (steps[-1], len(kept), len(every) - len(kept), min(steps), max(steps))
+        ]
+
+
+def test_metrics_that_are_reported_together_share_one_count(store: Store, tmp_path: Path) -> None:
+    row = add_job(store)
+    records = Records(tmp_path / "records.jsonl")
+    for epoch in range(3):
+        for batch in range(5):
+            seldom = {"accuracy": [0.5]} if batch % 2 == 0 else {}
+            records.points({"loss": [1.0], **seldom}, steps=[batch], times=[epoch * 100 + batch])
+        records.points({"test_loss": [2.0]}, steps=[epoch + 1], times=[epoch * 100 + 50])
+    take_all(store, records, job_id=row.id)
+
+    found = {each.name: [p.step for p in points(store, each.id)] for each in series(store, row.id)}
+
+    assert found == {
+        "loss": list(range(15)),
+        "accuracy": [0, 2, 4, 5, 7, 9, 10, 12, 14],
+        "test_loss": [1, 2, 3],
+    }
+    rows = list(table(store, row.id).rows)
+    assert [each.step for each in rows] == [0, 1, 2, 3, 4, 1, 5, 6, 7, 8, 9, 2, 10, 11, 12, 13, 14, 3]
+    assert all(len(each.values) == 1 for each in rows if "test_loss" in each.values)
+
+
+def test_steps_that_only_grow_are_as_they_were_reported(store: Store, tmp_path: Path) -> None:
+    row = add_job(store)
+    for attempt, steps in ((1, [10, 20, 30, 25, 40]), (2, [31, 41, 51])):
+        records = Records(tmp_path / f"records-{attempt}.jsonl")
+        records.points({"loss": [1.0] * len(steps)}, steps=steps, etimes={"epoch": [s / 10 for s in steps]})
+        records.add("checkpoint", path="model.pt", step=30)
+        take_all(store, records, attempt=attempt, job_id=row.id)
+
+    (loss, _) = series(store, row.id)
+
+    assert [point.step for point in points(store, loss.id)] == [10, 20, 30, 25, 40, 31, 41, 51]
+    assert loss.superseded == 1
+
+
+def test_many_passes_are_counted_on_and_cut(store: Store, tmp_path: Path) -> None:
+    row = add_job(store)
+    for attempt, (begins, epochs) in enumerate(((1, 3000), (2500, 100)), 1):
+        records = Records(tmp_path / f"records-{attempt}.jsonl")
+        steps = [step for _ in range(epochs) for step in range(4)]
+        times = [attempt * 1_000_000 + at for at in range(len(steps))]
+        count = [float(begins + at // 4) for at in range(len(steps))]
+        records.points({"loss": count}, steps=steps, times=times, etimes={"epoch": count})
+        take_all(store, records, attempt=attempt, job_id=row.id)
+
+    (loss,) = series(store, row.id, kinds=("value",))
+
+    assert (loss.points, loss.superseded, loss.last_step) == (2499 * 4 + 400, 501 * 4, 2598 * 4 + 3)
+    assert [each.step for each in table(store, row.id).rows] == [*range(2499 * 4), *range(9996, 10396)]
+    assert time_of_step(store, row.id, 9998, 2) == 2_000_002
+    assert last_step(store, row.id) == 10395

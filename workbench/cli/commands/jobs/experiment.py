@@ -1,0 +1,347 @@
+"""``fabric experiment``: searches for hyper-parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.framework.declare import Family, command
+from workbench.cli.framework.options import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.documents.experiments import TrialDocument
+    from workbench.store.db.database import Store
+    from workbench.store.updates.experiments import ExperimentRow
+
+Which = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="An id, the beginning of one, a name, or @last.")
+]
+
+
+@command("list", "fabric experiment list", "fabric experiment list --all", "fabric experiment list --json")
+def list_experiments(
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Those that are archived, too.")] = False,
+    json: Json = False,
+) -> int:
+    """List searches, newest first."""
+    from workbench.services.open_store import existing_store
+    from workbench.services.submit.experiments import experiment_documents
+
+    with existing_store() as store:
+        documents = [] if store is None else experiment_documents(store)
+    found = [each for each in documents if everything or not each["archived"]]
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(found)
+        return 0
+    if not found:
+        from workbench.terminal.console import narrate
+
+        if documents:
+            narrate("every experiment is archived; `fabric experiment list --all` shows them")
+        else:
+            narrate("there are no experiments; `fabric run` of a manifest with search: starts one")
+        return 0
+    from workbench.terminal.console import width
+    from workbench.terminal.table import Column, render
+
+    columns = (
+        Column("ID"),
+        Column("NAME", stretch=True),
+        Column("STATE"),
+        Column("METHOD"),
+        Column("TRIALS", right=True),
+        Column("RUNNING", right=True),
+        Column("BEST", stretch=True),
+    )
+    rows = [
+        (
+            each["id"].rpartition("-")[2],
+            each["name"],
+            each["state"],
+            each["method"],
+            str(each["trials"]),
+            str(each["running"]),
+            _best_text(each["metric"], each["best"]),
+        )
+        for each in found
+    ]
+    print(render(columns, rows, width=width()), end="")
+    return 0
+
+
+@command("show", "fabric experiment show digits", "fabric experiment show @last --json")
+def show(which: Which, json: Json = False) -> int:
+    """Show how a search stands: its state, why, and the best trial so far."""
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.terminal.table import fields
+
+    with store_of(which) as store:
+        document = experiment_document(store, resolve_experiment(store, which))
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+        return 0
+    goal = f", {document['goal']} {document['metric']}" if document["metric"] else ""
+    pairs = [
+        ("experiment", document["id"]),
+        ("name", document["name"]),
+        ("state", document["state"] + (f": {document['reason']}" if document["reason"] else "")),
+        ("method", f"{document['method']}{goal}"),
+        ("trials", f"{document['trials']}, {document['running']} of them under way"),
+        ("best", _best_text(document["metric"], document["best"]) or "none has reported yet"),
+    ]
+    print(fields(pairs), end="")
+    return 0
+
+
+@command("trials", "fabric experiment trials digits", "fabric experiment trials @last --json")
+def trials(which: Which, json: Json = False) -> int:
+    """List the trials of a search: their jobs, parameters, how far they got and what they reported."""
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import trial_document
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.updates.experiments import trials as trials_of
+
+    with store_of(which) as store:
+        found = [trial_document(row) for row in trials_of(store, resolve_experiment(store, which).id)]
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(found)
+    else:
+        _print_trials(found)
+    return 0
+
+
+@command("best", "fabric experiment best digits", "fabric experiment best @last --json")
+def best(which: Which, json: Json = False) -> int:
+    """Show the trial with the best value of the metric that it has reported.
+
+    The exit code is 1 where none has reported it.
+    """
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.terminal.console import narrate
+
+    with store_of(which) as store:
+        document = experiment_document(store, resolve_experiment(store, which))
+    found = document["best"]
+    if found is None:
+        narrate(f"no trial has reported {document['metric'] or 'a metric that the search has named'} yet")
+        return 1
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(found)
+    else:
+        _print_trials([found])
+    return 0
+
+
+@command("pause", "fabric experiment pause digits")
+def pause(which: Which, json: Json = False) -> int:
+    """Halt the trials of a search and begin no others, until it is resumed."""
+    from workbench.services.submit.experiments import pause_experiment
+
+    return _steer(which, json, pause_experiment, "is being paused; `fabric experiment resume` continues it")
+
+
+@command("resume", "fabric experiment resume digits")
+def resume(which: Which, json: Json = False) -> int:
+    """Continue a search that is paused, its trials from their checkpoints."""
+    from workbench.services.submit.experiments import resume_experiment
+
+    return _steer(which, json, resume_experiment, "goes on")
+
+
+@command(
+    "fork",
+    "fabric experiment fork digits --set name=wider --set search.max_concurrent=2",
+    "fabric experiment fork @last --set seed=7",
+)
+def fork(
+    which: Which,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set search.KEY, name or seed (repeatable)."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Begin a new search with the job, code and backend of another one.
+
+    Without another seed it draws the same trials. A search that is over has forgotten its secrets: they are
+    looked for anew, and those that are not found are named.
+    """
+    from workbench.services.open_store import open_store
+    from workbench.services.submit.experiments import experiment_document, fork_experiment
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.terminal.console import narrate
+
+    with open_store(steers=True) as store:
+        row = fork_experiment(store, resolve_experiment(store, which), tuple(set or ()))
+        document = experiment_document(store, row)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+        return 0
+    print(row.id)
+    narrate(
+        f"{row.name}: its trials run in the background; `fabric experiment show @last` says how it stands"
+    )
+    return 0
+
+
+@command(
+    "continue",
+    "fabric experiment continue digits",
+    "fabric experiment continue @last --set search.max_trials=20",
+)
+def continue_search(
+    which: Which,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "--config",
+            metavar="KEY=VALUE",
+            help="Set search.max_trials or search.max_concurrent (repeatable).",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Take up a search that is over: a random one or a grid.
+
+    Trials that failed or were ended go on from their last checkpoints, as new attempts of the same jobs; those
+    that completed stay as they are. With a larger max_trials further ones begin. Its secrets are looked for anew.
+    """
+    from workbench.services.open_store import open_store
+    from workbench.services.submit.experiments import continue_experiment, experiment_document
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.terminal.console import narrate
+
+    with open_store(steers=True) as store:
+        row = resolve_experiment(store, which)
+        count = continue_experiment(store, row, tuple(set or ()))
+        document = experiment_document(store, resolve_experiment(store, row.id))
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+        return 0
+    trials = (
+        f"{count:,} trial{'' if count == 1 else 's'} from the last checkpoint"
+        if count
+        else "further trials begin"
+    )
+    narrate(f"{row.name} goes on: {trials}")
+    return 0
+
+
+@command("kill", "fabric experiment kill digits", "fabric experiment kill @last --json")
+def kill(which: Which, json: Json = False) -> int:
+    """End a search and all its trials at once; what they have stored stays."""
+    from workbench.services.submit.experiments import kill_experiment
+
+    return _steer(which, json, kill_experiment, "is being ended")
+
+
+@command("archive", "fabric experiment archive digits", "fabric experiment archive digits --undo")
+def archive(
+    which: Which,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back into the list.")] = False,
+    json: Json = False,
+) -> int:
+    """Archive a search that is over: `list` leaves it out, all of it stays."""
+    from workbench.services.submit.experiments import archive_experiment
+
+    def change(store: Store, row: ExperimentRow) -> bool:
+        return archive_experiment(store, row, undo=undo)
+
+    return _steer(which, json, change, "is in the list again" if undo else "is archived")
+
+
+def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool], done: str) -> int:
+    """Change a search, and say what became of it; one that is beyond that is named with its state."""
+    from workbench.services.open_store import open_store
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.terminal.console import narrate
+
+    with open_store(steers=True) as store:
+        row = resolve_experiment(store, which)
+        is_changed = change(store, row)
+        document = experiment_document(store, resolve_experiment(store, row.id))
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+    elif is_changed:
+        narrate(f"{row.name} {done}")
+    else:
+        archived = ", and is archived" if document["archived"] else ""
+        had = "is" if row.is_open else "had ended already:"
+        narrate(f"{row.name} {had} {document['state']}{archived}")
+    return 0
+
+
+def _print_trials(found: list[TrialDocument]) -> None:
+    from workbench.services.submit.experiments import sample_text
+    from workbench.terminal.console import width
+    from workbench.terminal.table import Column, render
+
+    # Said where it tells trials apart.
+    several = len({each["backend"] for each in found} - {None}) > 1
+    columns = (
+        Column("TRIAL", right=True),
+        Column("JOB"),
+        *((Column("BACKEND"),) if several else ()),
+        Column("STATE"),
+        Column("UNITS", right=True),
+        Column("LAST", right=True),
+        Column("BEST", right=True),
+        Column("PARAMETERS", stretch=True),
+    )
+    rows = [
+        (
+            str(each["number"]),
+            each["id"].rpartition("-")[2],
+            *((each["backend"] or "",) if several else ()),
+            each["state"],
+            _number(each["units"]),
+            _number(each["last"]),
+            _number(each["best"]),
+            sample_text(each["hparams"]),
+        )
+        for each in found
+    ]
+    print(render(columns, rows, width=width()), end="")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _best_text(metric: str, found: TrialDocument | None) -> str:
+    if found is None:
+        return ""
+    from workbench.services.submit.experiments import sample_text
+
+    return f"{metric}={_number(found['best'])} of trial {found['number']}: {sample_text(found['hparams'])}"
+
+
+experiment = Family(
+    "experiment",
+    "Look at searches for hyper-parameters, pause, continue and end them.",
+    (list_experiments, show, trials, best, pause, resume, continue_search, fork, kill, archive),
+    default="list",
+)

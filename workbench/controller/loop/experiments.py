@@ -1,0 +1,815 @@
+"""Searches under way: trials become jobs, what they report goes to the searcher, and its answers are carried out.
+
+An event is on the disk before anything follows from it. After a crash the events are replayed, which gives the same
+searcher, and what had not been carried out yet is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, Final
+
+from runners.interface import StopRequest
+from workbench.clock import elapsed_seconds
+from workbench.controller.decide.messages import Woken
+from workbench.controller.loop.context import ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.stop_rules import was_stopped
+from workbench.controller.runtime.client import Submission, detail_of
+from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
+from workbench.controller.runtime.searcher_process import SearcherProcess, interpreter
+from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
+from workbench.data.code.snapshot import unpack
+from workbench.errors import FabricError, UsageError
+from workbench.job import Intent, JobId, State, new_job_id
+from workbench.manifest.builder.params import with_params
+from workbench.search.config import SearchConfig
+from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
+from workbench.search.searcher import Searcher
+from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
+from workbench.store.db.rows import JobRow, TargetRef, is_over
+from workbench.store.jobs import add_note, insert_job, job
+from workbench.store.queries.metric_values import find_series, reported_names
+from workbench.store.queries.requests import add_request, requests
+from workbench.store.queries.step_course import AS_REPORTED, course_of
+from workbench.store.updates.experiments import (
+    COMPLETED,
+    FAILED,
+    ID_PREFIX,
+    KILLED,
+    PAUSED,
+    STOPPING,
+    catch_up_experiment,
+    events_of,
+    experiments,
+    may_go_on,
+    read_experiment_file,
+    record_event,
+)
+from workbench.values import dataclass
+
+SEARCHER_DEATHS_MAX: Final = 3
+"""A process that chooses is started again so often without having answered."""
+
+SEARCHER_LATE_SECONDS: Final = 60.0
+"""After so long without an answer the search says that it waits for one."""
+
+BY: Final = "the search"
+BY_PAUSE: Final = "the pause of its search"
+BY_COMPARISON: Final = "its search, to be compared with others"
+STOP_AGAIN_SECONDS: Final = 30.0
+"""A trial that is to stop and runs on is asked again: its backend may have been cut off."""
+
+INVALID_HP: Final = "searcher/invalid_hp"
+"""What a trial reports whose hyper-parameters make no sense."""
+
+INVALID_IN_A_ROW_MAX: Final = 100
+"""A search gives up after so many such trials one after the other: each begins another one."""
+
+COMPARED: Final = ("asha", "adaptive_asha", "optuna", "python")
+"""The methods for which a trial that has reported nothing has failed."""
+
+WAITING_AT_ONCE: Final = 2
+"""How many trials wait at each of several backends: one is being launched, and one is there when a slot is free."""
+
+_WAITING: Final = frozenset({State.QUEUED, State.PENDING})
+
+STEP: Final = "step"
+"""As a time metric it is the step of each validation, unless a metric has that name."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One trial whose job is not over."""
+
+    trial: str
+    number: int
+    job_id: str
+    create: Mapping[str, Any]
+    is_stopped: bool = False
+    seen: int = 0
+    """How many points of the metric were taken."""
+    asked: tuple[int, float] = (0, 0.0)
+    """The attempt that was asked to stop, and when."""
+    paused: int = 0
+    """The attempt that was halted for the search to go on later; it counts as not ended. 0 for none."""
+    until: float | None = None
+    """Its next report that counts is the first at so many units; None where each one counts."""
+    is_waiting: bool = False
+    """Whether it has come so far, and the search has not decided yet whether it goes on."""
+    has_begun: bool = True
+    """Whether the checkpoint that it begins with, if any, was copied: that of another trial, which must not change."""
+    ended_as: TrialEnd | None = None
+    """How it ended; None while it runs."""
+    goes_on_after: int | None = None
+    """The attempt after which it goes on, of a search that was continued; 0 where it has no job yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where trials of a search may run."""
+
+    ref: TargetRef
+    recorded: Mapping[str, Any]
+    """What a job records there."""
+
+
+@dataclass(slots=True)
+class _Active:
+    """One search."""
+
+    id: str
+    config: SearchConfig
+    document: Mapping[str, Any]
+    spec: JobSpec
+    searcher: Searcher
+    is_begun: bool = False
+    is_paused: bool = False
+    is_stopping: bool = False
+    why: str = ""
+    killed: bool = False
+    targets: Mapping[tuple[str, str], _Target] = field(default_factory=dict)
+    """By backend and runner, in the order of the manifest."""
+    numbers: int = 0
+    open: dict[str, _Trial] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+    """The job of each trial that there ever was."""
+    number_of: dict[str, int] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+    """The trials that the search has stopped, those that have ended since, too."""
+    ended: dict[str, _Trial] = field(default_factory=dict)
+    """The trials that have ended, in the order of their ends."""
+    is_to_continue: bool = False
+    """Whether a person has continued it, and which trials go on is not written down yet."""
+    begins_at: dict[str, float] = field(default_factory=dict)
+    """The units that are in the checkpoint which a trial begins with, for those that begin with one."""
+    until: dict[str, float] = field(default_factory=dict)
+    """How far each trial was last sent, in the units that it reports: those of its first checkpoint count."""
+    noted: str = ""
+    invalid: int = 0
+    """How many trials in a row said that their hyper-parameters make no sense."""
+    outside: _Outside | None = None
+    """Who is asked for samples, where something outside chooses them."""
+
+
+@dataclass(slots=True)
+class _Outside:
+    """A search's process that chooses, and what it has to know."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """All that it was given, in order: a new process is given them again."""
+    questions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Those of the messages that are not answered yet, by their numbers."""
+    answered: int = 0
+    """How many questions were answered; the number of a question is that of the trial which its answer begins."""
+    asked: int = 0
+    process: SearcherProcess | None = None
+    deaths: int = 0
+    """How many processes have died since the last answer."""
+    is_late: bool = False
+    """Whether it was noted that it does not answer."""
+
+
+class Experiments:
+    """All searches of the home that are open."""
+
+    def __init__(self, context: ControllerContext, track: Callable[[JobRow], TrackedJob]) -> None:
+        self._context = context
+        self._track = track
+        self._active: dict[str, _Active] = {}
+
+    def step(self) -> set[str]:
+        """Take what has happened since, and do what follows; return the jobs that need a decision."""
+        touched: set[str] = set()
+        for row in experiments(self._context.store, only_open=True):
+            try:
+                active = self._active.get(row.id) or self._load(row.id)
+                if row.state == STOPPING and not active.is_stopping:
+                    active.is_stopping, active.killed, active.why = True, True, row.reason
+                active.is_paused = row.state == PAUSED
+                touched |= self._advance(active)
+            except FabricError:
+                # What the searcher was told may not be written down: the events say what is true.
+                self._drop(row.id)
+                raise
+        return touched
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a process that chooses what is tried has still to answer."""
+        return any(
+            each.outside is not None and not each.is_paused and each.searcher.is_asking
+            for each in self._active.values()
+        )
+
+    def _drop(self, experiment_id: str) -> None:
+        active = self._active.pop(experiment_id, None)
+        if active is not None and active.outside is not None and active.outside.process is not None:
+            active.outside.process.end()
+
+    def _load(self, experiment_id: str) -> _Active:
+        """Make a search of its events."""
+        context = self._context
+        with context.atomic():
+            catch_up_experiment(context.store, experiment_id)
+        document = read_experiment_file(context.home, experiment_id)
+        config = SearchConfig.from_json(document["spec"]["search"])
+        space = config.space()
+        searcher = Searcher(config.make_method(), space, document["seed"])
+        active = _Active(experiment_id, config, document, spec_from_json(document["spec"]), searcher)
+        if config.is_asked:
+            active.outside = _Outside()
+        active.targets = _targets_of(document)
+        for event in events_of(context.home, experiment_id):
+            self._replay(active, event)
+            self._inform(active, event)
+        self._active[experiment_id] = active
+        return active
+
+    def _replay(self, active: _Active, event: Mapping[str, Any]) -> None:
+        searcher = active.searcher
+        match event["do"]:
+            case "begin":
+                active.is_begun = True
+                searcher.begin()
+            case "report":
+                if event["metrics"]:
+                    searcher.report(event["trial"], event["metrics"])
+                if (trial := active.open.get(event["trial"])) is not None:
+                    trial.seen = event["point"]
+                    trial.is_waiting = bool(event["metrics"]) and trial.until is not None
+            case "ask":
+                searcher.ask()
+            case "answer":
+                searcher.answer(event["hparams"])
+            case "prune":
+                searcher.stop(event["trial"])
+            case "end":
+                if not active.is_stopping:
+                    searcher.end(event["trial"], TrialEnd(event["how"]))
+                self._close_trial(active, event["trial"], TrialEnd(event["how"]))
+            case "continue":
+                active.config = SearchConfig.from_json(event["search"])
+                active.is_to_continue = True
+                active.is_stopping, active.killed, active.why, active.noted = False, False, "", ""
+                active.invalid = 0
+            case "continued":
+                active.is_to_continue = False
+                self._reopen(active, {each["trial"]: each["attempt"] for each in event["trials"]})
+            case "paused" | "held":
+                if event["trial"] in active.open:
+                    active.open[event["trial"]].paused = event["attempt"]
+            case "begun":
+                if event["trial"] in active.open:
+                    active.open[event["trial"]].has_begun = True
+            case "kill":
+                active.killed = True
+            case "note":
+                active.noted = event["reason"]
+        if event.get("state") == STOPPING:
+            active.is_stopping, active.why = True, event.get("reason", "")
+        self._count_invalid(active, event)
+        self._note(active, event.get("operations") or ())
+
+    def _count_invalid(self, active: _Active, event: Mapping[str, Any]) -> None:
+        if event["do"] == "end":
+            active.invalid = active.invalid + 1 if event["how"] == TrialEnd.INVALID.value else 0
+
+    def _inform(self, active: _Active, event: Mapping[str, Any]) -> None:
+        """Give the process that chooses what an event means for it; all that it knows comes from here."""
+        outside = active.outside
+        if outside is None:
+            return
+        message: dict[str, Any]
+        match event["do"]:
+            case "ask":
+                outside.asked += 1
+                message = outside.questions[outside.asked] = {"do": "ask", "trial": outside.asked}
+            case "answer":
+                outside.answered += 1
+                outside.deaths = 0
+                outside.questions.pop(outside.answered)["known"] = event["hparams"]
+                return
+            case "report" if event["metrics"]:
+                number = active.number_of[event["trial"]]
+                value, units = event["value"], event.get("units")
+                message = {"do": "report", "trial": number, "value": value, "units": units}
+            case "end":
+                stopped = event["trial"] in active.stopped
+                number = active.number_of[event["trial"]]
+                message = {"do": "tell", "trial": number, "how": "stopped" if stopped else event["how"]}
+            case _:
+                return
+        outside.messages.append(message)
+        if outside.process is not None:
+            outside.process.send(message)
+
+    def _note(self, active: _Active, operations: Sequence[Mapping[str, Any]]) -> None:
+        for each in operations:
+            if each["do"] == "create":
+                active.numbers = each["number"]
+                active.open[each["trial"]] = _Trial(each["trial"], each["number"], each["job"], each)
+                active.open[each["trial"]].has_begun = "parent" not in each
+                active.jobs[each["trial"]] = each["job"]
+                active.number_of[each["trial"]] = each["number"]
+                if "begins_at" in each:
+                    active.begins_at[each["trial"]] = each["begins_at"]
+            elif each["do"] == "run":
+                active.until[each["trial"]] = each["units"]
+                if (trial := active.open.get(each["trial"])) is not None:
+                    trial.until, trial.is_waiting = each["units"], False
+            elif each["do"] == "stop":
+                active.stopped.add(each["trial"])
+                if (trial := active.open.get(each["trial"])) is not None:
+                    trial.is_stopped = True
+
+    def _advance(self, active: _Active) -> set[str]:
+        touched: set[str] = set()
+        if not active.is_begun and not active.is_stopping:
+            active.is_begun = True
+            self._record(active, {"do": "begin"}, active.searcher.begin())
+        if active.is_to_continue and not active.is_stopping:
+            self._continue(active)
+            if active.id not in self._active:
+                return touched
+        changed = True
+        while changed:
+            changed = self._consult(active) if active.outside is not None else False
+            is_full = False
+            room = self._room(active)
+            for trial in list(active.open.values()):
+                row = job(self._context.store, trial.job_id)
+                if not active.is_stopping and _waits_to_go_on(trial, row):
+                    if active.is_paused or room <= 0:
+                        continue
+                    room -= 1
+                    if row is not None:
+                        touched |= self._request(row, "resume")
+                        continue
+                if row is None:
+                    if active.is_stopping:
+                        self._end(active, trial, TrialEnd.CANCELLED)
+                    elif active.is_paused or is_full or not self._may_begin(active, trial):
+                        continue
+                    elif (target := self._free_target(active)) is None:
+                        is_full = True  # nor is there room for any other one
+                        continue
+                    else:
+                        row = self._start(active, trial, target)
+                        touched.add(row.id)
+                    changed = True
+                    continue
+                # Not by its state: it may have begun and been halted while no controller looked.
+                if not trial.has_begun and row.started_us is not None:
+                    self._record(active, {"do": "begun", "trial": trial.trial}, [])
+                    trial.has_begun = changed = True
+                changed |= self._take_reports(active, trial)
+                has_ended = is_over(row) or row.deleted_us is not None
+                is_awaited = not active.is_stopping and _is_awaited(active, trial)
+                if trial.is_waiting and has_ended and not (trial.is_stopped or active.is_stopping):
+                    continue  # what its end means is known when the search has decided
+                if _is_held(active, trial, row):
+                    if not (active.is_paused or is_awaited):
+                        touched |= self._request(row, "resume")
+                elif has_ended:
+                    self._end(active, trial, self._how(active, trial, row))
+                    changed = True
+                elif active.is_stopping:
+                    touched |= self._request(row, "kill")
+                elif is_awaited or (trial.is_waiting and not trial.is_stopped):
+                    touched |= self._hold(active, trial, row, "held", BY_COMPARISON)
+                elif active.is_paused:
+                    touched |= self._hold(active, trial, row, "paused", BY_PAUSE)
+                elif trial.is_stopped:
+                    self._ask_to_stop(trial, row)
+        if active.is_stopping and not active.open:
+            state = KILLED if active.killed else FAILED
+            self._close(active, state, active.why)
+        return touched
+
+    def _consult(self, active: _Active) -> bool:
+        """Take what the process that chooses has answered, and ask on; return whether trials changed."""
+        outside = active.outside
+        if outside is None or active.is_stopping or active.id not in self._active:
+            return False
+        try:
+            process = outside.process or self._start_searcher(active, outside)
+        except (OSError, FabricError) as error:
+            self._give_up(active, f"the searcher cannot be started: {error}")
+            return True
+        changed = False
+        for answer in process.answers():
+            changed |= self._take_answer(active, outside, answer)
+            if active.is_stopping or active.id not in self._active:
+                return changed
+        while active.searcher.wanted > 0 and not active.is_paused:
+            active.searcher.ask()
+            self._record(active, {"do": "ask"}, [])
+        self._say_late(active, outside)
+        return changed
+
+    def _start_searcher(self, active: _Active, outside: _Outside) -> SearcherProcess:
+        """Start a process that is given all that happened so far."""
+        context, document, config = self._context, active.document, active.config
+        folder, code = context.home.experiment(active.id), ""
+        is_own = config.method == "python"
+        if is_own:
+            if not document["code_hash"]:
+                raise UsageError("the job has no code; name it by code:")
+            code = str(folder.code)
+            if not folder.code.exists():
+                making = folder.code.with_name("code.new")
+                shutil.rmtree(making, ignore_errors=True)
+                unpack(context.home.snapshot(document["code_hash"]), making)
+                making.rename(folder.code)
+        begin = {"do": "begin", "code": code, "search": {**config.for_searcher(), "seed": document["seed"]}}
+        python = interpreter(str(document["recorded"].get("python") or ""), is_own=is_own)
+        outside.process = SearcherProcess(
+            python, folder.searcher_log, [begin, *outside.messages], lambda: context.post(Woken())
+        )
+        return outside.process
+
+    def _take_answer(self, active: _Active, outside: _Outside, answer: Mapping[str, Any]) -> bool:
+        """Write an answer down and do what follows; one that was written down already changes nothing."""
+        if "error" in answer:
+            self._give_up(active, f"the searcher failed: {answer['error']}")
+        elif "exit" in answer:
+            outside.process = None
+            outside.deaths += 1
+            if outside.deaths >= SEARCHER_DEATHS_MAX:
+                how = f"the signal {-answer['exit']}" if answer["exit"] < 0 else f"exit code {answer['exit']}"
+                self._give_up(active, f"the searcher has ended {outside.deaths} times, at last with {how}")
+            else:
+                self._context.post(Woken())
+        elif "stop" in answer:
+            trial = next(name for name, number in active.number_of.items() if number == answer["stop"])
+            found = active.searcher.stop(trial)
+            if found:
+                self._record(active, {"do": "prune", "trial": trial}, found)
+            return bool(found)
+        elif answer["trial"] > outside.answered:
+            found = active.searcher.answer(answer["hparams"])
+            event: dict[str, Any] = {"do": "answer", "hparams": answer["hparams"]}
+            self._record_with_end(active, event, found)
+            if outside.is_late:
+                outside.is_late = False
+                self._write_note(active, active.noted)
+        return True
+
+    def _say_late(self, active: _Active, outside: _Outside) -> None:
+        """Say of a search whose process has not answered for long that it waits for it."""
+        if outside.process is None or outside.is_late or outside.asked == outside.answered:
+            return
+        if elapsed_seconds() - outside.process.asked_at >= SEARCHER_LATE_SECONDS:
+            outside.is_late = True
+            seconds = round(SEARCHER_LATE_SECONDS)
+            self._write_note(active, f"the searcher has not answered for more than {seconds} s")
+
+    def _write_note(self, active: _Active, text: str) -> None:
+        with self._context.atomic():
+            record_event(self._context.store, active.id, {"do": "note", "reason": text})
+
+    def _free_target(self, active: _Active) -> _Target | None:
+        """Return where the next trial begins: where fewest wait, then where fewest run; None while all are taken.
+
+        So a backend gets as many trials as it has slots, and one that is cut off keeps no more than it had.
+        """
+        if len(active.targets) == 1:
+            return next(iter(active.targets.values()))
+        waiting, begun = dict.fromkeys(active.targets, 0), dict.fromkeys(active.targets, 0)
+        for trial in active.open.values():
+            row = job(self._context.store, trial.job_id)
+            if row is None or is_over(row) or row.deleted_us is not None:
+                continue
+            if (at := (row.target.backend, row.target.runner)) in waiting:
+                (waiting if row.state in _WAITING else begun)[at] += 1
+        name = min(active.targets, key=lambda each: (waiting[each], begun[each]))
+        return active.targets[name] if waiting[name] < WAITING_AT_ONCE else None
+
+    def _start(self, active: _Active, trial: _Trial, to: _Target) -> JobRow:
+        """Submit a trial's job: its id was chosen with the event, so it is made once however often this is tried."""
+        context, document, create = self._context, active.document, trial.create
+        params = {**active.spec.params, **create["hparams"]}
+        spec = spec_from_json(
+            with_params(spec_to_json(replace(active.spec, params=params, search=None)), params)
+        )
+        width = len(str(max(active.config.max_trials, 1)))
+        spec = replace(
+            spec,
+            name=f"{active.spec.name[:190]}-{trial.number:0{width}}",
+            seed=create["seed"],
+            labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)},
+        )
+        target = to.ref
+        beginning, missing = self._beginning(active, trial, spec, target)
+        submission = Submission(
+            spec=spec,
+            manifest_text=document["manifest_text"],
+            origins=document["origins"],
+            target=target,
+            code_hash=document["code_hash"],
+            recorded={
+                **to.recorded,
+                "seed": create["seed"],
+                **beginning,
+            },
+            parent=active.id,
+            trial=trial.number,
+            job_id=JobId(trial.job_id),
+        )
+        forget_secrets(context.home, trial.job_id)
+        write_secrets(context.home, trial.job_id, read_secrets(context.home, active.id))
+        with context.atomic():
+            detail = detail_of(JobId(trial.job_id), submission, document["who"])
+            row = insert_job(context.store, detail, who=document["who"], origin="controller")
+            if missing:
+                add_note(context.store, row.id, missing)
+        self._track(row)
+        context.queue_stale = True
+        return row
+
+    def _may_begin(self, active: _Active, trial: _Trial) -> bool:
+        """Say whether a trial may begin: one that begins with a checkpoint needs one that is not written to."""
+        parent = trial.create.get("parent")
+        row = job(self._context.store, active.jobs[parent]) if parent else None
+        return row is None or is_over(row) or row.deleted_us is not None
+
+    def _beginning(
+        self, active: _Active, trial: _Trial, spec: JobSpec, target: TargetRef
+    ) -> tuple[dict[str, Any], str]:
+        """Return what a trial's job records of the checkpoint that it begins with, and why there is none."""
+        parent = trial.create.get("parent")
+        if not parent:
+            return {}, ""
+        row = job(self._context.store, active.jobs[parent])
+        try:
+            if row is None or row.deleted_us is not None:
+                raise UsageError("its job is deleted")
+            return {"from": initial_checkpoint(self._context.store, row, None, spec, target)}, ""
+        except UsageError as error:
+            return {}, f"begins without the checkpoint of the trial that it copies: {error}"
+
+    def _take_reports(self, active: _Active, trial: _Trial) -> bool:
+        """Give the searcher what a trial has reported since; return whether there was anything."""
+        config, store = active.config, self._context.store
+        if not config.metric or (trial.is_waiting and not trial.is_stopped):
+            return False
+        series = find_series(store, trial.job_id, config.metric)
+        if series is None:
+            self._say_missing(active, trial, config.metric, "metric")
+            return False
+        sql = "SELECT seq, attempt, step, time, value FROM points WHERE series = ? AND seq > ? ORDER BY seq"
+        points = store.rows(sql, (series, trial.seen))
+        if not points:
+            return False
+        times = self._times(active, trial, points[0][3])
+        is_by_step = not times and config.time_metric == STEP
+        course = course_of(store.connection, series) if is_by_step else AS_REPORTED
+        for seq, attempt, step, time, value in points:
+            trial.seen = seq
+            if trial.is_stopped:
+                continue  # it has had its say
+            units = course.step(seq, step) if is_by_step else times.get((attempt, step, time))
+            event: dict[str, Any] = {"do": "report", "trial": trial.trial, "point": seq}
+            event |= {"units": units, "value": value}
+            metrics: dict[str, Any] = {}
+            found: list[Operation] = []
+            is_due = trial.until is None or units is None or units >= trial.until
+            if is_due and not active.is_stopping:
+                metrics[config.metric] = value
+                if units is not None:
+                    metrics[config.time_metric] = units
+                try:
+                    if trial.until is not None and units is None:
+                        raise MetricMissing(config.time_metric)
+                    found = active.searcher.report(trial.trial, metrics)
+                except MetricMissing:
+                    self._fail(active, trial)
+                    metrics = {}
+            if metrics and trial.until is not None:
+                goes_on = any(isinstance(one, RunTo) and one.trial == trial.trial for one in found)
+                trial.is_waiting = event["waits"] = not goes_on
+            self._record(active, {**event, "metrics": metrics}, found)
+            if trial.is_waiting and not trial.is_stopped:
+                break  # what it has reported since counts once it goes on
+        return True
+
+    def _times(self, active: _Active, trial: _Trial, since: int) -> dict[tuple[Any, Any, Any], float]:
+        name, store = active.config.time_metric, self._context.store
+        series = find_series(store, trial.job_id, name) if name else None
+        if series is None:
+            return {}
+        sql = "SELECT attempt, step, time, value FROM points WHERE series = ? AND time >= ?"
+        return {
+            (attempt, step, time): value
+            for attempt, step, time, value in store.rows(sql, (series, since))
+            if value is not None
+        }
+
+    def _fail(self, active: _Active, trial: _Trial) -> None:
+        """Give a search up that cannot decide anything: what it goes by is not reported."""
+        names = reported_names(self._context.store, trial.job_id)
+        config = active.config
+        self._give_up(
+            active,
+            f"the time metric {config.time_metric!r} is not reported with {config.metric!r}; there are {names}",
+        )
+
+    def _give_up(self, active: _Active, why: str) -> None:
+        active.is_stopping, active.why = True, why
+        with self._context.atomic():
+            record_event(self._context.store, active.id, {"do": "fail", "state": STOPPING, "reason": why})
+
+    def _say_missing(self, active: _Active, trial: _Trial, name: str, what: str) -> None:
+        names = reported_names(self._context.store, trial.job_id)
+        if not names or names == INVALID_HP or active.noted or active.is_stopping:
+            return
+        active.noted = f"the {what} {name!r} has not been reported; there are {names}"
+        self._write_note(active, active.noted)
+
+    def _how(self, active: _Active, trial: _Trial, row: JobRow) -> TrialEnd:
+        if was_stopped(row) and not trial.is_stopped:
+            # One that a rule has ended before its time cannot be compared with those of the next rung.
+            return TrialEnd.FAILED if active.config.time_metric else TrialEnd.COMPLETED
+        if row.deleted_us is not None or (row.state is State.HALTED and not trial.is_stopped):
+            return TrialEnd.CANCELLED
+        if not trial.is_stopped and find_series(self._context.store, trial.job_id, INVALID_HP) is not None:
+            return TrialEnd.INVALID
+        if row.state is State.FAILED and not trial.is_stopped:
+            return TrialEnd.FAILED
+        if active.config.method in COMPARED and not trial.seen:
+            return TrialEnd.FAILED  # nothing can be compared
+        if trial.until is not None and not trial.is_stopped:
+            return TrialEnd.FAILED  # it did not come as far as it was sent
+        return TrialEnd.COMPLETED
+
+    def _continue(self, active: _Active) -> None:
+        """Write down which trials of a search that was over go on: those that failed or that a person ended."""
+        goes_on: dict[str, int] = {}
+        for trial in active.ended.values():
+            row = job(self._context.store, trial.job_id)
+            if trial.ended_as is not None and may_go_on(trial.ended_as.value.upper(), row):
+                # One that a person has resumed meanwhile is under way.
+                goes_on[trial.trial] = 0 if row is None else row.attempt - (not is_over(row))
+        active.is_to_continue = False
+        found = self._reopen(active, goes_on)
+        listed = [{"trial": trial, "attempt": attempt} for trial, attempt in goes_on.items()]
+        self._record_with_end(active, {"do": "continued", "trials": listed}, found)
+
+    def _reopen(self, active: _Active, goes_on: Mapping[str, int]) -> list[Operation]:
+        for name, attempt in goes_on.items():
+            trial = active.open[name] = active.ended.pop(name)
+            trial.ended_as, trial.goes_on_after = None, attempt
+        ends = {each.trial: each.ended_as for each in active.ended.values() if each.ended_as is not None}
+        config = active.config
+        return active.searcher.reopen(
+            tuple(goes_on), ends, max_trials=config.max_trials, max_concurrent=config.max_concurrent
+        )
+
+    def _room(self, active: _Active) -> int:
+        """Return how many of the trials that wait to go on may do so now."""
+        if all(each.goes_on_after is None for each in active.open.values()):
+            return 0
+        rows = [(each, job(self._context.store, each.job_id)) for each in active.open.values()]
+        running = sum(not _waits_to_go_on(trial, row) for trial, row in rows)
+        return (active.config.max_concurrent or len(rows)) - running
+
+    def _close_trial(self, active: _Active, name: str, how: TrialEnd) -> None:
+        trial = active.open.pop(name, None)
+        if trial is not None:
+            trial.ended_as = how
+            active.ended[name] = trial
+
+    def _end(self, active: _Active, trial: _Trial, how: TrialEnd) -> None:
+        found = [] if active.is_stopping else active.searcher.end(trial.trial, how)
+        self._close_trial(active, trial.trial, how)
+        event: dict[str, Any] = {"do": "end", "trial": trial.trial, "how": how.value}
+        self._record_with_end(active, event, found)
+        if active.invalid >= INVALID_IN_A_ROW_MAX and not active.is_stopping:
+            self._give_up(
+                active, f"{active.invalid} trials in a row said that their hyper-parameters are invalid"
+            )
+
+    def _record_with_end(self, active: _Active, event: dict[str, Any], found: Sequence[Operation]) -> None:
+        """Write an event down that may be the search's last."""
+        over = next((each for each in found if isinstance(each, Shutdown)), None)
+        if over is not None:
+            event["state"] = FAILED if over.failed else KILLED if over.cancelled else COMPLETED
+            event["reason"] = (active.noted or "every trial has failed") if over.failed else ""
+        self._record(active, event, found)
+        if over is not None:
+            self._forget(active)
+
+    def _close(self, active: _Active, state: str, why: str) -> None:
+        with self._context.atomic():
+            record_event(self._context.store, active.id, {"do": "close", "state": state, "reason": why})
+        self._forget(active)
+
+    def _forget(self, active: _Active) -> None:
+        self._drop(active.id)
+        forget_secrets(self._context.home, active.id)
+
+    def _record(self, active: _Active, event: dict[str, Any], operations: Sequence[Operation]) -> None:
+        plain = [each for one in operations if (each := self._plain(active, one)) is not None]
+        with self._context.atomic():
+            record_event(self._context.store, active.id, {**event, "operations": plain})
+        self._count_invalid(active, event)
+        self._note(active, plain)
+        self._inform(active, event)
+
+    def _plain(self, active: _Active, operation: Operation) -> dict[str, Any] | None:
+        match operation:
+            case Create(trial, hparams, seed, parent):
+                active.numbers += 1
+                created = {
+                    "do": "create",
+                    "trial": trial,
+                    "number": active.numbers,
+                    "job": new_job_id(),
+                    "hparams": hparams,
+                    "seed": seed,
+                }
+                if parent:
+                    # Its training goes on where the checkpoint ends, and so do the units that it reports.
+                    active.begins_at[trial] = active.until[parent]
+                    created |= {"parent": parent, "begins_at": active.until[parent]}
+                return created
+            case RunTo(trial, units):
+                until = active.until[trial] = active.begins_at.get(trial, 0) + units
+                return {"do": "run", "trial": trial, "units": until}
+            case StopTrial(trial):
+                return {"do": "stop", "trial": trial}
+        return None
+
+    def _hold(self, active: _Active, trial: _Trial, row: JobRow, do: str, who: str) -> set[str]:
+        """Halt a trial that is to go on later. That is written down first, as its end then means nothing else."""
+        if row.intent is not Intent.NONE:
+            return set()
+        if not trial.is_stopped and trial.paused != row.attempt:
+            self._record(active, {"do": do, "trial": trial.trial, "attempt": row.attempt}, [])
+            trial.paused = row.attempt
+        return self._request(row, "halt", who)
+
+    def _request(self, row: JobRow, kind: str, who: str = BY) -> set[str]:
+        """Ask for something of a trial's job, once."""
+        store = self._context.store
+        intents = {"halt": (Intent.HALT, Intent.KILL, Intent.DELETE), "kill": (Intent.KILL, Intent.DELETE)}
+        if row.intent in intents.get(kind, ()):
+            return set()
+        if any(one.kind == kind and not one.outcome for one in requests(store, row.id)):
+            return set()
+        with self._context.atomic():
+            add_request(store, kind, row.id, {}, who, "controller")
+        self._context.has_ended_jobs = True  # so that the request is answered in this turn
+        return {row.id}
+
+    def _ask_to_stop(self, trial: _Trial, row: JobRow) -> None:
+        """Have ``should_stop()`` say yes in a trial; one that does not look runs to its end."""
+        context = self._context
+        tracked = context.jobs.get(row.id)
+        if tracked is None or not tracked.is_launched or row.intent is not Intent.NONE:
+            return
+        attempt, at = trial.asked
+        if attempt == row.attempt and context.now() < at + STOP_AGAIN_SECONDS:
+            return
+        trial.asked = (row.attempt, context.now())
+        # Other runners have no way yet to tell the command without a signal.
+        kind: Any = "finish" if row.target.runner == "process" else "halt"
+        request = StopRequest(kind, tracked.spec.grace_seconds, by=BY)
+        context.worker(row.target).stop(tracked.attempt, request)
+
+
+def _targets_of(document: Mapping[str, Any]) -> dict[tuple[str, str], _Target]:
+    """Return where the trials of a search may run, in its order. One that an older fabric has begun has one."""
+    recorded = document["recorded"]
+    places = document.get("places") or [{"target": document["place"], "recorded": {}}]
+    # What holds for one backend is not said of another.
+    apart = {name for each in places for name in each["recorded"]}
+    shared = {name: value for name, value in recorded.items() if name not in apart}
+    targets = [_Target(TargetRef(**each["target"]), {**shared, **each["recorded"]}) for each in places]
+    return {(each.ref.backend, each.ref.runner): each for each in targets}
+
+
+def _waits_to_go_on(trial: _Trial, row: JobRow | None) -> bool:
+    """Say whether a trial of a search that was continued has not been resumed yet."""
+    if trial.goes_on_after is None or row is None:
+        return trial.goes_on_after is not None
+    if row.deleted_us is not None or row.state is State.COMPLETED:
+        return False  # a person has done that meanwhile
+    return row.attempt == trial.goes_on_after and is_over(row)
+
+
+def _is_held(active: _Active, trial: _Trial, row: JobRow) -> bool:
+    """Say whether a trial's job has ended only for the search to go on later."""
+    if active.is_stopping or trial.is_stopped or row.deleted_us is not None or trial.paused != row.attempt:
+        return False
+    return row.state is State.HALTED and not was_stopped(row)
+
+
+def _is_awaited(active: _Active, trial: _Trial) -> bool:
+    """Say whether another trial is still to begin with the checkpoint of this one, which must not change."""
+    if active.config.method != "pbt":
+        return False
+    return any(not each.has_begun and each.create["parent"] == trial.trial for each in active.open.values())

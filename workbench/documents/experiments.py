@@ -1,0 +1,89 @@
+"""Documents of searches for hyper-parameters."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+from workbench.documents.values import Id, Time
+
+
+class PreviewedTrials(TypedDict):
+    """Trials that get equally far."""
+
+    units: NotRequired[int]
+    """How far, in units of the time metric; left out where nothing stops them."""
+    max_length: NotRequired[Literal[True]]
+    """There where they run as long as their own code does."""
+    count: int
+
+
+class SampledTrial(TypedDict):
+    """One trial as it would be drawn."""
+
+    hparams: dict[str, Any]
+    id: str
+    seed: int
+
+
+class PreviewDocument(TypedDict):
+    """What a search would try: `fabric preview --json`."""
+
+    schema: Literal["fabric.preview/1"]
+    method: str
+    """`single` where the manifest has no search."""
+    seed: int
+    """What the samples are drawn with."""
+    trials: list[PreviewedTrials]
+    samples: list[SampledTrial]
+    """The first trials, in the order in which they would begin; none of the methods `optuna` and `python`."""
+    gpu_hours: float | None
+    """What it costs at most; null where the job has no GPU or no `max_runtime`."""
+
+
+class TrialDocument(TypedDict):
+    """A trial of a search: `fabric experiment trials --json`."""
+
+    schema: Literal["fabric.trial/1"]
+    experiment: str
+    number: int
+    """From 1, in the order of their creation."""
+    trial: str
+    """The id that the search drew for it."""
+    id: Id
+    """Its job."""
+    backend: str | None
+    """Where it runs; null as long as it has not begun."""
+    state: Literal["RUNNING", "PAUSED", "WAITING", "STOPPED", "COMPLETED", "FAILED", "INVALID", "CANCELLED"]
+    """`STOPPED` by the search; `PAUSED` with it; `WAITING` for it to decide whether the trial goes on.
+
+    `RUNNING` includes waiting for a slot.
+    """
+    hparams: dict[str, Any]
+    seed: int
+    units: float | None
+    """How far it was trained at its last report, in units of the time metric."""
+    last: float | None
+    """The last value of the metric."""
+    best: float | None
+
+
+class ExperimentDocument(TypedDict):
+    """A search: `fabric experiment list --json`, `show --json`, `fork --json`, and what changes one."""
+
+    schema: Literal["fabric.experiment/1"]
+    id: str
+    name: str
+    state: Literal["RUNNING", "PAUSED", "STOPPING", "COMPLETED", "FAILED", "KILLED"]
+    reason: str
+    method: str
+    metric: str
+    goal: str
+    created: Time
+    ended: Time | None
+    archived: bool
+    """Whether a person has archived it: `list` shows it with `--all` only."""
+    trials: int
+    """How many have begun."""
+    running: int
+    best: TrialDocument | None
+    """The trial with the best value so far."""

@@ -1,0 +1,216 @@
+"""Documents of backends, of the configuration and of fabric itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from backends.contract.host import Level, Node, Slot
+from workbench.documents.values import FieldsOf, Id, Time
+
+SlotEntry = Annotated[dict[str, Any], FieldsOf(Slot, {"free": bool})]
+NodeEntry = Annotated[dict[str, Any], FieldsOf(Node, {"slots": list[SlotEntry]})]
+
+
+class FindingEntry(TypedDict):
+    """One line of a report."""
+
+    subject: str
+    found: str
+    level: Level
+    consequence: str
+    """What does not work because of it."""
+    remedy: str
+
+
+class BackendDocument(TypedDict):
+    """A backend of the configuration: `fabric backend list --json`."""
+
+    schema: Literal["fabric.backend/1"]
+    name: str
+    type: str
+    address: str
+    options: dict[str, Any]
+    installed: bool
+
+
+class BackendTestDocument(TypedDict):
+    """What `fabric backend test` found."""
+
+    schema: Literal["fabric.backend-test/1"]
+    name: str
+    usable: bool
+    findings: list[FindingEntry]
+
+
+class InventoryDocument(TypedDict):
+    """The machines and GPUs of a backend: `fabric gpus --json`."""
+
+    schema: Literal["fabric.inventory/1"]
+    backend: str
+    time: Time
+    nodes: list[NodeEntry]
+    note: str
+    """What could not be read."""
+
+
+class QueuedEntry(TypedDict):
+    """One that waits. Of a job of another home only the person, the GPUs and the rank are known."""
+
+    id: Id | None
+    name: str | None
+    person: str
+    gpus: int
+    """Of all learners together."""
+    priority: int | None
+    rank: int | None
+    """Its place among all who wait for GPUs at the host, from 1 on."""
+    of: int | None
+    since: Time | None
+    """Since when the job waits."""
+    reason: str | None
+    """What it waits for."""
+
+
+class QueueDocument(TypedDict):
+    """Those that wait at a backend, in the order in which they start: `fabric queue --json`."""
+
+    schema: Literal["fabric.queue/1"]
+    backend: str
+    host_known: bool
+    """Whether the host said who else waits there."""
+    trouble: str
+    """Why it could not be asked."""
+    waiting: list[QueuedEntry]
+
+
+class RoleDocument(TypedDict):
+    """The rights that jobs need in a cluster: `fabric backend role --json`."""
+
+    schema: Literal["fabric.role/1"]
+    objects: list[dict[str, Any]]
+    """A Role and a RoleBinding of Kubernetes."""
+
+
+class ImagesDocument(TypedDict):
+    """The images that `fabric image load` loaded."""
+
+    schema: Literal["fabric.images/1"]
+    images: list[str]
+
+
+class ImageSentDocument(TypedDict):
+    """What `fabric image send` sent."""
+
+    schema: Literal["fabric.image-sent/1"]
+    image: str
+    backend: str
+    layers: int
+    sent_layers: int
+    sent_bytes: int
+
+
+class ControllerDocument(TypedDict):
+    """The controller: `fabric controller status --json`."""
+
+    schema: Literal["fabric.controller/1"]
+    running: bool
+    pid: int | None
+    version: str | None
+    open_jobs: int
+    home: str
+    log: str
+
+
+class ControllerStopDocument(TypedDict):
+    """What `fabric controller stop` did."""
+
+    schema: Literal["fabric.controller-stop/1"]
+    stopped: bool
+    """False where none ran."""
+
+
+class ConfigFileEntry(TypedDict):
+    """A configuration file."""
+
+    file: str
+    there: bool
+
+
+class ConfigPathDocument(TypedDict):
+    """The files of the configuration: `fabric config path --json`."""
+
+    schema: Literal["fabric.config-path/1"]
+    project: ConfigFileEntry
+    user: ConfigFileEntry
+    template_folders: list[str]
+    templates: dict[str, str]
+    """The file of each template."""
+
+
+SettingDocument = TypedDict(
+    "SettingDocument",
+    {"schema": Literal["fabric.setting/1"], "key": str, "value": Any, "from": str},
+)
+SettingDocument.__doc__ = (
+    "A value of the configuration: `fabric config list --json` and `fabric config get --json`."
+)
+
+
+class DoctorDocument(TypedDict):
+    """What `fabric doctor` found."""
+
+    schema: Literal["fabric.doctor/1"]
+    well: bool
+    findings: list[FindingEntry]
+
+
+class RebuildDocument(TypedDict):
+    """What `fabric doctor --rebuild` restored."""
+
+    schema: Literal["fabric.rebuild/1"]
+    jobs: int
+    events: int
+    deleted: int
+    open_jobs: int
+    problems: list[str]
+    """What could not be restored."""
+    old_database: str | None
+    """Where the old database is kept."""
+
+
+class BindHomeDocument(TypedDict):
+    """What `fabric doctor --bind-home` did."""
+
+    schema: Literal["fabric.bind-home/1"]
+    home: str
+    uuid: str
+    was: str
+    """What the folder was until now: `home`, `moved`, `copy`."""
+    before: str | None
+    """The path that the home was bound to, where it is another."""
+    open_jobs: int
+    link: str | None
+    """The old path, where a link was put that leads to the new one."""
+    trouble: str
+    """Why none could be put there, where jobs need one."""
+
+
+class VersionDocument(TypedDict):
+    """The version of fabric, of its Python and of the system: `fabric version --json`."""
+
+    schema: Literal["fabric.version/1"]
+    version: str
+    python: str
+    interpreter: str
+    system: str
+
+
+class SchemaDocument(TypedDict):
+    """A document that has a schema: `fabric schema --list --json`."""
+
+    schema: Literal["fabric.schema/1"]
+    name: str
+    """What `fabric schema` takes."""
+    mark: str
+    """What the document carries as `schema`; empty for the manifest and files, which carry none."""
+    about: str

@@ -1,0 +1,1 @@
+"""What Determined calls experimental: ``core_v2``."""

@@ -1,0 +1,332 @@
+"""Entries of a host's queue: one small file each below the folder of leases, owned and locked by who waits.
+
+Anybody can write into that folder, so nothing is believed but what the kernel vouches for: the person is the
+file's owner, and an entry counts only while its owner's lock is held. The lock is a write lock of the open file
+(``F_OFD_SETLK``, fcntl(2)): only who may write to a file can take one. With ``flock`` any reader could hold the
+entry of a job that is long gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import struct
+import time
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from workbench.learner.platform.system import now_us
+
+FORMAT = 1
+"""Of the text. A newer one has these keys, too, so it is shown and respected."""
+
+PREFIX = "queue-"
+
+ENTRIES_OF_A_PERSON = 1000
+"""More entries of one person are not read: nobody can make the others wait for a long list."""
+
+STALE_SECONDS = 86400.0
+"""An entry of one's own that nobody holds is removed after this."""
+
+PRIORITY_MAX = 100
+DEFAULT_PRIORITY = 50
+
+_TEXT_LIMIT = 4096
+_READ_TRIES = 20
+_GPUS_MAX = 1 << 16
+_OFD_GETLK, _OFD_SETLK = 36, 37  # the module fcntl names them from Python 3.9 on
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process
+
+
+class QueueEntry(NamedTuple):
+    """One job that waits, as its file says it; ``person`` is the file's owner."""
+
+    person: int
+    home: str
+    job: str
+    gpus: int
+    """For all learners together."""
+    each: int = 1
+    """For each learner."""
+    priority: int = DEFAULT_PRIORITY
+    position: float = 0.0
+    """Orders a home's own jobs of one priority; smaller goes first."""
+    since_us: int = 0
+    """When it came to the host, by the host's clock."""
+    weight: float = 1.0
+    max_runtime_seconds: Optional[float] = None
+    tries: int = 0
+    """How often it tried to take its GPUs and found too few."""
+    format: int = FORMAT
+
+    @property
+    def key(self) -> Tuple[int, str, str]:
+        """What it is known by: nobody can speak for the job of another person."""
+        return (self.person, self.home, self.job)
+
+
+class HeldEntries:
+    """The entries that this process holds. All of them are free the moment it ends."""
+
+    def __init__(self) -> None:
+        self._held: Dict[Tuple[str, str], int] = {}
+        self._written: Dict[Tuple[str, str], str] = {}
+
+    def hold(self, folder: str, home: str, job: str, facts: Mapping[str, Any]) -> bool:
+        """Make or renew an entry; one that this job had before keeps its time. Return whether it is held.
+
+        It is not where another process of the same person holds it, or where somebody else made its file.
+        """
+        name = os.path.join(folder, file_name(home, job))
+        descriptor = self._held.get((folder, name))
+        if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
+            self.release(folder, home, job)  # somebody emptied the folder
+            descriptor = None
+        if descriptor is None:
+            descriptor = _open_own(name)
+            if descriptor is None:
+                return False
+            self._held[folder, name] = descriptor
+        written = self._written.get((folder, name), "")
+        since_us = _since(written or _read(descriptor))
+        document = {**facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
+        text = json.dumps(document, sort_keys=True)
+        if text == written:
+            return True
+        # Another file takes its place: who reads it meanwhile must not find half a text, and pass its job.
+        replaced = _replace(name, text)
+        if replaced is None:
+            return False
+        os.close(descriptor)
+        self._held[folder, name], self._written[folder, name] = replaced, text
+        return True
+
+    def release(self, folder: str, home: str, job: str) -> None:
+        """Remove an entry that is held; any other stays as it is."""
+        name = os.path.join(folder, file_name(home, job))
+        descriptor = self._held.pop((folder, name), None)
+        self._written.pop((folder, name), None)
+        if descriptor is None:
+            return
+        with contextlib.suppress(OSError):  # it does not count any more once it is closed
+            if os.fstat(descriptor).st_nlink:
+                os.unlink(name)
+        os.close(descriptor)
+
+    def keep_only(self, folder: str, home: str, jobs: Set[str]) -> None:
+        """Remove the entries of a home whose jobs wait no more."""
+        names = {os.path.join(folder, file_name(home, job)) for job in jobs}
+        mine = os.path.join(folder, _stem(home))
+        for held_in, name in list(self._held):
+            if held_in == folder and name.startswith(mine) and name not in names:
+                descriptor = self._held.pop((held_in, name))
+                self._written.pop((held_in, name), None)
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of all. The files stay: whoever goes on for these jobs finds since when they wait."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+        self._written.clear()
+
+
+def read_entries(folder: str) -> List[QueueEntry]:
+    """Return the entries that count, in no order; one that is not what it should be is left out."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        counts: Dict[int, int] = {}
+        found: List[QueueEntry] = []
+        for name in _names(descriptor):
+            entry = _read_entry(descriptor, name, now_us())
+            if entry is None:
+                continue
+            counts[entry.person] = counts.get(entry.person, 0) + 1
+            if counts[entry.person] <= ENTRIES_OF_A_PERSON:
+                found.append(entry)
+        return found
+    finally:
+        os.close(descriptor)
+
+
+def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[QueueEntry]:
+    """Return the entry that a text says; None where it says none. Numbers out of range become the nearest."""
+    gpus, each = _whole(document.get("gpus")), _whole(document.get("each"), 1)
+    if not 1 <= gpus <= _GPUS_MAX or not 1 <= each <= gpus:
+        return None
+    runtime = document.get("max_runtime_seconds")
+    return QueueEntry(
+        person=person,
+        home=str(document.get("home") or "")[:64],
+        job=str(document.get("job") or "")[:128],
+        gpus=gpus,
+        each=each,
+        priority=max(0, min(PRIORITY_MAX, _whole(document.get("priority"), DEFAULT_PRIORITY))),
+        position=_number(document.get("position"), 0.0),
+        since_us=max(0, min(now, _whole(document.get("since_us"), now))),
+        weight=max(0.01, min(1000.0, _number(document.get("weight"), 1.0))),
+        max_runtime_seconds=_number(runtime, 0.0) or None,
+        tries=_whole(document.get("tries")),
+        format=_whole(document.get("format"), FORMAT),
+    )
+
+
+def file_name(home: str, job: str) -> str:
+    """Return the name of an entry's file."""
+    return f"{_stem(home)}{hashlib.sha256(job.encode()).hexdigest()[:16]}"
+
+
+def _stem(home: str) -> str:
+    return f"{PREFIX}{hashlib.sha256(home.encode()).hexdigest()[:12]}-"
+
+
+def _names(folder: int) -> Iterator[str]:
+    return (name for name in sorted(os.listdir(folder)) if name.startswith(PREFIX))
+
+
+def _read_entry(folder: int, name: str, now: int) -> Optional[QueueEntry]:
+    """Return the entry of a file; None where it does not count. One that is being renewed is read again."""
+    for _ in range(_READ_TRIES):
+        try:
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=folder)
+        except OSError:
+            return None
+        try:
+            entry = _entry_in(descriptor, folder, name, now)
+            # While it is open no other file has its number: without a name, another one took its place.
+            if entry is not None or os.fstat(descriptor).st_nlink:
+                return entry
+        except (OSError, ValueError, RecursionError):
+            return None
+        finally:
+            os.close(descriptor)
+    return None
+
+
+def _entry_in(descriptor: int, folder: int, name: str, now: int) -> Optional[QueueEntry]:
+    found = os.fstat(descriptor)
+    is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    if not is_plain or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None  # its text may be anybody's
+    text = os.pread(descriptor, _TEXT_LIMIT, 0)
+    if not _is_held(descriptor):
+        is_old = time.time() - found.st_mtime > STALE_SECONDS
+        if is_old and found.st_uid == os.geteuid():
+            os.unlink(name, dir_fd=folder)
+        return None
+    document = json.loads(text.decode("utf-8", "replace"))
+    return entry_of(found.st_uid, document, now) if isinstance(document, dict) else None
+
+
+def _open_own(path: str) -> Optional[int]:
+    """Open an entry's file for its owner, locked; None where it cannot be had."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    for _ in range(3):
+        try:
+            # Closed to others until it is locked: who reads it could lock it first, for reading.
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        except OSError:
+            return None
+        else:
+            if _lock(descriptor):
+                return descriptor
+            os.close(descriptor)
+            return None  # the file system knows no such locks
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+            os.close(descriptor)
+            return None
+        if _lock(descriptor):
+            return descriptor
+        is_ours = _is_held(descriptor)
+        text = _read(descriptor)
+        os.close(descriptor)
+        if is_ours:
+            return None  # by another process
+        # Somebody reads it with a lock: a new file takes its place, with its time.
+        replaced = _replace(path, text)
+        if replaced is not None:
+            return replaced
+    return None
+
+
+def _replace(path: str, text: str) -> Optional[int]:
+    beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        os.unlink(beside)  # what a process of the same number left
+    try:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        if _lock(descriptor):
+            os.pwrite(descriptor, text.encode(), 0)
+            os.fchmod(descriptor, 0o644)
+            os.rename(beside, path)
+            return descriptor
+    except OSError:
+        pass
+    with contextlib.suppress(OSError):
+        os.unlink(beside)
+    os.close(descriptor)
+    return None
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.fcntl(descriptor, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINVAL, errno.ENOLCK):
+            raise
+        return False
+    return True
+
+
+def _is_held(descriptor: int) -> bool:
+    """Say whether somebody has a write lock on a file; those who only read it hold none that counts."""
+    try:
+        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, _OFD_GETLK, asked)
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] == fcntl.F_WRLCK)
+
+
+def _read(descriptor: int) -> str:
+    return os.pread(descriptor, _TEXT_LIMIT, 0).decode("utf-8", "replace")
+
+
+def _since(text: str) -> int:
+    """Return since when the job of an entry waits: as its text says, else from now on."""
+    now = now_us()
+    try:
+        found = _whole(json.loads(text).get("since_us"), now)
+    except (ValueError, AttributeError, RecursionError):
+        return now
+    return found if 0 < found <= now else now
+
+
+def _whole(value: Any, otherwise: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _number(value: Any, otherwise: float) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < 1e15 else otherwise  # NaN is not less

@@ -1,0 +1,161 @@
+"""This connection's part in the host's queue: the entries that it holds, and whose turn it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+
+from workbench.learner.platform import leases
+from workbench.learner.platform.system import now_us, user_name
+from workbench.learner.queue import order
+from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
+from workbench.learner.queue.policy import BadPolicy, Policy, read_policy
+
+OFFER_SECONDS = 60.0
+"""How long enough GPUs may be free for somebody who does not take them, before others may."""
+
+WAITING_AT_ONCE = 100
+"""So many jobs of one home wait at a host; those after them follow as these start."""
+
+
+class HostQueue:
+    """Holds entries for one home, and looks at those of all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held = HeldEntries()
+        self._offered: Dict[QueueEntry, float] = {}
+        self._passed: Dict[order.Key, QueueEntry] = {}
+        """Who let the turn pass, with the entry as it was: nobody waits for them until they write another."""
+
+    def line_up(
+        self,
+        folder: str,
+        slots: Sequence[Mapping[str, Any]],
+        home: str,
+        waiting: List[Dict[str, Any]],
+        keep: List[str],
+    ) -> Dict[str, Dict[str, Any]]:
+        """Have exactly these jobs of a home wait; return the turn of each by its id.
+
+        Args:
+            folder: where leases lie.
+            slots: the GPUs with their holders.
+            home: the home's uuid.
+            waiting: for each job ``job``, ``gpus``, ``each``, ``priority`` and what else an entry has.
+            keep: jobs that are being launched: their entries stay if they are there.
+        """
+        with self._lock:
+            wanted = waiting[:WAITING_AT_ONCE]
+            self._held.keep_only(folder, home, {str(one["job"]) for one in wanted} | set(keep))
+            for one in wanted:
+                facts = {key: value for key, value in one.items() if key != "job"}
+                self._held.hold(folder, home, str(one["job"]), facts)
+            entries = read_entries(folder)
+            found = self._turns(folder, entries, slots)
+        mine = (os.geteuid(), home)
+        return {key[2]: turn_document(turn) for key, turn in found.items() if key[:2] == mine}
+
+    def waiting(self, folder: str, slots: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+        """Return all that wait, in their order, each with its turn."""
+        with self._lock:
+            entries = read_entries(folder)
+            found = self._turns(folder, entries, slots)
+        return [entry_document(entry, found[entry.key]) for entry in order.in_order(entries)]
+
+    def turn(
+        self, folder: str, slots: Sequence[Mapping[str, Any]], home: str, wanted: Dict[str, Any]
+    ) -> Dict[str, Any]:
+        """Return the turn of a job that is about to take its GPUs; one without an entry comes last of its priority."""
+        mine, job = os.geteuid(), str(wanted["job"])
+        with self._lock:
+            entries = read_entries(folder)
+            if not any(entry.key == (mine, home, job) for entry in entries):
+                fresh = entry_of(mine, {**wanted, "home": home}, now_us())
+                entries += [] if fresh is None else [fresh]
+            found = self._turns(folder, entries, slots).get((mine, home, job))
+        return turn_document(order.Turn(True, 1, 1, 0) if found is None else found)
+
+    def leave(self, folder: str, home: str, job: str) -> None:
+        """Remove a job's entry: it has its GPUs."""
+        with self._lock:
+            self._held.release(folder, home, job)
+
+    def close(self) -> None:
+        """Let go of all entries."""
+        with self._lock:
+            self._held.close()
+
+    def _turns(
+        self, folder: str, entries: Sequence[QueueEntry], slots: Sequence[Mapping[str, Any]]
+    ) -> Dict[order.Key, order.Turn]:
+        now = time.monotonic()
+        known = {entry.key: entry for entry in entries}
+        late = (entry for entry, at in self._offered.items() if now - at > OFFER_SECONDS)
+        self._passed.update((entry.key, entry) for entry in late)
+        self._passed = {key: entry for key, entry in self._passed.items() if known.get(key) == entry}
+        policy, trouble = Policy(), ""
+        try:
+            policy = read_policy()
+        except BadPolicy as error:
+            trouble = f"the host's policy is not used: {error}"
+        held = {} if policy == Policy() else held_by_person(folder, slots)
+        found = order.turns(entries, free_gpus(slots), set(self._passed), policy, held, user_name)
+        if trouble:
+            found = {key: turn if turn.start else turn._replace(limit=trouble) for key, turn in found.items()}
+        offered = (known[key] for key, turn in found.items() if turn.start)
+        self._offered = {entry: self._offered.get(entry, now) for entry in offered}
+        return found
+
+
+def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:
+    """Count the GPUs of an inventory: those that cannot be used are none."""
+    usable = [slot for slot in slots if slot.get("memory_bytes")]
+    counts: Dict[Tuple[bool, bool], int] = {}
+    for slot in usable:
+        key = (str(slot["uuid"]).startswith("MIG-"), not slot.get("holder") and not slot.get("foreign"))
+        counts[key] = counts.get(key, 0) + 1
+    whole, slices = counts.get((False, True), 0), counts.get((True, True), 0)
+    return order.FreeGpus(
+        whole + counts.get((False, False), 0), slices + counts.get((True, False), 0), whole, slices
+    )
+
+
+def held_by_person(folder: str, slots: Sequence[Mapping[str, Any]]) -> Dict[int, order.Held]:
+    """Return how many GPUs and jobs each person has: whose process holds a lease is the kernel's word.
+
+    A lease whose holder the kernel does not name (one in another container) counts for nobody.
+    """
+    gpus: Dict[int, int] = {}
+    jobs: Dict[int, Set[str]] = {}
+    for slot in slots:
+        if not slot.get("holder"):
+            continue
+        uuid = str(slot["uuid"])
+        person = leases.locking_user(os.path.join(folder, leases.file_name(uuid)))
+        if person is not None:
+            gpus[person] = gpus.get(person, 0) + 1
+            jobs.setdefault(person, set()).add(str(slot.get("holder_job") or uuid))
+    return {person: order.Held(count, len(jobs[person])) for person, count in gpus.items()}
+
+
+def turn_document(turn: order.Turn) -> Dict[str, Any]:
+    """Return a turn as it crosses the pipe; who is ahead by name and job."""
+    person, _, job = turn.ahead
+    return {
+        "start": turn.start,
+        "place": turn.place,
+        "of": turn.of,
+        "free": turn.free,
+        "ahead": job,
+        "ahead_owner": user_name(person) if person >= 0 else "",
+        "others_ahead": turn.others_ahead,
+        "limit": turn.limit,
+    }
+
+
+def entry_document(entry: QueueEntry, turn: order.Turn) -> Dict[str, Any]:
+    """Return an entry for people: the owner's name is the kernel's word."""
+    return {**entry._asdict(), "owner": user_name(entry.person), **turn_document(turn)}

@@ -1,0 +1,195 @@
+"""The order of a host's queue, computed by each reader from the same entries: who starts now, who waits. Pure."""
+
+from __future__ import annotations
+
+from typing import (
+    AbstractSet,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+from workbench.learner.queue.entries import QueueEntry
+from workbench.learner.queue.policy import PersonLimits, Policy
+
+Key = Tuple[int, str, str]
+
+NOBODY: Key = (-1, "", "")
+
+DEFAULT_POLICY = Policy()
+
+
+class FreeGpus(NamedTuple):
+    """How many GPUs and slices of GPUs (MIG) there are, and how many are free."""
+
+    whole: int
+    slices: int = 0
+    whole_free: int = 0
+    slices_free: int = 0
+
+    def total(self, each: int) -> int:
+        """Return how many there are for a job whose learners get so many each: a process uses one slice at most."""
+        return self.whole + (self.slices if each == 1 else 0)
+
+    def free(self, each: int) -> int:
+        """Return how many of these are free."""
+        return self.whole_free + (self.slices_free if each == 1 else 0)
+
+    def without(self, entry: QueueEntry) -> FreeGpus:
+        """Return what is free once this one has what it needs."""
+        slices = min(self.slices_free, entry.gpus) if entry.each == 1 else 0
+        return self._replace(
+            slices_free=self.slices_free - slices, whole_free=self.whole_free - (entry.gpus - slices)
+        )
+
+
+class Turn(NamedTuple):
+    """What the order means for one entry."""
+
+    start: bool
+    place: int
+    """From 1 on."""
+    of: int
+    free: int
+    """How many GPUs that it could use are free, before those ahead of it get theirs."""
+    ahead: Key = NOBODY
+    """Whom it waits for first: one that waits, too, else one that is about to start; nobody where nobody is ahead."""
+    others_ahead: bool = False
+    """Whether somebody is ahead that is not of its home."""
+    limit: str = ""
+    """Which limit of the host's policy keeps it waiting; empty where none does."""
+
+
+def in_order(entries: Iterable[QueueEntry]) -> List[QueueEntry]:
+    """Return entries as they come: by priority, then by time; a home's own jobs as that home placed them.
+
+    Positions only exchange the turns of one home's jobs of one priority, so nobody passes others by them.
+    """
+    plain = sorted(entries, key=lambda entry: (-entry.priority, entry.since_us, entry.key))
+    own: Dict[Tuple[int, str, int], List[QueueEntry]] = {}
+    for entry in plain:
+        own.setdefault((entry.person, entry.home, entry.priority), []).append(entry)
+    for placed in own.values():
+        placed.sort(key=lambda entry: (entry.position, entry.since_us, entry.key), reverse=True)
+    return [own[entry.person, entry.home, entry.priority].pop() for entry in plain]
+
+
+class Held(NamedTuple):
+    """What a person holds already."""
+
+    gpus: int = 0
+    jobs: int = 0
+
+
+NOTHING_HELD: Mapping[int, Held] = {}
+
+
+def turns(
+    entries: Sequence[QueueEntry],
+    gpus: FreeGpus,
+    passed: AbstractSet[Key] = frozenset(),
+    policy: Policy = DEFAULT_POLICY,
+    held: Mapping[int, Held] = NOTHING_HELD,
+    name_of: Callable[[int], str] = str,
+) -> Dict[Key, Turn]:
+    """Say of every entry whether it may take its GPUs now, in the order in which they come.
+
+    One that waits keeps those behind it waiting, whatever they need: else small jobs starve a large one. One that
+    asks for more than there are waits for nothing, and holds nobody up; nor does one whose person holds all that
+    the policy allows.
+
+    Args:
+        entries: those that count.
+        gpus: what is there, and free.
+        passed: who had enough free GPUs for a while and did not take them; nobody waits for these.
+        policy: how the host is shared.
+        held: what each person has of it.
+        name_of: the name by which the policy knows a person.
+    """
+    found: Dict[Key, Turn] = {}
+    left = gpus
+    waits = starts = NOBODY
+    homes: Set[Tuple[int, str]] = set()
+    taken = dict(held)
+    limits = {entry.person: policy.limits(name_of(entry.person)) for entry in entries}
+    line = _Line(entries, policy, limits, held)
+    place = 0
+    while True:
+        entry = line.next()
+        if entry is None:
+            return found
+        place += 1
+        why = _limit(entry, limits[entry.person], taken.get(entry.person, Held()))
+        is_fit = left.free(entry.each) >= entry.gpus and not why
+        is_aside = bool(why) or entry.gpus > gpus.total(entry.each) or entry.key in passed
+        start = is_fit and (is_aside or waits == NOBODY)
+        others_ahead = bool(homes - {entry.key[:2]})
+        ahead = starts if waits == NOBODY else waits
+        found[entry.key] = Turn(start, place, len(entries), gpus.free(entry.each), ahead, others_ahead, why)
+        if is_aside:
+            continue
+        homes.add(entry.key[:2])
+        line.counts(entry)
+        if start:
+            left = left.without(entry)
+            starts = entry.key
+            before = taken.get(entry.person, Held())
+            taken[entry.person] = Held(before.gpus + entry.gpus, before.jobs + 1)
+        elif waits == NOBODY:
+            waits = entry.key
+
+
+class _Line:
+    """Gives entries one after the other: in their order, or each from the person with the least for the weight."""
+
+    def __init__(
+        self,
+        entries: Sequence[QueueEntry],
+        policy: Policy,
+        limits: Mapping[int, PersonLimits],
+        held: Mapping[int, Held],
+    ) -> None:
+        self._limits = limits
+        self._is_shared = policy.kind == "fair_share"
+        self._gpus = {person: have.gpus for person, have in held.items()}
+        if policy.kind == "first_come":
+            entries = [entry._replace(priority=0) for entry in entries]
+        else:
+            entries = [entry._replace(priority=min(entry.priority, policy.max_priority)) for entry in entries]
+        self._lines: Dict[int, List[Tuple[int, QueueEntry]]] = {}
+        for index, entry in reversed(list(enumerate(in_order(entries)))):
+            self._lines.setdefault(entry.person if self._is_shared else -1, []).append((index, entry))
+
+    def next(self) -> Optional[QueueEntry]:
+        """Return who comes next; None at the end."""
+        if not self._lines:
+            return None
+        line = min(self._lines, key=self._rank)
+        entry = self._lines[line].pop()[1]
+        if not self._lines[line]:
+            del self._lines[line]
+        return entry
+
+    def _rank(self, line: int) -> Tuple[float, int]:
+        share = self._gpus.get(line, 0) / self._limits[line].weight if self._is_shared else 0.0
+        return (share, self._lines[line][-1][0])
+
+    def counts(self, entry: QueueEntry) -> None:
+        """Count an entry for its person: it starts, or is the next to."""
+        self._gpus[entry.person] = self._gpus.get(entry.person, 0) + entry.gpus
+
+
+def _limit(entry: QueueEntry, limits: PersonLimits, have: Held) -> str:
+    """Say which limit of a person keeps an entry waiting; empty where none does."""
+    if limits.max_gpus and have.gpus + entry.gpus > limits.max_gpus:
+        return f"the host gives a person {limits.max_gpus} GPU{'' if limits.max_gpus == 1 else 's'} at once"
+    if limits.max_jobs and have.jobs >= limits.max_jobs:
+        return f"the host gives a person {limits.max_jobs} job{'' if limits.max_jobs == 1 else 's'} at once"
+    return ""

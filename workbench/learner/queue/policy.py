@@ -1,0 +1,127 @@
+"""The policy of a host: how its queue is ordered and what one person may hold, as root wrote it into one file."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+from workbench.learner.queue.entries import PRIORITY_MAX
+
+POLICY_FILE = "/etc/fabric/policy.toml"
+
+KINDS = ("priority", "first_come", "fair_share")
+
+_SIZE_LIMIT = 1 << 16
+_TABLE = re.compile(r'\[\s*people\s*\.\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*\]')
+_LINE = re.compile(r'([a-z_]+)\s*=\s*(?:"([^"]*)"|([0-9]+(?:\.[0-9]+)?))')
+
+
+class PersonLimits(NamedTuple):
+    """What a person may hold at once; 0 sets no limit."""
+
+    max_gpus: int = 0
+    max_jobs: int = 0
+    weight: float = 1.0
+    """The share of the GPUs where the policy is ``fair_share``, beside the weights of others."""
+
+
+class Policy(NamedTuple):
+    """How a host orders those who wait."""
+
+    kind: str = "priority"
+    max_priority: int = PRIORITY_MAX
+    """A larger priority counts as this."""
+    everybody: PersonLimits = PersonLimits()
+    people: Mapping[str, PersonLimits] = {}
+    """Of single people, by their names: instead of ``everybody``."""
+
+    def limits(self, name: str) -> PersonLimits:
+        """Return the limits of a person."""
+        return self.people.get(name, self.everybody)
+
+
+class BadPolicy(Exception):
+    """The file is there and is not used: why, in words."""
+
+
+def read_policy(path: str = "") -> Policy:
+    """Return the host's policy; without a file the default.
+
+    Raises:
+        BadPolicy: the file cannot be read, is not root's alone, or says what is not understood.
+    """
+    path = path or POLICY_FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Policy()
+    except OSError as error:
+        raise BadPolicy(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if (
+            not stat.S_ISREG(found.st_mode)
+            or found.st_uid != 0
+            or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        ):
+            raise BadPolicy(f"{path} is not a file that root alone may write")
+        return parse_policy(os.pread(descriptor, _SIZE_LIMIT, 0).decode("utf-8", "replace"), path)
+    finally:
+        os.close(descriptor)
+
+
+def parse_policy(text: str, path: str = POLICY_FILE) -> Policy:
+    """Return the policy that a text says: of TOML tables, whole texts and numbers, which is all it needs.
+
+    Raises:
+        BadPolicy: a line is not understood; it is named.
+    """
+    tables: Dict[str, Dict[str, Any]] = {"": {}}
+    table = tables[""]
+    for number, line in enumerate(text.splitlines(), start=1):
+        plain = _without_comment(line).strip()
+        if not plain:
+            continue
+        head, pair = _TABLE.fullmatch(plain), _LINE.fullmatch(plain)
+        if head:
+            table = tables.setdefault(head.group(1) or head.group(2), {})
+        elif pair:
+            table[pair.group(1)] = pair.group(2) if pair.group(3) is None else float(pair.group(3))
+        else:
+            raise BadPolicy(f"{path}, line {number}, is not understood: {plain[:60]}")
+    top = tables.pop("")
+    kind, most = top.pop("policy", KINDS[0]), top.pop("max_priority", PRIORITY_MAX)
+    if kind not in KINDS:
+        raise BadPolicy(f"{path}: policy is one of {', '.join(KINDS)}")
+    if isinstance(most, str) or most != int(most) or most > PRIORITY_MAX:
+        raise BadPolicy(f"{path}: max_priority is a whole number up to {PRIORITY_MAX}")
+    everybody = _limits(top, PersonLimits(), path)
+    people = {name: _limits(values, everybody, path) for name, values in tables.items()}
+    return Policy(str(kind), int(most), everybody, people)
+
+
+def _limits(values: Mapping[str, Any], otherwise: PersonLimits, path: str) -> PersonLimits:
+    found: List[Tuple[str, Any]] = []
+    for key, value in values.items():
+        if key not in PersonLimits._fields:
+            raise BadPolicy(f"{path}: {key} is no key of it")
+        if (
+            isinstance(value, str)
+            or (key == "weight" and not value)
+            or (key != "weight" and value != int(value))
+        ):
+            raise BadPolicy(f"{path}: {key} is a {'number above 0' if key == 'weight' else 'whole number'}")
+        found.append((key, value if key == "weight" else int(value)))
+    return otherwise._replace(**dict(found))
+
+
+def _without_comment(line: str) -> str:
+    quoted = False
+    for at, sign in enumerate(line):
+        if sign == '"':
+            quoted = not quoted
+        elif sign == "#" and not quoted:
+            return line[:at]
+    return line

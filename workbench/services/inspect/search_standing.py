@@ -1,0 +1,220 @@
+"""How a search stands: its trials with the rungs that they have reached, what each has reported, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from workbench.manifest.builder.params import flat_params
+from workbench.search.config import SearchConfig
+from workbench.store.db.database import Store
+from workbench.store.history.journal import read_events
+from workbench.store.updates.experiments import (
+    PAUSED,
+    RUNNING,
+    WAITING,
+    ExperimentRow,
+    TrialRow,
+    best_trial,
+    experiment,
+    read_experiment_file,
+    trials,
+)
+from workbench.values import dataclass
+
+OPEN_TRIALS: Final = (RUNNING, PAUSED, WAITING)
+"""The states of trials of which something is to come."""
+SURE_SHARE: Final = 0.05
+"""Before so much of a search is done nobody can tell when it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingTrial:
+    """A trial as its search sees it."""
+
+    row: TrialRow
+    hparams: Mapping[str, Any]
+    """With dots in the names of those within a map."""
+    rung: int | None
+    """How many rungs it has reached; None where its search has none."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is to come."""
+        return self.row.state in OPEN_TRIALS
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCurve:
+    """The values of the metric that a trial has reported, over the units or, without these, over their numbers."""
+
+    units: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    """NaN is one that was no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStanding:
+    """A search and all its trials at one time."""
+
+    row: ExperimentRow
+    trials: tuple[StandingTrial, ...]
+    curves: Mapping[int, TrialCurve]
+    """By the number of the trial; those that have reported nothing are left out."""
+    best: StandingTrial | None
+    expected_trials: int
+    """How many there will be."""
+    rungs: tuple[int, ...]
+    """The units at which trials are compared."""
+    axis: str
+    """What the units are; empty where reports have none."""
+    params: tuple[str, ...]
+    """The names of the hyper-parameters in which trials differ."""
+    ends_us: int | None
+    """When it ends if it goes on at its rate; None where that is not known."""
+
+    @property
+    def ended(self) -> int:
+        """How many trials have ended."""
+        return sum(not one.is_open for one in self.trials)
+
+
+class SearchReader:
+    """Reads how a search stands again and again: of its history what is new, and nothing where nothing is."""
+
+    def __init__(self, experiment_id: str) -> None:
+        self._id = experiment_id
+        self._seen: object = None
+        self._standing: SearchStanding | None = None
+        self._axis: str | None = None
+        """What the units are; None until the search was read."""
+        self._seed = 0
+        self._expected = 0
+        self._rungs: tuple[int, ...] = ()
+        self._offset = 0
+        self._curves: dict[str, TrialCurve] = {}
+        """By the id that the search drew for the trial."""
+        self._last_us = 0
+        """When the last event was."""
+        self._paused_us = 0
+        """For how long the search was paused."""
+        self._pause_began_us: int | None = None
+
+    def __call__(self, store: Store) -> SearchStanding | None:
+        """Return how it stands now, the same value as before where nothing has changed; None where there is none.
+
+        Raises:
+            InputMissing: what was submitted is gone or damaged.
+        """
+        row = experiment(store, self._id)
+        if row is None:
+            return None
+        written = store.row("SELECT events_size FROM experiments WHERE id = ?", (self._id,))
+        jobs = store.row("SELECT value FROM counters WHERE name = 'jobs'")
+        if (row, written, jobs) != self._seen:
+            self._standing = self._read(store, row, written[0] if written else 0)
+            self._seen = row, written, jobs
+        return self._standing
+
+    def _read(self, store: Store, row: ExperimentRow, written: int) -> SearchStanding:
+        if self._axis is None:
+            document = read_experiment_file(store.home, self._id)
+            self._seed = document["seed"]
+            self._take_search(document["spec"]["search"])
+        self._read_events(store, written)
+        rows = trials(store, self._id)
+        found = tuple(StandingTrial(one, dict(flat_params(one.hparams)), self._rung(one)) for one in rows)
+        best = best_trial(row, rows)
+        curves = {one.number: self._curves[one.trial] for one in rows if one.trial in self._curves}
+        standing = SearchStanding(
+            row,
+            found,
+            curves,
+            None if best is None else found[rows.index(best)],
+            max(self._expected, len(found)),
+            self._rungs,
+            self._axis or "",
+            _differing(found),
+            None,
+        )
+        return replace(standing, ends_us=self._ends_us(standing))
+
+    def _take_search(self, search: Mapping[str, Any]) -> None:
+        """Take what was submitted, or what a search that was over was continued with."""
+        config = SearchConfig.from_json(search)
+        self._axis = config.time_metric
+        method = config.make_method()
+        self._expected = sum(method.outlook(self._seed).values())
+        self._rungs = tuple(method.rungs())
+
+    def _read_events(self, store: Store, written: int) -> None:
+        """Take in what the history holds up to where the rows are."""
+        file = store.home.experiment(self._id).events
+        new: dict[str, tuple[list[float], list[float]]] = {}
+        for event, end in read_events(file, self._offset) if file.exists() else ():
+            if end > written:
+                break
+            self._offset = end
+            before_us, self._last_us = self._last_us, event["time"]
+            match event["do"]:
+                case "report":
+                    units, values = new.setdefault(event["trial"], ([], []))
+                    known = self._curves.get(event["trial"], TrialCurve())
+                    number = len(known.values) + len(values) + 1
+                    units.append(float(number if event.get("units") is None else event["units"]))
+                    values.append(math.nan if event["value"] is None else float(event["value"]))
+                case "pause":
+                    self._pause_began_us = event["time"]
+                case "resume" if self._pause_began_us is not None:
+                    self._paused_us += event["time"] - self._pause_began_us
+                    self._pause_began_us = None
+                case "continue":
+                    self._take_search(event["search"])
+                    self._paused_us += event["time"] - before_us
+        for trial, (more_units, more_values) in new.items():
+            known = self._curves.get(trial, TrialCurve())
+            self._curves[trial] = TrialCurve((*known.units, *more_units), (*known.values, *more_values))
+
+    def _rung(self, row: TrialRow) -> int | None:
+        if not self._rungs:
+            return None
+        return sum(row.units is not None and row.units >= each for each in self._rungs)
+
+    def _ends_us(self, standing: SearchStanding) -> int | None:
+        """Return when a search that runs has done as much as is expected of it."""
+        share = _share(standing)
+        if standing.row.state != RUNNING or not SURE_SHARE <= share < 1:
+            return None
+        took_us = self._last_us - standing.row.created_us - self._paused_us
+        return round(self._last_us + took_us * (1 - share) / share)
+
+
+def _share(standing: SearchStanding) -> float:
+    """Return how much of a search is done: its trials that have ended, and of the others the part that is trained.
+
+    The others are expected to get as far as those that have ended did on average: how many a search stops early is
+    known only as it goes.
+    """
+    if not standing.expected_trials:
+        return 0.0
+    lengths = [one.row.units for one in standing.trials if not one.is_open and one.row.units is not None]
+    usual = sum(lengths) / len(lengths) if lengths else 0.0
+    done = float(standing.ended)
+    if usual > 0:
+        done += sum(min((one.row.units or 0.0) / usual, 1.0) for one in standing.trials if one.is_open)
+    return done / standing.expected_trials
+
+
+def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:
+    """Return the names of the hyper-parameters whose values differ; of one trial alone all of them."""
+    names = list(dict.fromkeys(name for one in found for name in one.hparams))
+    if len(found) < 2:
+        return tuple(names)
+    seen: dict[str, set[str]] = {name: set() for name in names}
+    for one in found:
+        for name in names:
+            seen[name].add(json.dumps(one.hparams.get(name), default=str))
+    return tuple(name for name in names if len(seen[name]) > 1)

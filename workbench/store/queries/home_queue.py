@@ -1,0 +1,105 @@
+"""Where the jobs of this home that wait stand: by priority, then position, then submission, each from its time on.
+
+Priority, position and time can be changed while a job waits. The change is a request in the history, and the last
+one that the controller has accepted holds, over restarts too: the history alone says it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from workbench.errors import FabricError
+from workbench.job import Intent, State
+from workbench.spec import DEFAULT_PRIORITY
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.jobs import detail, open_jobs
+from workbench.store.queries.requests import add_request
+from workbench.values import dataclass
+
+KIND: Final = "queue"
+"""The kind of the requests that change where a job stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """Where a job stands in its home's queue."""
+
+    priority: int
+    """Larger goes first."""
+    position: float
+    """Orders jobs of one priority, smaller first: the number of the submission until the job is moved."""
+    begin: str | None = None
+    """The time that it waits for, ISO 8601, empty for none; None: that of its manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that waits, with where it stands."""
+
+    row: JobRow
+    stands: QueuePosition
+
+    @property
+    def order(self) -> tuple[float, float, int]:
+        """What the jobs of one machine are sorted by."""
+        return (-self.stands.priority, self.stands.position, self.row.seq)
+
+
+def queue_position(store: Store, row: JobRow, priority: int) -> QueuePosition:
+    """Return where a job stands; ``priority`` is that of its manifest, which holds until another was set."""
+    sql = "SELECT payload FROM requests WHERE job_id = ? AND kind = ? AND outcome = 'done' ORDER BY id DESC LIMIT 1"
+    found = store.row(sql, (row.id, KIND))
+    return _position(json.loads(found[0]) if found else {}, row, priority)
+
+
+def waiting_jobs(store: Store, *, asked: bool = False) -> list[WaitingJob]:
+    """List the jobs that wait for their turn, each machine's in their order.
+
+    ``asked``: as they will stand once the controller has answered what was asked already.
+    """
+    rows = [row for row in open_jobs(store) if row.state is State.QUEUED and row.intent is Intent.NONE]
+    changed = _changed(store, (row.id for row in rows), ("done", "") if asked else ("done",))
+    found = []
+    for row in rows:
+        payload = changed.get(row.id, {})
+        priority = DEFAULT_PRIORITY if "priority" in payload else _submitted_priority(store, row)
+        found.append(WaitingJob(row, _position(payload, row, priority)))
+    return sorted(found, key=lambda one: (one.row.target.machine, one.order))
+
+
+def ask_for_position(
+    store: Store, row: JobRow, stands: QueuePosition, text: str, who: str, origin: str
+) -> int:
+    """Ask that a job stand somewhere else; return the request's id. ``text`` says it in words, for its history.
+
+    Raises:
+        HomeNotBound: the home is a copy: no controller may answer there.
+    """
+    payload: dict[str, Any] = {"priority": stands.priority, "position": stands.position, "text": text}
+    if stands.begin is not None:
+        payload["begin"] = stands.begin
+    return add_request(store, KIND, row.id, payload, who, origin)
+
+
+def _changed(store: Store, job_ids: Iterable[str], outcomes: tuple[str, ...]) -> Mapping[str, dict[str, Any]]:
+    sql = (
+        "SELECT job_id, payload FROM requests WHERE job_id IN (SELECT value FROM json_each(?)) AND kind = ? "
+        "AND outcome IN (SELECT value FROM json_each(?)) ORDER BY id"
+    )
+    found = store.rows(sql, (json.dumps(list(job_ids)), KIND, json.dumps(outcomes)))
+    return {job_id: json.loads(payload) for job_id, payload in found}
+
+
+def _submitted_priority(store: Store, row: JobRow) -> int:
+    try:
+        return detail(store, row.id).spec.priority
+    except FabricError:
+        return DEFAULT_PRIORITY  # its folder is gone: the controller takes it for one that says nothing
+
+
+def _position(payload: Mapping[str, Any], row: JobRow, priority: int) -> QueuePosition:
+    position = float(payload.get("position", row.seq))
+    return QueuePosition(int(payload.get("priority", priority)), position, payload.get("begin"))
