@@ -17,6 +17,8 @@ from backends.contract.prompts import CREDENTIALS
 from workbench.paths import Home
 from workbench.services import open_store
 
+pytest_plugins = ("tests.lanes", "tests.gate.record")
+
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
 hypothesis.settings.register_profile("fabric", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("fabric")
@@ -35,58 +37,6 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--chaos-rounds",
-        type=int,
-        default=None,
-        help="how many rounds each chaos test does (default: few, fixed seeds)",
-    )
-
-
-QUICK_FOLDERS = ("config", "data", "logs", "manifest", "metrics", "project", "search", "store")
-QUICK_MODULES = tuple(
-    f"controller/test_{name}.py"
-    for name in (
-        "answers",
-        "orders",
-        "outcome",
-        "reconcile",
-        "restarts",
-        "scheduler",
-        "tracked",
-        "turns",
-    )
-)
-SLOW_MODULES = ("project/test_packaging.py", "store/test_killed.py")
-"""They build a wheel, or kill processes that write."""
-
-
-ROUND_SECONDS = 60
-"""How long a round of harm may take where more rounds are asked for than a test does by itself."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as ``quick`` what needs no process of fabric, no engine, no host and no screen: ``pytest -m quick``.
-
-    Tests that do as many rounds as are asked for get the time for them.
-    """
-    tests = Path(__file__).parent
-    rounds = config.getoption("--chaos-rounds")
-    for item in items:
-        if rounds and "chaos_rounds" in getattr(item, "fixturenames", ()):
-            limit = item.get_closest_marker("timeout")
-            item.add_marker(
-                pytest.mark.timeout(max(rounds * ROUND_SECONDS, limit.args[0] if limit else 0)), append=False
-            )
-        if not item.path.is_relative_to(tests):
-            continue
-        path = item.path.relative_to(tests).as_posix()
-        quick = path.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or path in QUICK_MODULES
-        if quick and path not in SLOW_MODULES:
-            item.add_marker(pytest.mark.quick)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Make a skip a failure where ``FABRIC_TEST_NO_SKIP`` is set, unless its reason matches: CI leaves nothing out."""
@@ -98,13 +48,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             report.outcome = "failed"
             report.longrepr = f"skipped where nothing may be skipped: {reason}"
     return report
-
-
-@pytest.fixture
-def chaos_rounds(request: pytest.FixtureRequest) -> int | None:
-    """How many rounds were asked for; None leaves it to the test."""
-    rounds: int | None = request.config.getoption("--chaos-rounds")
-    return rounds
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,122 @@
+"""Which tests a run takes: the quick ones, those of the gate, or those of the soak; and what the soak says at its end.
+
+* ``quick`` tests need no process of fabric, no engine, no host and no screen. The folder that a test lies in decides.
+* The gate is what runs by default: every behaviour once, on real parts.
+* ``@pytest.mark.soak("why")`` keeps a test out of the gate: ``pytest -m soak`` (``make soak``) runs it. A test may be
+  marked as a function, class, module or parameter.
+* ``@pytest.mark.chaos`` tests do rounds of random harm. The gate does few, with fixed seeds; the soak does many.
+
+A round of harm calls the fixture ``note_harm`` with the kind of harm, and the soak prints how many there were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+QUICK_FOLDERS: Final = ("config", "data", "logs", "manifest", "metrics", "project", "search", "store")
+QUICK_MODULES: Final = tuple(
+    f"controller/test_{name}.py"
+    for name in (
+        "answers",
+        "orders",
+        "outcome",
+        "reconcile",
+        "restarts",
+        "scheduler",
+        "tracked",
+        "turns",
+    )
+)
+SLOW_MODULES: Final = ("project/test_packaging.py", "store/test_killed.py")
+"""They build a wheel, or kill processes that write."""
+SOAK_ROUNDS: Final = 10
+"""How many rounds each test of harm does in the soak, unless ``--chaos-rounds`` says otherwise."""
+ROUND_SECONDS: Final = 60
+"""How long a round of harm may take where more rounds are asked for than a test does by itself."""
+SKIPPED: Final = "soak: "
+"""How the reason of a test begins that the gate leaves to the soak; ``.ci/run`` allows it."""
+HARM: Final = "harm"
+"""The property of a test's report that holds the kind of harm of one round."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--chaos-rounds",
+        type=int,
+        default=None,
+        help=f"how many rounds each test of harm does (default: few, fixed seeds; in the soak {SOAK_ROUNDS})",
+    )
+
+
+def is_soak(config: pytest.Config) -> bool:
+    """Say whether this run asks for the soak."""
+    return "soak" in config.option.markexpr
+
+
+def rounds_of(config: pytest.Config) -> int | None:
+    """Return how many rounds were asked for; None leaves it to the test."""
+    asked: int | None = config.getoption("--chaos-rounds")
+    return SOAK_ROUNDS if asked is None and is_soak(config) else asked
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need."""
+    soak, rounds = is_soak(config), rounds_of(config)
+    tests = Path(__file__).parent
+    for item in items:
+        if rounds and "chaos_rounds" in getattr(item, "fixturenames", ()):
+            limit = item.get_closest_marker("timeout")
+            item.add_marker(
+                pytest.mark.timeout(max(rounds * ROUND_SECONDS, limit.args[0] if limit else 0)), append=False
+            )
+        if soak and item.get_closest_marker("chaos"):
+            item.add_marker(pytest.mark.soak("rounds of harm"))
+        if (left := item.get_closest_marker("soak")) and not soak and rounds is None:
+            item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{left.args[0]} (pytest -m soak)"))
+        if item.path.is_relative_to(tests):
+            path = item.path.relative_to(tests).as_posix()
+            quick = path.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or path in QUICK_MODULES
+            if quick and path not in SLOW_MODULES:
+                item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture
+def chaos_rounds(request: pytest.FixtureRequest) -> int | None:
+    """How many rounds were asked for; None leaves it to the test."""
+    return rounds_of(request.config)
+
+
+@pytest.fixture
+def note_harm(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Give a function that notes one round of the kind of harm that it is called with."""
+    properties: list[tuple[str, object]] = request.node.user_properties
+    return lambda kind: properties.append((HARM, kind))
+
+
+def harms_of(reports: Iterable[object]) -> Counter[str]:
+    """Count the rounds that tests noted, by kind of harm."""
+    return Counter(
+        str(kind)
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, kind in report.user_properties
+        if name == HARM
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the rounds and the harm of this run, when there was any; the soak's findings are its failed tests."""
+    harms = harms_of(report for reports in terminalreporter.stats.values() for report in reports)
+    if not harms or not (is_soak(config) or rounds_of(config)):
+        return
+    terminalreporter.section("rounds of harm")
+    for kind, count in sorted(harms.items()):
+        terminalreporter.line(f"{count:6} {kind}")
+    findings = len(terminalreporter.stats.get("failed", ())) + len(terminalreporter.stats.get("error", ()))
+    terminalreporter.line(f"{harms.total()} rounds of harm, {len(harms)} kinds, {findings} findings")
