@@ -3,7 +3,7 @@ UV ?= uv
 RUN = $(UV) run -q
 PYTEST = $(RUN) pytest -n auto
 
-.PHONY: help setup lint format types quick test learner containers ssh kubernetes screens harm docs structure bench
+.PHONY: help setup lint format types quick test learner containers ssh kubernetes screens gate soak harm docs structure bench
 
 help: ## List the tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,8 +23,11 @@ types: ## mypy --strict
 quick: ## Tests without processes, engines, hosts and screens: about a minute
 	$(PYTEST) -m quick
 
-test: ## All tests that this machine can run
+test: ## The gate's tests: every behaviour once, as far as this machine can run them
 	$(PYTEST)
+
+gate: ## The README's test command, and what fails in it once more, alone; the verdict is recorded
+	python3 -m tests.gate
 
 learner: ## The agent's tests
 	$(PYTEST) tests/learner
@@ -41,8 +44,11 @@ kubernetes: ## Needs FABRIC_TEST_KUBECONFIG
 screens: ## The screens, their pictures included
 	$(PYTEST) tests/screens
 
-harm: ## Rounds in which real processes are killed: make harm ROUNDS=200
-	$(RUN) pytest tests/chaos tests/controller/test_chaos.py tests/learner/test_chaos.py --chaos-rounds $(or $(ROUNDS),20)
+soak: ## Random harm, and variants of what the gate tries once: hours; make soak ROUNDS=200
+	$(PYTEST) -m soak --chaos-rounds $(or $(ROUNDS),10)
+
+harm: ## The soak's rounds of harm alone: make harm ROUNDS=200
+	$(PYTEST) -m "soak and chaos" --chaos-rounds $(or $(ROUNDS),20)
 
 docs: ## Write docs/cli.md, docs/manifest.md, docs/documents.md, docs/keys.md anew
 	$(RUN) python -m workbench.cli.framework.docgen --write

@@ -66,7 +66,7 @@ def judge(status: int, first: Record | None, again: Record | None) -> Verdict:
     """Say what two runs come to: the first, with the exit status of its command, and that of its failed tests alone."""
     if first is None:
         return Verdict(0, (), 0, (), broken=f"the test command ended with {status} before its tests did")
-    failed = first.of("failed")
+    failed = sorted(first.of("failed"))
     steady_again = set(again.of("passed")) if again else set()
     unsteady = tuple(test for test in failed if test in steady_again)
     left = tuple(test for test in failed if test not in steady_again)

@@ -1,0 +1,186 @@
+"""The gate: a test that fails beside others and passes alone is unsteady, one that fails twice is red; two lanes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gate.__main__ import MOST_UNSTEADY, Verdict, command_of, judge, record_line, try_tests
+from tests.gate.machine import left_behind, traces
+from tests.gate.record import Outcome, Record
+
+PASSES = "def test_passes(): pass\n"
+FAILS = "def test_fails():\n    assert 1 == 2\n"
+FAILS_ONCE = """
+import pathlib
+def test_fails_once():
+    tried = pathlib.Path(__file__).with_name("tried")
+    before = tried.exists()
+    tried.touch()
+    assert before, "the first try"
+"""
+TEARDOWN_FAILS_ONCE = """
+import pathlib, pytest
+@pytest.fixture
+def thing():
+    yield
+    tried = pathlib.Path(__file__).with_name("torn")
+    before = tried.exists()
+    tried.touch()
+    assert before, "the first teardown"
+def test_of_a_thing(thing): pass
+"""
+SKIPS = "import pytest\ndef test_skips():\n    pytest.skip('no GPU')\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose tests this module writes."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n  soak(why): long\n  chaos: harm\n  quick: short\n  timeout: limit\n"
+    )
+    return folder
+
+
+def argv(project: Path, *options: str) -> list[str]:
+    base = [sys.executable, "-m", "pytest", "-p", "tests.gate.record", "-p", "tests.lanes", "-q"]
+    return [*base, f"--rootdir={project}", f"--config-file={project}/pytest.ini", *options, str(project)]
+
+
+def tried(project: Path, **modules: str) -> Verdict:
+    """Run a project's tests as the gate does, in two workers, and what failed alone."""
+    for name, text in modules.items():
+        (project / f"test_{name}.py").write_text(text)
+    alone = argv(project, "-n", "0", "--last-failed", "--last-failed-no-failures", "none")
+    verdict, _ = try_tests(argv(project, "-n", "2"), alone, project)
+    return verdict
+
+
+def test_what_fails_once_and_passes_alone_is_unsteady_and_not_red(project: Path) -> None:
+    verdict = tried(project, a=PASSES, b=FAILS_ONCE, c=TEARDOWN_FAILS_ONCE, d=SKIPS)
+
+    assert verdict.unsteady == ("test_b.py::test_fails_once", "test_c.py::test_of_a_thing")
+    assert str(verdict) == "3 passed, 0 failed, 1 skipped, 2 unsteady"
+    assert verdict.green
+
+
+def test_what_fails_twice_is_red(project: Path) -> None:
+    verdict = tried(project, a=PASSES, b=FAILS_ONCE, c=FAILS)
+
+    assert (verdict.failed, verdict.unsteady) == (("test_c.py::test_fails",), ("test_b.py::test_fails_once",))
+    assert not verdict.green
+
+
+def test_a_module_that_cannot_be_imported_is_red(project: Path) -> None:
+    verdict = tried(project, a=PASSES, b="import nothing_of_this_name\n")
+
+    assert verdict.failed == ("test_b.py",)
+    assert not verdict.green
+
+
+def test_a_worker_that_dies_is_a_failed_test(project: Path) -> None:
+    verdict = tried(project, a=PASSES, b="import os\ndef test_dies():\n    os._exit(3)\n")
+
+    assert "test_b.py::test_dies" in verdict.failed or verdict.broken
+    assert not verdict.green
+
+
+def record(status: int, **outcomes: Outcome) -> Record:
+    return Record(status, dict(outcomes), {})
+
+
+def test_a_failure_of_another_tool_is_red_at_once() -> None:
+    lint = judge(1, None, None)
+    mypy_after_tests = judge(2, record(0, a="passed"), None)
+    interrupted = judge(2, record(2, a="failed"), record(0, a="passed"))
+
+    assert [verdict.green for verdict in (lint, mypy_after_tests, interrupted)] == [False] * 3
+    assert lint.broken == "the test command ended with 1 before its tests did"
+
+
+def test_many_unsteady_tests_are_red() -> None:
+    def verdict(count: int) -> Verdict:
+        first = Record(1, {f"t{n}": "failed" for n in range(count)} | {"p": "passed"}, {})
+        return judge(1, first, Record(0, {f"t{n}": "passed" for n in range(count)}, {}))
+
+    assert verdict(MOST_UNSTEADY).green
+    assert not verdict(MOST_UNSTEADY + 1).green
+
+
+def test_failed_tests_that_were_not_run_again_or_skipped_then_are_red() -> None:
+    first = record(1, a="failed", b="passed")
+
+    assert not judge(1, first, None).green
+    assert not judge(1, first, record(0, a="skipped")).green
+
+
+def test_a_run_of_no_test_is_red() -> None:
+    assert not judge(0, record(0), None).green
+
+
+def test_a_run_is_one_line_of_the_record() -> None:
+    line = record_line("a" * 40, Verdict(7, (), 2, ("x",)), 61.4, 0.5)
+
+    commit, verdict, *rest = line.split()
+    assert (commit, verdict) == ("a" * 40, "passed")
+    assert rest[:-1] == ["seconds=61", "tests=7", "failed=0", "skipped=2", "unsteady=1", "load=0.50"]
+    assert record_line("a", Verdict(7, ("y",), 2, ()), 1, 0).split()[1] == "failed"
+
+
+def test_the_gate_runs_the_command_that_the_readme_shows() -> None:
+    command = command_of((Path(__file__).parents[2] / "README.md").read_text())
+
+    assert [
+        tool for tool in ("ruff check", "ruff format", "mypy", "pytest -n auto") if tool not in command
+    ] == []
+    with pytest.raises(SystemExit, match="test command"):
+        command_of("# fabric\n")
+
+
+def test_what_a_run_leaves_behind_is_named() -> None:
+    with subprocess.Popen(["sleep", "600"]) as left:
+        lines = left_behind({**traces(), "processes": frozenset()}, traces())
+        left.kill()
+
+    assert len(lines) == 1
+    assert " processes: " in lines[0]
+    assert left_behind(traces(), traces()) == []
+
+
+SOAK = """
+import pytest
+@pytest.mark.soak("many variants")
+def test_variant(): pass
+@pytest.mark.chaos
+def test_harm(chaos_rounds, note_harm):
+    for _ in range(chaos_rounds or 2):
+        note_harm("scribe killed")
+def test_behaviour(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "unexpected"),
+    [
+        ((), ["2 passed, 1 skipped", "soak: many variants (pytest -m soak)"], ["rounds of harm"]),
+        (("-m", "soak"), ["2 passed, 1 deselected", "10 rounds of harm, 1 kinds, 0 findings"], ["skipped"]),
+        (("-m", "soak", "-n", "2"), ["2 passed", "    10 scribe killed"], ["skipped"]),
+        (("--chaos-rounds", "3"), ["3 passed", "3 rounds of harm"], ["skipped"]),
+    ],
+)
+def test_the_gate_leaves_the_soak_out_and_the_soak_counts_its_harm(
+    project: Path, options: tuple[str, ...], expected: list[str], unexpected: list[str]
+) -> None:
+    (project / "test_lanes.py").write_text(SOAK)
+
+    printed = subprocess.run(
+        argv(project, "-rs", *options), capture_output=True, text=True, check=True
+    ).stdout
+
+    assert [part for part in expected if part not in printed] == []
+    assert [part for part in unexpected if part in printed] == []
