@@ -105,8 +105,9 @@ def test_a_failure_of_another_tool_is_red_at_once() -> None:
 
 def test_many_unsteady_tests_are_red() -> None:
     def verdict(count: int) -> Verdict:
-        first = Record(1, {f"t{n}": "failed" for n in range(count)} | {"p": "passed"}, {})
-        return judge(1, first, Record(0, {f"t{n}": "passed" for n in range(count)}, {}))
+        failed: dict[str, Outcome] = {f"t{n}": "failed" for n in range(count)}
+        passed: dict[str, Outcome] = dict.fromkeys(failed, "passed")
+        return judge(1, Record(1, {**failed, "p": "passed"}, {}), Record(0, passed, {}))
 
     assert verdict(MOST_UNSTEADY).green
     assert not verdict(MOST_UNSTEADY + 1).green
