@@ -143,14 +143,22 @@ def test_the_gate_runs_the_command_that_the_readme_shows() -> None:
         command_of("# fabric\n")
 
 
-def test_what_a_run_leaves_behind_is_named() -> None:
-    with subprocess.Popen(["sleep", "600"]) as left:
-        lines = left_behind({**traces(), "processes": frozenset()}, traces())
-        left.kill()
+def test_what_is_on_this_machine_is_seen() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        seen = traces()
+        process.kill()
 
-    assert len(lines) == 1
-    assert " processes: " in lines[0]
-    assert left_behind(traces(), traces()) == []
+    assert f"{process.pid} sleep 600" in seen["processes"]
+    assert {"root"} <= seen["users"]
+    assert {"/", "/proc"} <= seen["mounts"]
+
+
+def test_what_a_run_leaves_behind_is_named_by_kind_and_the_first_few() -> None:
+    before = {"users": frozenset({"root"}), "mounts": frozenset({"/"}), "files": frozenset({"/tmp/a"})}
+    after = {"users": before["users"], "mounts": frozenset(), "files": before["files"] | frozenset("bcdefgh")}
+
+    assert left_behind(before, after) == ["7 files: b, c, d, e, f, and 2 more"]
+    assert left_behind(before, before) == []
 
 
 SOAK = """
