@@ -80,9 +80,12 @@ def rounds_of(config: pytest.Config) -> int | None:
 
 
 def leave_to_soak(items: Iterable[pytest.Item], suite: str, kept: Collection[str], why: str) -> None:
-    """Keep tests of a suite, a class, out of the gate but those that are named, with or without their parameters."""
+    """Keep tests of a suite out of the gate but those that are named, with or without their parameters.
+
+    The suite is a class, as in ``runners/test_x.py::TestX``.
+    """
     for item in items:
-        if not isinstance(item, pytest.Function) or item.cls is None or item.cls.__name__ != suite:
+        if not isinstance(item, pytest.Function) or f"/{suite}::" not in f"/{item.nodeid}":
             continue
         if item.name not in kept and item.originalname not in kept:
             item.add_marker(pytest.mark.soak(why))
