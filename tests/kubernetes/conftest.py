@@ -16,6 +16,7 @@ from tests.lanes import leave_to_soak
 HELD_SECONDS = 600
 """A test may wait for the cluster this long while others do it harm, besides what it takes itself."""
 
+SUITE = "kubernetes/test_pod_conformance.py::TestPods"
 IN_PODS = (
     "test_output_is_read_from_any_offset_as_often_as_asked",
     "test_another_home_is_never_touched",
@@ -29,9 +30,7 @@ IN_PODS = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests of the cluster the time to wait for it, and leave what any runner does alike to the soak."""
-    leave_to_soak(
-        items, "TestPods", IN_PODS, "another pod of the shared suite; the gate has the core in pods"
-    )
+    leave_to_soak(items, SUITE, IN_PODS, "another pod of the shared suite; the gate has the core in pods")
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(HELD_SECONDS))

@@ -17,6 +17,7 @@ from workbench.paths import Home
 
 HOME = "00000000-0000-0000-0000-00000000000a"
 
+SUITE = "runners/test_process_conformance.py::TestOverPipeHost"
 THROUGH_A_PIPE = (
     "test_output_is_exactly_what_was_printed",
     "test_output_is_read_from_any_offset_as_often_as_asked",
@@ -38,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave to the soak what a pipe does not change."""
     leave_to_soak(
         items,
-        "TestOverPipeHost",
+        SUITE,
         THROUGH_A_PIPE,
         "a pipe changes nothing of it; the gate has it over LocalHost",
     )
