@@ -84,7 +84,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     wait_until(lambda: not left(user), "all objects to be gone", seconds=60)
 
 
-@pytest.mark.parametrize("taken", ["create", "get"])
+@pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])
 def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_from_then_on(
     fabric: Fabric, user: Space, taken: str
 ) -> None:
