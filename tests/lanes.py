@@ -7,12 +7,13 @@
 * ``@pytest.mark.chaos`` tests do rounds of random harm. The gate does few, with fixed seeds; the soak does many.
 
 A round of harm calls the fixture ``note_harm`` with the kind of harm, and the soak prints how many there were.
+A shared suite is divided by the ``conftest`` of its folder, with :func:`leave_to_soak`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +41,12 @@ ROUND_SECONDS: Final = 60
 """How long a round of harm may take where more rounds are asked for than a test does by itself."""
 SKIPPED: Final = "soak: "
 """How the reason of a test begins that the gate leaves to the soak; ``.ci/run`` allows it."""
+GATE_PART: Final = 4
+"""The gate tries one of so many of a property test's examples, where :func:`examples` says how many there are."""
 HARM: Final = "harm"
 """The property of a test's report that holds the kind of harm of one round."""
+
+_lane: dict[str, bool] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,9 +58,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Note the lane for :func:`examples`, which modules ask as they are read."""
+    _lane["soak"] = is_soak(config)
+
+
 def is_soak(config: pytest.Config) -> bool:
     """Say whether this run asks for the soak."""
     return "soak" in config.option.markexpr
+
+
+def examples(count: int) -> int:
+    """Return how many of a property test's examples this run tries: all of them in the soak."""
+    return count if _lane.get("soak") else -(-count // GATE_PART)
 
 
 def rounds_of(config: pytest.Config) -> int | None:
@@ -64,9 +79,24 @@ def rounds_of(config: pytest.Config) -> int | None:
     return SOAK_ROUNDS if asked is None and is_soak(config) else asked
 
 
-@pytest.hookimpl(tryfirst=True)
+def leave_to_soak(items: Iterable[pytest.Item], suite: str, kept: Collection[str], why: str) -> None:
+    """Keep tests of a suite out of the gate but those that are named, with or without their parameters.
+
+    The suite is a class, as in ``runners/test_x.py::TestX``.
+    """
+    for item in items:
+        if not isinstance(item, pytest.Function) or f"/{suite}::" not in f"/{item.nodeid}":
+            continue
+        if item.name not in kept and item.originalname not in kept:
+            item.add_marker(pytest.mark.soak(why))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need."""
+    """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need.
+
+    It must stay a plain hook: of those, pytest calls the one that came last first. So folders have marked their tests
+    before it, and pytest's own choice by ``-m`` comes after it.
+    """
     soak, rounds = is_soak(config), rounds_of(config)
     tests = Path(__file__).parent
     for item in items:

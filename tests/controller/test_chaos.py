@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +20,12 @@ from workbench.store.queries.learners import learners
 pytestmark = pytest.mark.chaos
 
 ROUNDS = 4
+"""How many rounds a seed has in the gate."""
+
+seeds = pytest.mark.parametrize(
+    "seed",
+    [0, 1, pytest.param(2, marks=pytest.mark.soak("one seed more; the gate has two, of four rounds each"))],
+)
 
 
 @pytest.fixture
@@ -42,10 +48,13 @@ def kill_controller_after(ground: Ground, seconds: float) -> None:
     kill(pid)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_while_it_launches(ground: Ground, seed: int, chaos_rounds: int | None) -> None:
+@seeds
+def test_killed_while_it_launches(
+    ground: Ground, seed: int, chaos_rounds: int | None, note_harm: Callable[[str], None]
+) -> None:
     draw = random.Random(seed)
     for _ in range(chaos_rounds or ROUNDS):
+        note_harm("controller killed as it launches")
         count = draw.choice([1, 1, 2])
         job_id = ground.write(
             "echo $LEARNER_ID >> $RESULT_DIR/starts; sleep 0.1", learners=count, ends_when="all"
@@ -63,13 +72,16 @@ def test_killed_while_it_launches(ground: Ground, seed: int, chaos_rounds: int |
         wait_for(lambda: ground.processes() == [])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds
 def test_killed_while_it_stops_removes_or_restarts(
-    ground: Ground, seed: int, chaos_rounds: int | None
+    ground: Ground, seed: int, chaos_rounds: int | None, note_harm: Callable[[str], None]
 ) -> None:
     draw = random.Random(100 + seed)
     for _ in range(chaos_rounds or ROUNDS):
         what = draw.choice(["halt", "kill", "delete", "resume"])
+        note_harm(
+            "controller killed as it " + ("restarts a job" if what == "resume" else f"does what {what} asks")
+        )
         job_id = ground.submit("echo x >> $RESULT_DIR/starts; echo ready; while :; do sleep 0.05; done")
         ground.prints(job_id, "ready")
         ground.ask(job_id, "halt" if what == "resume" else what)

@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -80,14 +80,19 @@ def harms_to_all(dice: random.Random) -> list[str]:
     return [*names, LONGEST]
 
 
+@pytest.mark.soak(
+    "random harm to a cluster; the gate does each once, in test_pod_troubles, test_pod_runs and test_outage"
+)
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_nothing_is_lost_doubled_or_left_whatever_is_done_to_a_cluster(
-    world: World, chaos_rounds: int | None
+    world: World, chaos_rounds: int | None, note_harm: Callable[[str], None]
 ) -> None:
     for seed in range(FIRST, FIRST + (chaos_rounds or ROUNDS)):
         world.dice = random.Random(seed)
         to_all, to_one = harms_to_all(world.dice), list(JOB)
+        for kind in (*to_all, *to_one):
+            note_harm(kind)
         here = f"round {seed}: {', '.join(to_all)}; {', '.join(to_one)}"
         print(here, flush=True)
         # Others wait for a round at most: their patience is less than ours.

@@ -32,7 +32,13 @@ def relay(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     relay.end()
 
 
-@pytest.mark.parametrize(("number", "policy"), [(signal.SIGTERM, "kill"), (signal.SIGINT, "halt")])
+@pytest.mark.parametrize(
+    ("number", "policy"),
+    [
+        (signal.SIGTERM, "kill"),
+        pytest.param(signal.SIGINT, "halt", marks=pytest.mark.soak("the gate kills the job by SIGTERM")),
+    ],
+)
 def test_a_run_that_reached_no_cluster_ends_with_a_signal(
     fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, number: int, policy: str
 ) -> None:
@@ -46,7 +52,9 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
     assert fabric.json("show", "@last", "--json")["state"] == "HALTED"
 
 
-@pytest.mark.parametrize("policy", ["halt", "kill"])
+@pytest.mark.parametrize(
+    "policy", ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts the job"))]
+)
 def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
@@ -62,7 +70,17 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     assert shown["intent"] == policy or shown["state"] == "HALTED"
 
 
-@pytest.mark.parametrize("holds", [True, False], ids=["silent", "refused"])
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param(True, id="silent"),
+        pytest.param(
+            False,
+            id="refused",
+            marks=pytest.mark.soak("the gate stops jobs of a cluster that refuses, by command"),
+        ),
+    ],
+)
 def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
     fabric: Fabric, space: Space, relay: Relay, holds: bool
 ) -> None:
@@ -85,7 +103,9 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
         wait_until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
 
 
-@pytest.mark.parametrize("command", ["halt", "kill"])
+@pytest.mark.parametrize(
+    "command", [pytest.param("halt", marks=pytest.mark.soak("the gate kills the job")), "kill"]
+)
 def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_recorded(
     fabric: Fabric, relay: Relay, command: str
 ) -> None:

@@ -1,11 +1,10 @@
 """The pod runner keeps the promises of all runners, on a real cluster, as a user of a namespace.
 
-A pod takes seconds, so only what pods do in a way of their own is tried each time; ``FABRIC_TEST_PODS=all`` tries all.
+A pod takes seconds, so the gate tries only what pods do in a way of their own (see ``conftest``), and the soak all.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
@@ -60,23 +59,3 @@ class TestPods(RunnerContract):
             " *' guard '*) kill -9 ${p#/proc/} ;; esac; done"
         )
         connection.exec(name, "learner", ["sh", "-c", script]).wait()
-
-
-EACH_TIME: Final = frozenset(
-    {
-        "test_a_second_launch_starts_nothing",
-        "test_a_launch_that_is_cut_off_is_made_good_by_the_next",
-        "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
-        "test_a_command_that_ignores_the_stop_is_killed_after_its_grace_period",
-        "test_a_learner_whose_agent_was_killed_ends_with_a_reason",
-        "test_output_is_read_from_any_offset_as_often_as_asked",
-        "test_the_first_exit_decides_and_the_others_are_stopped_without_blame",
-        "test_another_home_is_never_touched",
-        "test_files_come_out_of_a_learner_and_go_into_it",
-    }
-)
-
-if os.environ.get("FABRIC_TEST_PODS") != "all":
-    for _name in dir(TestPods):
-        if _name.startswith("test_") and _name not in EACH_TIME:
-            setattr(TestPods, _name, None)

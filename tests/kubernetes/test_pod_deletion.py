@@ -53,7 +53,10 @@ def freeze(document: Mapping[str, Any], role: str) -> int:
     return pid
 
 
-@pytest.mark.parametrize("role", [PREPARE, SIDE_CAR])
+@pytest.mark.parametrize(
+    "role",
+    [PREPARE, pytest.param(SIDE_CAR, marks=pytest.mark.soak("the gate deletes a pod that prepares itself"))],
+)
 def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_signal_again(
     space: Space, role: str
 ) -> None:

@@ -109,8 +109,14 @@ def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Pop
 
 @pytest.mark.parametrize(
     "harm",
-    ["PodRunner.release = killed", "KubernetesCluster.delete = killed_after_the_first"],
-    ids=["before any Secret is deleted", "after the first one"],
+    [
+        pytest.param(
+            "PodRunner.release = killed",
+            id="before any Secret is deleted",
+            marks=pytest.mark.soak("the gate kills it between two Secrets"),
+        ),
+        pytest.param("KubernetesCluster.delete = killed_after_the_first", id="after the first one"),
+    ],
 )
 def test_secrets_go_though_the_controller_is_killed_between_collection_and_release(
     fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str

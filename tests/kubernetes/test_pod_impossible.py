@@ -46,7 +46,13 @@ def limit(space: Space, kind: str, spec: dict[str, Any]) -> None:
         )
 
 
-@pytest.mark.parametrize("words", [("--gpus", "900"), ("--set", "memory=900Ti")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpus", "900"),
+        pytest.param(("--set", "memory=900Ti"), marks=pytest.mark.soak("the gate asks for too many GPUs")),
+    ],
+)
 def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, words: tuple[str, ...]) -> None:
     shown, said = refused(pods, *words)
 

@@ -66,7 +66,17 @@ def test_what_cannot_be_installed_is_refused_in_one_sentence_and_no_pod_runs(
     assert all(pod["status"]["phase"] == "Failed" for pod in pods.pods())
 
 
-@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX], ids=["debian", "busybox"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param(DEBIAN, id="debian"),
+        pytest.param(
+            BUSYBOX,
+            id="busybox",
+            marks=pytest.mark.soak("the agent in sh runs setups in learner/test_sh_agent"),
+        ),
+    ],
+)
 def test_setup_runs_before_the_command_and_its_failure_is_told_from_the_commands(
     pods: Pods, image: str
 ) -> None:

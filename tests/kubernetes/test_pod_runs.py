@@ -29,6 +29,7 @@ def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
     yield Pods(fabric, space)
 
 
+@pytest.mark.soak("the gate runs this example in a process, and halts, stores and deletes jobs in pods")
 def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_without_a_trace(
     pods: Pods, home: Home
 ) -> None:
@@ -177,7 +178,18 @@ def test_a_command_runs_beside_the_learner_with_its_environment(pods: Pods) -> N
     pods.until_state(job, "HALTED")
 
 
-@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX, BARE], ids=["python", "tar", "base64"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param(DEBIAN, id="python"),
+        pytest.param(
+            BUSYBOX,
+            id="tar",
+            marks=pytest.mark.soak("the gate sends files by tar in test_pod_files[busybox]"),
+        ),
+        pytest.param(BARE, id="base64"),
+    ],
+)
 def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Pods, image: str) -> None:
     deep = pods.fabric.folder / "a folder"
     deep.mkdir()

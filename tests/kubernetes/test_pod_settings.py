@@ -172,6 +172,7 @@ def node(space: Space) -> Iterator[str]:
     space.admin.delete("Node", name)
 
 
+@pytest.mark.soak("the gate sees labels and tolerations of the pod that is made, in test_pod_template")
 def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_taint_is_stood(
     fabric: Fabric, space: Space, node: str
 ) -> None:

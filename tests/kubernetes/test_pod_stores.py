@@ -165,6 +165,7 @@ def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> 
     assert [text for text in said if "canary" in text] == []
 
 
+@pytest.mark.soak("the mover is the same everywhere; the gate has it in stores/test_harm")
 def test_what_a_store_does_not_take_is_named_comes_home_and_is_stored_when_it_is_asked_for(
     pods: Pods, s3: Server, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +278,9 @@ def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None
     assert pods.wait(job)["state"] == "COMPLETED"
 
 
+@pytest.mark.soak(
+    "which data a job gets is no matter of pods; the gate has it in stores/test_results_of_jobs"
+)
 def test_the_results_of_another_pod_that_went_to_a_store_are_data_of_this_one(pods: Pods, s3: Server) -> None:
     pods.run("--name", "prepare", manifest(pods, s3, "echo data >$RESULT_DIR/d.txt"))
     child = {
@@ -331,6 +335,9 @@ def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -
     assert pods.objects() == []
 
 
+@pytest.mark.soak(
+    "the gate sees the pod that is made, in test_pod_template, and such a volume in test_pod_settings"
+)
 def test_folders_of_nodes_are_used_where_the_place_allows_them(
     fabric: Fabric, space: Space, tmp_path: Path
 ) -> None:
@@ -352,6 +359,7 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
     assert (tmp_path / "data" / "out" / pods.show()["id"] / "m").read_text() == "model\n"
 
 
+@pytest.mark.soak("the gate has two jobs on one copy where copies are listed and pruned")
 def test_jobs_share_the_copy_on_a_claim_of_the_place(
     fabric: Fabric, space: Space, s3: Server, home: Home
 ) -> None:
@@ -377,7 +385,8 @@ def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_s
     with claim_of(space, "copies") as folder:
         before = fabric("data", "list", "--backend", "cluster", "--json")
         assert json.loads(before.stdout) == []
-        pods.run(manifest(pods, s3, "cat $DATA_DIR/train.txt"))
+        path = manifest(pods, s3, "cat $DATA_DIR/train.txt")
+        assert [pods.run(path).stdout for _ in range(2)] == ["one\ntwo\n"] * 2
         (copy,) = fabric.json("data", "list", "--backend", "cluster", "--json")
         assert (copy["container"], copy["files"], copy["whole"]) == ("tf_training_data", 2, True)
         assert copy["store"]
@@ -421,6 +430,7 @@ def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agen
     wait_until((results / "learner-1" / "output.log").exists, "the output to be stored", 60)
 
 
+@pytest.mark.soak("marks are made alike everywhere; the gate has them in stores/test_checkpoints")
 def test_a_reported_checkpoint_is_marked_and_another_job_begins_with_it(pods: Pods, s3: Server) -> None:
     script = (
         "import os; from fabric_learner import checkpoint; path = os.environ['CHECKPOINT_DIR'] + '/step-3';"
@@ -468,6 +478,9 @@ def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pod
     assert (s3.results(job) / "learner-1" / "output.log").read_text() == "said\n"
 
 
+@pytest.mark.soak(
+    "the gate has learners that share a claim in test_pod_claims, and that store each their own here"
+)
 def test_learners_that_share_their_results_on_a_claim_store_them_as_well(
     fabric: Fabric, space: Space, s3: Server
 ) -> None:

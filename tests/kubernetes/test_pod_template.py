@@ -9,6 +9,7 @@ import pytest
 from runners.interface import AttemptRef, LaunchRequest
 from runners.pod.options import options_for
 from runners.pod.plan import refusals
+from runners.pod.runner import PodRunner
 from runners.pod.template import ResultVolume, patched, template
 from tests.manifest.support import loaded
 
@@ -117,3 +118,36 @@ def test_a_patch_that_would_break_the_platform_is_refused_by_name(patch: str, pr
     (found,) = refusals(request, options_for({}, request.spec.kubernetes))
 
     assert problem in found
+
+
+def test_a_type_of_gpu_is_the_labels_that_the_settings_name_and_its_taint_is_stood() -> None:
+    text = "name: x\ngpus: 8\ngpu_type: A100\nframework: {name: custom, version: a, command: a}\n"
+    stands = [{"key": "gpu", "operator": "Exists"}]
+
+    spec = pod_of(text, gpu_types={"a100": {"kind": "a100", "size": "80"}}, tolerations=stands)["spec"]
+
+    assert spec["nodeSelector"] == {"kind": "a100", "size": "80"}
+    assert spec["tolerations"] == stands
+
+
+@pytest.mark.usefixtures("home")
+def test_a_folder_of_the_nodes_is_mounted_where_the_place_allows_it() -> None:
+    text = (
+        "name: x\nframework: {name: custom, version: a, command: a}\ndata_stores:\n- id: node\n  type: host_path\n"
+        "  connection: {path: /srv}\n  training_data: {container: train}\n  training_results: {container: out}\n"
+    )
+
+    plan = PodRunner.plan_unconnected(request_of(text), {"host_paths": True})
+
+    spec = next(one for one in plan.objects if one["kind"] == "Job")["spec"]["template"]["spec"]
+    paths = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+    mounts = {
+        one["mountPath"]: (paths[one["name"]], one.get("subPath"))
+        for one in spec["containers"][0]["volumeMounts"]
+        if one["name"] in paths
+    }
+    assert mounts == {
+        "/mnt/data/train": ("/srv/train", None),
+        "/mnt/results": ("/srv/out", "training-abc12"),
+        "/mnt/checkpoints": ("/srv/out", "training-abc12/_checkpoints"),
+    }

@@ -52,7 +52,15 @@ def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods
     wait_until(lambda: not pods.pods(), "its pod to be gone")
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Job"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            "Pod", marks=pytest.mark.soak("the gate deletes a pod that is followed by another attempt")
+        ),
+        "Job",
+    ],
+)
 def test_what_is_deleted_from_outside_is_the_platforms_fault(pods: Pods, kind: str) -> None:
     job = pods.start("--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100")
     pods.until_state(job, "PROCESSING")

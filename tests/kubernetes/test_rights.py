@@ -28,6 +28,9 @@ from workbench.errors import NotAllowed, RightsMissing
 
 OPTIONAL = tuple(right.resource for right in all_rights() if not right.needed and right.resource != "pods")
 NEEDED = tuple(right for right in RIGHTS if right.needed)
+ONE_BY_ONE = pytest.mark.soak(
+    "rights one by one; the gate takes all that a job can do without, one of all, and all"
+)
 
 
 @pytest.fixture
@@ -61,8 +64,11 @@ def left(space: Space) -> list[str]:
 
 @pytest.mark.parametrize(
     ("rights", "verbs"),
-    [(("pods/exec",), ()), (("pods/exec",), ("get",)), (OPTIONAL, ())],
-    ids=["pods/exec", "get pods/exec", "all of them"],
+    [
+        pytest.param(("pods/exec",), (), id="pods/exec", marks=ONE_BY_ONE),
+        pytest.param(("pods/exec",), ("get",), id="get pods/exec", marks=ONE_BY_ONE),
+        pytest.param(OPTIONAL, (), id="all of them"),
+    ],
 )
 def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     fabric: Fabric, user: Space, rights: tuple[str, ...], verbs: tuple[str, ...]
@@ -78,7 +84,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     wait_until(lambda: not left(user), "all objects to be gone", seconds=60)
 
 
-@pytest.mark.parametrize("taken", ["create", "get"])
+@pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])
 def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_from_then_on(
     fabric: Fabric, user: Space, taken: str
 ) -> None:
@@ -101,6 +107,7 @@ def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_f
     fabric("delete", "--yes", "@last")
 
 
+@ONE_BY_ONE
 @pytest.mark.parametrize(
     ("right", "verb"), [(right.resource, verb) for right in NEEDED for verb in right.verbs]
 )
@@ -131,7 +138,9 @@ def live(runner: PodRunner) -> None:
     runner.remove_job(request.attempt.job_id)
 
 
-@pytest.mark.parametrize(("right", "verb"), [("jobs", "list"), ("pods/log", "get")])
+@pytest.mark.parametrize(
+    ("right", "verb"), [("jobs", "list"), pytest.param("pods/log", "get", marks=ONE_BY_ONE)]
+)
 def test_a_job_that_lacks_a_right_is_refused_with_the_role_and_leaves_nothing(
     fabric: Fabric, user: Space, right: str, verb: str
 ) -> None:

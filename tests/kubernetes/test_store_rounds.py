@@ -113,12 +113,22 @@ STORE: Mapping[str, Callable[[Server], None]] = {
     "its keys are withdrawn": _withdraw_keys,
     "its disk is full": _fill_store,
 }
+CONTROLLER_KILLED = "fabric's controller is killed"
 
 
+@pytest.mark.soak(
+    "random harm to stores of pods; the gate does each once, in test_pod_stores and stores/test_harm"
+)
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_whatever_is_harmed_results_of_pods_are_complete_or_named_and_stored_once(
-    ground: Ground, space: Space, store: Server, log: Path, fabric: Fabric, chaos_rounds: int | None
+    ground: Ground,
+    space: Space,
+    store: Server,
+    log: Path,
+    fabric: Fabric,
+    chaos_rounds: int | None,
+    note_harm: Callable[[str], None],
 ) -> None:
     content = random.Random(7).randbytes(MODEL_BYTES)
     store.write("tf_training_data/big.bin", content)
@@ -134,6 +144,12 @@ def test_whatever_is_harmed_results_of_pods_are_complete_or_named_and_stored_onc
             )
             for name in JOB
         }
+        for kind in (
+            *STORE,
+            *(name for name, harm in JOB.items() if harm.do is not _none),
+            CONTROLLER_KILLED,
+        ):
+            note_harm(kind)
         _harm(dice, ground, space, store, jobs)
         for name, job_id in jobs.items():
             try:

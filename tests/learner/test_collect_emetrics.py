@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.lanes import examples
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Collector
@@ -129,7 +130,7 @@ def test_names_that_come_and_go_make_new_blocks_and_lose_nothing(tmp_path: Path)
     assert found.points["train", "", "b"] == [(2, 2.0), (3, 3.0)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_path_factory: Any) -> None:
     root = tmp_path_factory.mktemp("em")

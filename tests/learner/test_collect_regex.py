@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.lanes import examples
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors import make
 from workbench.learner.collectors.interface import Collector, Context
@@ -321,7 +322,7 @@ GROUPS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_path_factory: Any) -> None:
     where = context(tmp_path_factory.mktemp("regex"))

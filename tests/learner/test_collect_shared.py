@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import NOW_US, Rig, context
 from workbench.learner import collectors
@@ -109,7 +110,7 @@ def test_files_are_read_until_the_last_learner_has_ended(tmp_path: Path, order: 
     assert steps == written
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     actions=st.lists(
         st.tuples(

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.interface import Collector
@@ -339,7 +340,7 @@ def test_one_flipped_bit_is_never_more_than_damage_or_another_number(data: st.Da
     assert scanner.points <= 8
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_path_factory: Any) -> None:
     root = tmp_path_factory.mktemp("tb")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.lanes import examples
 from tests.learner.collecting import Rig, context
 from workbench.learner import checkpoint, hparams, progress, report, should_stop
 from workbench.learner.boot import archive
@@ -255,7 +256,7 @@ def test_a_folder_that_is_gone_stops_no_training(job: Rig, monkeypatch: pytest.M
     report(loss=1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_killed_anywhere_nothing_is_lost_or_doubled(data: st.DataObject, tmp_path_factory: Any) -> None:
     root = tmp_path_factory.mktemp("report")

@@ -41,7 +41,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = ["dash", "bash", "busybox alone"] if own or name in EVERYWHERE else [list(PLACES)[turn]]
         if name in WITH_LOCKS:
             chosen = ["dash", "bash"]
-        metafunc.parametrize("place", chosen, indirect=True)
+        twice = pytest.mark.soak(
+            "another shell; the gate has it in dash, and what shells may differ in in all of them"
+        )
+        places = [pytest.param(one, marks=twice) if own and one != "dash" else one for one in chosen]
+        metafunc.parametrize("place", places, indirect=True)
 
 
 @pytest.fixture

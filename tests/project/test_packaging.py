@@ -45,6 +45,7 @@ def test_wheel_holds_what_is_not_python(wheel: Path) -> None:
     assert any(name.endswith(".tcss") for name in names)
 
 
+@pytest.mark.soak("installs a wheel with all that it needs; the gate sees what the wheel holds")
 def test_installed_command_trains_outside_the_checkout_beside_decoy_folders(
     wheel: Path, tmp_path: Path, clean_environment: Path
 ) -> None:

@@ -28,6 +28,11 @@ from workbench.store.jobs import job, mark_seen, set_reason
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
+sizes_alike = pytest.mark.parametrize(
+    "size",
+    [*SIZES[:2], pytest.param(SIZES[2], marks=pytest.mark.soak("a size more; the gate shows it at 120x40"))],
+    ids=SIZE_NAMES.get,
+)
 two_sizes = pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
 Steps = Callable[[Walk], Awaitable[None]]
 Same = Callable[..., None]
@@ -107,7 +112,7 @@ def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -
     same("empty", size, steps)
 
 
-@sizes
+@sizes_alike
 def test_while_the_store_is_being_opened(
     home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +177,7 @@ def test_three_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     same("three", size, steps)
 
 
-@sizes
+@sizes_alike
 def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         seeding.many_runs(store, 5000)
@@ -241,7 +246,7 @@ def test_the_queue_of_two_backends(
     same("queue", size, steps)
 
 
-@sizes
+@sizes_alike
 def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far-away", backend="gpubox")
