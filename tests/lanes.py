@@ -12,6 +12,7 @@ A shared suite is divided by the ``conftest`` of its folder, with :func:`leave_t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -33,8 +34,8 @@ QUICK_MODULES: Final = tuple(
         "turns",
     )
 )
-SLOW_MODULES: Final = ("project/test_packaging.py", "store/test_killed.py")
-"""They build a wheel, or kill processes that write."""
+SLOW_MODULES: Final = ("project/test_gate.py", "project/test_packaging.py", "store/test_killed.py")
+"""They run pytest, build a wheel, or kill processes that write."""
 SOAK_ROUNDS: Final = 10
 """How many rounds each test of harm does in the soak, unless ``--chaos-rounds`` says otherwise."""
 ROUND_SECONDS: Final = 60
@@ -65,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def is_soak(config: pytest.Config) -> bool:
     """Say whether this run asks for the soak."""
-    return "soak" in config.option.markexpr
+    return re.search(r"(?<!not )\bsoak\b", config.option.markexpr) is not None
 
 
 def examples(count: int) -> int:
@@ -107,7 +108,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if soak and item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.soak("rounds of harm"))
-        if (left := item.get_closest_marker("soak")) and not soak and rounds is None:
+        asked_for = soak or (rounds and item.get_closest_marker("chaos"))
+        if (left := item.get_closest_marker("soak")) and not asked_for:
             item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{left.args[0]} (pytest -m soak)"))
         if item.path.is_relative_to(tests):
             path = item.path.relative_to(tests).as_posix()

@@ -81,7 +81,7 @@ def harms_to_all(dice: random.Random) -> list[str]:
 
 
 @pytest.mark.soak(
-    "random harm to a cluster; the gate does each once, in test_pod_troubles, test_pod_runs and test_outage"
+    "random harm to a cluster; the gate has deletions, lost nodes and outages of the API server in tests of their own"
 )
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)

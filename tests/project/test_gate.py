@@ -179,7 +179,8 @@ def test_behaviour(): pass
         ((), ["2 passed, 1 skipped", "soak: many variants (pytest -m soak)"], ["rounds of harm"]),
         (("-m", "soak"), ["2 passed, 1 deselected", "10 rounds of harm, 1 kinds, 0 findings"], ["skipped"]),
         (("-m", "soak", "-n", "2"), ["2 passed", "    10 scribe killed"], ["skipped"]),
-        (("--chaos-rounds", "3"), ["3 passed", "3 rounds of harm"], ["skipped"]),
+        (("-m", "not soak"), ["2 passed, 1 deselected"], ["rounds of harm"]),
+        (("--chaos-rounds", "3"), ["2 passed, 1 skipped", "3 rounds of harm"], []),
     ],
 )
 def test_the_gate_leaves_the_soak_out_and_the_soak_counts_its_harm(
