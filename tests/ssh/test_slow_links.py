@@ -18,7 +18,7 @@ from workbench.store.db.rows import TargetRef
 from workbench.store.jobs import open_jobs
 
 pytestmark = pytest.mark.soak(
-    "networks of 2 Mbit/s; the gate sends over simulated ones (tests/learner/test_send_window.py)"
+    "networks of 2 Mbit/s; the gate asks over a slow pipe (tests/backends/test_priorities.py)"
 )
 
 RATE = "2mbit"
