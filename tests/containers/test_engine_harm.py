@@ -122,8 +122,9 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
     ["", pytest.param("true", marks=pytest.mark.soak("a command after a setup; the gate has one without"))],
 )
 def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
-    start: Callable[[OwnEngine], Start], setup: str
+    start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:
+    note_harm("engine killed and started again")
     with own_engine(12 if setup else 11) as engine:
         job = start(engine)(
             "trap '' TERM; i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done", setup=setup
@@ -189,7 +190,9 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     monkeypatch: pytest.MonkeyPatch,
     seconds: float,
     answer_seconds: float | None,
+    note_harm: Callable[[str], None],
 ) -> None:
+    note_harm("engine hangs")
     with own_engine(4 if answer_seconds else 14) as engine:
         launch = start(engine)
         job, unwanted = launch(COUNT), launch(COUNT)
@@ -233,8 +236,9 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...]
+    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
+    note_harm("engine hangs")
     with own_engine(13 if words else 10) as engine:
         engine.hang()
         asked = ("run", "-d", *words, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
