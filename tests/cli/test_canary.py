@@ -60,7 +60,7 @@ def s3(tmp_path: Path) -> Iterator[Server]:
     yield from serving("s3", tmp_path / "s3")
 
 
-@pytest.fixture(params=["process", "container"])
+@pytest.fixture
 def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
     if name == "container":
@@ -208,7 +208,21 @@ def test_a_secret_is_on_no_screen(
         subprocess.run([*terminal.base, "kill-server"], capture_output=True)
 
 
-@pytest.mark.parametrize(("end", "code"), [("true", 0), ("exit 3", 3), ("sleep 600", 137)])
+SAME_END = pytest.mark.soak("an end by the other runner; the gate has each end, and each runner")
+
+
+@pytest.mark.parametrize(
+    ("runner", "end", "code"),
+    [
+        ("process", "true", 0),
+        ("process", "exit 3", 3),
+        ("container", "sleep 600", 137),
+        pytest.param("container", "true", 0, marks=SAME_END),
+        pytest.param("container", "exit 3", 3, marks=SAME_END),
+        pytest.param("process", "sleep 600", 137, marks=SAME_END),
+    ],
+    indirect=["runner"],
+)
 def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
     fabric: Fabric,
     home: Home,

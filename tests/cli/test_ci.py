@@ -153,7 +153,16 @@ def test_a_time_limit_needs_somebody_who_waits(fabric: Fabric) -> None:
     assert "is not a duration" in fabric("run", "--timeout", "soon", "--", "true", expect=64).stderr
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "signal_number",
+    [
+        signal.SIGTERM,
+        pytest.param(
+            signal.SIGINT,
+            marks=pytest.mark.soak("an interrupt; the gate has it in tests/cli/test_signals.py"),
+        ),
+    ],
+)
 def test_a_cancelled_pipeline_halts_the_job(fabric: Fabric, signal_number: int) -> None:
     running = subprocess.Popen(
         [EXECUTABLE, "run", "--", "echo started; exec sleep 600"],

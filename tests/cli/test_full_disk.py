@@ -73,7 +73,13 @@ def test_a_run_that_is_stopped_on_a_full_disk_ends_with_its_own_code(fabric: Fab
     assert ends(process)[0] == 143
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.soak("an interrupt; the gate has a stop")),
+    ],
+)
 def test_a_run_that_is_stopped_where_nothing_can_be_written_ends_and_says_why(
     fabric: Fabric, small: Home, number: signal.Signals
 ) -> None:
@@ -117,7 +123,9 @@ def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabr
     assert FULL in told
 
 
-@pytest.mark.parametrize("kind", ["halt", "kill"])
+@pytest.mark.parametrize(
+    "kind", ["halt", pytest.param("kill", marks=pytest.mark.soak("a kill; the gate has a halt"))]
+)
 def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kind: str) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
     wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")

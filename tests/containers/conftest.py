@@ -12,7 +12,7 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
-from tests.containers.core import is_left_out
+from tests.containers.core import leave_to_soak
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home
 
@@ -29,18 +29,10 @@ def tell_limits(host: Host, home_uuid: str) -> None:
         host.call("write_files", files={f"{host.folder(home_uuid)}/{FILE}": known})
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the core of the suite where all of it would say little more."""
-    left_out = [
-        item
-        for item in items
-        if isinstance(item, pytest.Function)
-        and item.cls
-        and is_left_out(item.cls.__name__, item.originalname)
-    ]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the soak what the whole suite says beyond its core."""
+    leave_to_soak(items)
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
-"""Which of the suite's promises are tried on engines and for users beside the first: what those could break."""
+"""Which of the suite's promises the gate tries on engines, ways and users beside the first: what those could break."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from typing import Final
+
+import pytest
 
 CORE: Final = (
     "test_output_is_exactly_what_was_printed",
@@ -21,10 +23,25 @@ ON_PODMAN: Final = (
     "test_a_stop_ends_what_has_forked_twice_and_ignores_it",
     "test_usage_is_sampled",
 )
-EVERYTHING: Final = "FABRIC_TEST_EVERYTHING"
-"""Set, it has the whole suite run there, too."""
+OVER_A_LINK: Final = (
+    *(name for name in CORE if name != "test_an_exit_code_is_seen"),
+    "test_an_exit_code_is_seen[3]",
+    "test_output_is_read_from_any_offset_as_often_as_asked",
+    "test_output_is_there_while_the_command_runs",
+    "test_observe_waits_and_wakes_when_something_changes",
+    "test_observe_can_be_interrupted",
+    "test_a_launch_that_is_cut_off_is_made_good_by_the_next",
+    "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
+)
+"""The core, and what copies, streams or is cut off: that a link carries."""
 
 
-def is_left_out(suite: str, test: str) -> bool:
-    """Say whether a test of a suite is not run unless everything is."""
-    return suite == "TestOnPodman" and test not in ON_PODMAN and not os.environ.get(EVERYTHING)
+def leave_to_soak(items: Iterable[pytest.Item]) -> None:
+    """Mark for the soak what a suite does not name as ``in_gate``; its ``why_soak`` says what the gate has instead."""
+    for item in items:
+        kept = getattr(getattr(item, "cls", None), "in_gate", None)
+        if kept is None or not isinstance(item, pytest.Function) or item.get_closest_marker("soak"):
+            continue
+        if not {item.name, item.originalname} & set(kept):
+            assert item.cls is not None
+            item.add_marker(pytest.mark.soak(item.cls.why_soak))

@@ -35,8 +35,22 @@ esac
 """
 
 
+_found: set[str] = set()
+"""The engines, by ``DOCKER_HOST``, that this process knows to answer; below, to have the images too."""
+_filled: set[str] = set()
+
+
 def why_not() -> str:
-    """Say why images cannot be made here, or nothing."""
+    """Say why images cannot be made here, or nothing; an engine that has answered is not asked again."""
+    engine = os.environ.get("DOCKER_HOST", "")
+    if engine in _found:
+        return ""
+    if not (reason := _why_not()):
+        _found.add(engine)
+    return reason
+
+
+def _why_not() -> str:
     if shutil.which("docker") is None:
         return "no docker command"
     if subprocess.run(["docker", "version"], capture_output=True).returncode:
@@ -50,7 +64,9 @@ def why_not() -> str:
 
 
 def ensure_images() -> None:
-    """Make what is missing of the images, one process at a time."""
+    """Make what is missing of the images, one process at a time, and once in a process."""
+    if (engine := os.environ.get("DOCKER_HOST", "")) in _filled:
+        return
     with one_at_a_time():
         if not _has(DEBIAN):
             _import(debian_tar(), DEBIAN, 'CMD ["/bin/bash"]')
@@ -63,6 +79,7 @@ def ensure_images() -> None:
             _import_bytes(tree({"bin/busybox": program}, links=applets()), BUSYBOX)
         if not _has(NOSHELL):
             _import_bytes(tree({"program": program}), NOSHELL)
+    _filled.add(engine)
 
 
 @contextmanager

@@ -88,7 +88,12 @@ def test_another_file_and_a_stage_may_be_named(make_job: MakeJob, code: Code) ->
     ("dockerfile", "said", "code_of"),
     [
         (f"FROM {DEBIAN}\nRUN echo because; exit 3\n", "cannot be built by Dockerfile", "C205"),
-        ("NONSENSE\n", "cannot be built by Dockerfile", "C205"),
+        pytest.param(
+            "NONSENSE\n",
+            "cannot be built by Dockerfile",
+            "C205",
+            marks=pytest.mark.soak("a file that cannot be read; the gate has a step that fails"),
+        ),
     ],
 )
 def test_a_build_that_fails_says_why_and_leaves_nothing(

@@ -114,7 +114,16 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(en
     assert "on local, as container" in ran.stderr
 
 
-@pytest.mark.parametrize("words", [("kill",), ("rm", "-f")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kill",),
+        pytest.param(
+            ("rm", "-f"),
+            marks=pytest.mark.soak("a removal; the gate has its reason in tests/containers/test_harm.py"),
+        ),
+    ],
+)
 def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
     engine: None, home: Home, words: tuple[str, ...]
 ) -> None:

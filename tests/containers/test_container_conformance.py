@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import ClassVar
+
 import pytest
 
 from backends.contract.host import Host
@@ -9,6 +12,7 @@ from backends.rpc.subprocess_host import PipeHost
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import tell_limits
+from tests.containers.core import OVER_A_LINK
 from tests.containers.images import DEBIAN
 from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 
@@ -32,3 +36,8 @@ class TestOverLocalHost(OverLocalHost, ContainerContract):
 
 class TestOverPipeHost(OverPipeHost, ContainerContract):
     """Through a pipe."""
+
+    in_gate: ClassVar[Collection[str]] = OVER_A_LINK
+    why_soak: ClassVar[str] = (
+        "all of the suite through a pipe; the gate runs all of it on this machine directly"
+    )

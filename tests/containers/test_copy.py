@@ -22,6 +22,26 @@ WORK = (
 )
 
 
+IN_PROCESS = pytest.mark.parametrize(
+    "running",
+    [
+        "process",
+        pytest.param(
+            "container", marks=pytest.mark.soak("files of a container; the gate copies a process's")
+        ),
+    ],
+    indirect=True,
+)
+IN_CONTAINER = pytest.mark.parametrize(
+    "running",
+    [
+        pytest.param("process", marks=pytest.mark.soak("files of a process; the gate copies a container's")),
+        "container",
+    ],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=["process", "container"])
 def running(request: pytest.FixtureRequest, fabric: Fabric, home: Home) -> Iterator[str]:
     """A job that has written some files and waits for another."""
@@ -58,6 +78,7 @@ def test_files_come_out_of_a_running_job_and_go_into_it(fabric: Fabric, running:
     assert fabric("logs", running).stdout == "up\nfrom here\n"
 
 
+@IN_CONTAINER
 def test_files_of_a_job_that_has_ended_come_out_too(fabric: Fabric, running: str) -> None:
     (fabric.folder / "folder" / "inner").mkdir(parents=True)
     (fabric.folder / "folder" / "inner" / "tool").write_text("#!/bin/sh\n")
@@ -75,6 +96,7 @@ def test_files_of_a_job_that_has_ended_come_out_too(fabric: Fabric, running: str
     assert os.access(fabric.folder / "back" / "inner" / "tool", os.X_OK)
 
 
+@IN_PROCESS
 def test_what_cannot_be_copied_is_said(fabric: Fabric, running: str) -> None:
     (fabric.folder / "there").write_text("x")
 

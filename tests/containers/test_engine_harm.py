@@ -28,7 +28,7 @@ HANGS_SECONDS = 6.0
 """Longer than anything that asks an engine waits for it here: a launch, told so, 1 s; a ping 3 s, an agent's 5 s."""
 
 HANGS_LONG_SECONDS = 62.0
-"""With ``--chaos-rounds``: longer than a launch waits by itself."""
+"""Longer than a launch waits by itself."""
 
 Start = Callable[..., LaunchedAttempt]
 
@@ -117,10 +117,14 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
         assert engine.docker("ps", "-aq") == ""
 
 
-@pytest.mark.parametrize("setup", ["", "true"])
+@pytest.mark.parametrize(
+    "setup",
+    ["", pytest.param("true", marks=pytest.mark.soak("a command after a setup; the gate has one without"))],
+)
 def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
-    start: Callable[[OwnEngine], Start], setup: str
+    start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:
+    note_harm("engine killed and started again")
     with own_engine(12 if setup else 11) as engine:
         job = start(engine)(
             "trap '' TERM; i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done", setup=setup
@@ -168,22 +172,37 @@ def _is_in(pid: int, job: LaunchedAttempt) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("seconds", "answer_seconds"),
+    [
+        pytest.param(HANGS_SECONDS, 1.0, id="told to wait less"),
+        pytest.param(
+            HANGS_LONG_SECONDS,
+            None,
+            id="as long as it waits",
+            marks=pytest.mark.soak("an engine that hangs for a minute; the gate waits less for one"),
+        ),
+    ],
+)
 def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     home: Home,
     start: Callable[[OwnEngine], Start],
     monkeypatch: pytest.MonkeyPatch,
-    chaos_rounds: int | None,
+    seconds: float,
+    answer_seconds: float | None,
+    note_harm: Callable[[str], None],
 ) -> None:
-    with own_engine(4) as engine:
+    note_harm("engine hangs")
+    with own_engine(4 if answer_seconds else 14) as engine:
         launch = start(engine)
         job, unwanted = launch(COUNT), launch(COUNT)
         for one in (job, unwanted):
             one.until_printed(b"line 5\n")
         engine.hang()
-        until = time.monotonic() + (HANGS_LONG_SECONDS if chaos_rounds else HANGS_SECONDS)
+        until = time.monotonic() + seconds
         with monkeypatch.context() as patched:
-            if not chaos_rounds:
-                patched.setattr("runners.container.engine.ANSWER_SECONDS", 1.0)
+            if answer_seconds:
+                patched.setattr("runners.container.engine.ANSWER_SECONDS", answer_seconds)
             other = LaunchedAttempt.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
             with pytest.raises(BackendUnreachable, match="has not answered for"):
                 other.runner.launch(other.plan, other.progress)
@@ -206,10 +225,20 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
         assert engine.docker("ps", "-aq") == ""
 
 
-@pytest.mark.parametrize("words", [(), ("--runner", "container")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        pytest.param(
+            ("--runner", "container"),
+            marks=pytest.mark.soak("a runner that is named; the gate lets it be chosen"),
+        ),
+    ],
+)
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...]
+    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
+    note_harm("engine hangs")
     with own_engine(13 if words else 10) as engine:
         engine.hang()
         asked = ("run", "-d", *words, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")

@@ -18,7 +18,15 @@ from workbench.paths import Home
 SOMETHING = 3
 
 
-@pytest.mark.parametrize("image", [DEBIAN, USER, OLD, BUSYBOX])
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param(DEBIAN, marks=pytest.mark.soak("Debian, which most tests of the gate run in")),
+        USER,
+        OLD,
+        BUSYBOX,
+    ],
+)
 def test_a_job_runs_in_any_image_that_has_sh(make_job: MakeJob, image: str) -> None:
     command = "echo out; echo err >&2; echo kept > $RESULT_DIR/file; exit 3"
     job = make_job(command, image=image).launch()

@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +19,7 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric, fabric, wait_until
 from tests.containers.conftest import HOME
+from tests.containers.core import ON_PODMAN
 from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
@@ -44,6 +46,9 @@ def podman() -> Iterator[str]:
 
 
 class TestOnPodman(ContainerContract):
+    in_gate: ClassVar[Collection[str]] = ON_PODMAN
+    why_soak: ClassVar[str] = "all of the suite on a second engine; the gate runs all of it on Docker's"
+
     @pytest.fixture(autouse=True)
     def _engine(self) -> None:
         """Docker's is not needed."""

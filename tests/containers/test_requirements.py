@@ -38,7 +38,10 @@ def image_id(name: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("image", [DEBIAN, USER])
+@pytest.mark.parametrize(
+    "image",
+    [pytest.param(DEBIAN, marks=pytest.mark.soak("an image that runs as root; the gate has a user's")), USER],
+)
 def test_requirements_are_there_whoever_the_image_runs_as_and_the_image_stays_as_it_is(
     make_job: MakeJob, home: Home, image: str
 ) -> None:
@@ -66,7 +69,17 @@ def test_pips_own_configuration_counts_in_there(
     assert job.output().startswith(b"1.0")
 
 
-@pytest.mark.parametrize("named_by", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "pip.conf"])
+@pytest.mark.parametrize(
+    "named_by",
+    [
+        "PIP_CERT",
+        pytest.param(
+            "REQUESTS_CA_BUNDLE",
+            marks=pytest.mark.soak("a second variable; the gate has PIP_CERT and pip.conf"),
+        ),
+        "pip.conf",
+    ],
+)
 def test_an_index_whose_certificate_only_the_host_knows_is_trusted(
     make_job: MakeJob, clean_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str
 ) -> None:

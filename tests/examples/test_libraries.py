@@ -28,6 +28,16 @@ pytestmark = [
 ]
 
 
+RECORDED = pytest.mark.soak(
+    "another library; the gate trains with two, and reads this one's output and files recorded"
+)
+
+
+TORCH = pytest.mark.soak(
+    "PyTorch's processes themselves; the gate has what each is told (tests/runners, tests/learner/test_determined.py)"
+)
+
+
 class Trained(NamedTuple):
     """A job that has ended."""
 
@@ -98,6 +108,7 @@ def test_hugging_face_trainer(train: Train) -> None:
     assert resumed.steps == [30]
 
 
+@RECORDED
 def test_lightning(train: Train) -> None:
     job = train("lightning")
 
@@ -108,6 +119,7 @@ def test_lightning(train: Train) -> None:
     assert job.steps == [23, 46, 69, 92]
 
 
+@RECORDED
 def test_keras_on_torch(train: Train) -> None:
     job = train("keras")
 
@@ -133,6 +145,7 @@ def test_scikit_learn(train: Train) -> None:
     assert job.steps == []
 
 
+@RECORDED
 def test_xgboost(train: Train) -> None:
     job = train("xgboost")
 
@@ -143,6 +156,7 @@ def test_xgboost(train: Train) -> None:
     assert job.steps == [5, 10, 15]
 
 
+@RECORDED
 def test_lightgbm(train: Train) -> None:
     job = train("lightgbm")
 
@@ -153,6 +167,7 @@ def test_lightgbm(train: Train) -> None:
     assert job.steps == []
 
 
+@TORCH
 def test_two_learners_of_torch(train: Train) -> None:
     job = train("torch-ddp", "--set", "learners=2")
 
@@ -194,6 +209,7 @@ with det.core.init(distributed=det.core.DistributedContext.from_torch_distribute
 """
 
 
+@TORCH
 def test_torch_starts_a_process_for_each_slot_of_an_experiment(
     fabric: Callable[..., str], tmp_path: Path
 ) -> None:

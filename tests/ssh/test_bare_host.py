@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from backends.ssh.sh_host import ShellHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
+from tests.containers.core import OVER_A_LINK
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.runners.local_hosts import AgentsHere
@@ -36,6 +37,19 @@ class TestConformance(AgentsHere, RunnerContract):
         "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",
         "test_what_the_command_reports_is_recorded": "the sh agent brings no report()",
     }
+
+    in_gate: ClassVar[Collection[str]] = (
+        *OVER_A_LINK,
+        "test_another_home_is_never_touched",
+        "test_observe_gives_everything_first_and_then_only_what_changed",
+        "test_remove_ends_and_forgets_the_attempt_and_may_be_repeated",
+        "test_stopping_what_is_over_or_was_never_there_does_nothing",
+        "test_two_launches_at_once_start_one_learner",
+    )
+    """What hosts of a shell do in their own way."""
+    why_soak: ClassVar[str] = (
+        "what the sh agent does everywhere; the gate runs tests/learner/test_sh_agent.py"
+    )
 
     @pytest.fixture
     def connection(self, bare: tuple[Box, Path]) -> Iterator[Host]:

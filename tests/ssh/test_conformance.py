@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -10,6 +11,7 @@ from backends.contract.host import Host
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from runners.process.runner import ProcessRunner
+from tests.containers.core import OVER_A_LINK
 from tests.containers.images import DEBIAN
 from tests.runners.local_hosts import AgentsHere
 from tests.ssh.conftest import Box
@@ -17,6 +19,9 @@ from tests.ssh.conftest import Box
 
 class OverSsh(AgentsHere, RunnerContract):
     """What both runners have in common."""
+
+    in_gate: ClassVar[Collection[str]] = OVER_A_LINK
+    why_soak: ClassVar[str] = "all of the suite over SSH; the gate runs all of it on this machine directly"
 
     @pytest.fixture
     def connection(self, box: Box) -> Iterator[Host]:

@@ -18,11 +18,12 @@ from workbench.errors import BackendUnreachable, ConfigError, NotAllowed
 from workbench.paths import Home
 
 
-@pytest.mark.parametrize("address", ["", "ssh://box"])
-@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+@pytest.mark.parametrize(
+    ("address", "transport"), [("", "paramiko"), ("ssh://box", "paramiko"), ("ssh://box", "openssh")]
+)
 def test_a_host_is_reached_and_says_who_it_is(box: Box, address: str, transport: str) -> None:
     options = {"config": str(box.config)} if transport == "openssh" else {}
-    backend = box.backend("ssh://box" if transport == "openssh" else address, transport=transport, **options)
+    backend = box.backend(address, transport=transport, **options)
     with closing(backend.open()) as host:
         identity = host.identity()
         ran = host.run(["id", "-un"])
@@ -139,7 +140,21 @@ class TestOneSession:
             assert chunk[f"{box.user.home}/file"].end == 0
 
 
-@pytest.mark.parametrize("shell", ["/bin/dash", "/bin/bash", "/usr/bin/fish", "/bin/csh", "/usr/bin/zsh"])
+OTHER_SHELL = pytest.mark.soak(
+    "a shell that tests/ssh/test_bad_input.py runs a job by; the gate connects by dash"
+)
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "/bin/dash",
+        *(
+            pytest.param(shell, marks=OTHER_SHELL)
+            for shell in ("/bin/bash", "/usr/bin/fish", "/bin/csh", "/usr/bin/zsh")
+        ),
+    ],
+)
 def test_whatever_the_login_shell_is(box: Box, shell: str) -> None:
     if not Path(shell).exists():
         pytest.skip(f"needs {shell}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Collection
+from typing import ClassVar
 
 import pytest
 
@@ -81,6 +83,9 @@ class TestPassword(WithPassword):
 
 
 class TestKeyboardInteractive(WithPassword):
+    in_gate: ClassVar[Collection[str]] = ("test_it_is_asked_for_once_and_never_written_down",)
+    why_soak: ClassVar[str] = "a second way to ask; the gate has each test with a password, and one with this"
+
     @pytest.fixture
     def box_settings(self) -> list[str]:
         return ["UsePAM yes", "KbdInteractiveAuthentication yes", "PasswordAuthentication no"]

@@ -1,7 +1,7 @@
 """Seeded rounds of harm to a job over SSH: every byte and point comes home once, one learner runs, nothing is left.
 
-Each round is a test of its own. ``--chaos-rounds 200`` does so many, and cuts links for minutes now and then; without
-it every kind comes twice.
+Each round is a test of its own. The gate does a few cheap ones; in the soak every kind comes twice, and links are cut
+for minutes now and then. ``--chaos-rounds 200`` does so many.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import random
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,26 @@ CODE_BYTES = 3_000_000
 SLOW_SECONDS = 0.02
 """By 64 KiB each, so that code takes a second to go up."""
 SECONDS = 120.0
+IN_GATE = ("0-session-upload", "3-guard-stream", "6-link-stream", "7-half-open-stop")
+WHY_SOAK = "rounds of harm; the gate does four, and has each of these harms in a test of its own"
+TOLD = {
+    "session": "SSH session killed",
+    "sshd": "sshd stopped for a while",
+    "host process": "agent that serves a host killed",
+    "guard": "guard killed",
+    "scribe": "scribe killed",
+    "controller": "controller killed",
+    "link": "link cut",
+    "half-open": "link half open",
+    "drop": "packets dropped",
+    "disk": "host's disk full",
+    "reboot": "host rebooted",
+    "clock": "host's clock an hour ahead",
+    "one session": "only session of a host killed",
+    "laptop": "second laptop at the host",
+    "other host": "second host with the same home",
+}
+"""How the soak tells of each kind of harm."""
 
 
 def streamed() -> bytes:
@@ -68,8 +88,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test of each round: its number is its seed, its kind and its phase follow from that."""
     if "seed" in metafunc.fixturenames:
         rounds = metafunc.config.getoption("--chaos-rounds") or 2 * len(KINDS)
-        names = [f"{seed}-{kind_of(seed)}-{phase_of(seed)}".replace(" ", "_") for seed in range(rounds)]
-        metafunc.parametrize("seed", range(rounds), ids=names)
+        metafunc.parametrize("seed", [round_of(seed) for seed in range(rounds)])
+
+
+def round_of(seed: int) -> pytest.ParameterSet:
+    """Return a round as a test's parameter; most are for the soak."""
+    name = f"{seed}-{kind_of(seed)}-{phase_of(seed)}".replace(" ", "_")
+    return pytest.param(seed, id=name, marks=() if name in IN_GATE else pytest.mark.soak(WHY_SOAK))
 
 
 def kind_of(seed: int) -> str:
@@ -136,7 +161,7 @@ def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator
             subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-def test_a_round(scene: Scene, seed: int, tmp_path: Path) -> None:
+def test_a_round(scene: Scene, seed: int, tmp_path: Path, note_harm: Callable[[str], None]) -> None:
     kind, phase = kind_of(seed), phase_of(seed)
     ground, draw = scene.ground, scene.draw
     # What a command writes to a full disk itself is lost, and none of our affair.
@@ -158,6 +183,7 @@ def test_a_round(scene: Scene, seed: int, tmp_path: Path) -> None:
         wait_for(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
     if phase == "stop":
         ground.ask(job_id, "halt")
+    note_harm(TOLD[kind])
     ALL[kind](scene)
     row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
 

@@ -17,6 +17,10 @@ from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 from workbench.store.jobs import open_jobs
 
+pytestmark = pytest.mark.soak(
+    "networks of 2 Mbit/s; the gate asks over a slow pipe (tests/backends/test_priorities.py)"
+)
+
 RATE = "2mbit"
 FAST = "1gbit"
 FLOOD = "while :; do seq 100000 299999; sleep 0.5; done"

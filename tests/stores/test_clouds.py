@@ -18,6 +18,10 @@ from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.spec import DataStore
 
+pytestmark = pytest.mark.soak(
+    "stores of other clouds; the gate runs S3, SFTP, WebDAV and HTTP, and makes every type's settings for rclone"
+)
+
 DEADLINE_SECONDS = 60.0
 Rclone = Callable[..., subprocess.CompletedProcess[bytes]]
 

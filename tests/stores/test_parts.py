@@ -46,6 +46,7 @@ from workbench.learner.stores.upload import HeldFiles
             "does not let the data be read",
             False,
         ),
+        ("Failed to create file system: Authorization Failed", "C103", "not accept the credentials", False),
         ("ssh: handshake failed: knownhosts: key is unknown", "C103", "is not known", False),
         ("write /x/y.partial: no space left on device", "S204", "the disk is full", False),
         ("StatusCode: 414, api error KeyTooLongError: no", "S302", "refuses it, and would again", False),

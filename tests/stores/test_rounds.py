@@ -84,15 +84,15 @@ class Round:
         filler.unlink()
 
 
-KINDS: Sequence[Callable[[Round], None]] = (
-    Round.kill_rclone,
-    Round.kill_agent,
-    Round.kill_scribe,
-    Round.kill_controller,
-    Round.kill_store,
-    Round.withdraw_keys,
-    Round.fill_place,
-    Round.fill_store,
+KINDS: Sequence[tuple[str, Callable[[Round], None]]] = (
+    ("data mover killed", Round.kill_rclone),
+    ("guard killed", Round.kill_agent),
+    ("scribe killed", Round.kill_scribe),
+    ("controller killed", Round.kill_controller),
+    ("store away for a while", Round.kill_store),
+    ("store's keys withdrawn for a while", Round.withdraw_keys),
+    ("disk of the place full", Round.fill_place),
+    ("store's disk full", Round.fill_store),
 )
 
 
@@ -115,21 +115,30 @@ def store(tmp_path: Path, small_disk: SmallDisk, log: Path) -> Iterator[Server]:
 
 
 @pytest.mark.chaos
+@pytest.mark.soak(
+    "rounds of harm; the gate kills, fills and withdraws once each in test_harm.py and test_full_disks.py"
+)
 @pytest.mark.timeout(3600)
 def test_whatever_is_harmed_results_are_complete_or_named_and_stored_once(
-    ground: Ground, store: Server, small_disk: SmallDisk, log: Path, chaos_rounds: int | None
+    ground: Ground,
+    store: Server,
+    small_disk: SmallDisk,
+    log: Path,
+    chaos_rounds: int | None,
+    note_harm: Callable[[str], None],
 ) -> None:
     store.write("tf_training_data/big.bin", random.Random(7).randbytes(MODEL_BYTES))
     disks = (small_disk(ground.home.data, 100), store.folder)
     for seed in range(chaos_rounds or 2 * len(KINDS)):
-        kind = KINDS[seed % len(KINDS)]
+        told, harm = KINDS[seed % len(KINDS)]
         one = Round(ground, store, disks)
         time.sleep(random.Random(seed).uniform(0.0, 2.5))  # the moment of the harm is the point
-        kind(one)
+        note_harm(told)
+        harm(one)
         try:
             _judge(one, log)
         except AssertionError as error:
-            raise AssertionError(f"round {seed}, {kind.__name__}: {ground.row(one.job)}") from error
+            raise AssertionError(f"round {seed}, {told}: {ground.row(one.job)}") from error
         shutil.rmtree(store.results(one.job), ignore_errors=True)  # the disk is small
 
 

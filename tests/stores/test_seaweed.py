@@ -18,6 +18,8 @@ from tests.stores.test_checkpoints import SAVE
 from workbench.job import State
 from workbench.learner.stores.cache import entries
 
+pytestmark = pytest.mark.soak("a second S3 server; the gate runs rclone's")
+
 MEGABYTE = 1 << 20
 
 
