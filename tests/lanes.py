@@ -7,14 +7,15 @@
 * ``@pytest.mark.chaos`` tests do rounds of random harm. The gate does few, with fixed seeds; the soak does many.
 
 A round of harm calls the fixture ``note_harm`` with the kind of harm, and the soak prints how many there were.
-A shared suite is divided by the ``conftest`` of its folder, with :func:`leave_to_soak`.
+A class of a shared suite names those of its tests that the gate runs as ``in_gate``, and as ``why_soak`` what the gate
+has instead of the others.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -80,24 +81,9 @@ def rounds_of(config: pytest.Config) -> int | None:
     return SOAK_ROUNDS if asked is None and is_soak(config) else asked
 
 
-def leave_to_soak(items: Iterable[pytest.Item], suite: str, kept: Collection[str], why: str) -> None:
-    """Keep tests of a suite out of the gate but those that are named, with or without their parameters.
-
-    The suite is a class, as in ``runners/test_x.py::TestX``.
-    """
-    for item in items:
-        if not isinstance(item, pytest.Function) or f"/{suite}::" not in f"/{item.nodeid}":
-            continue
-        if item.name not in kept and item.originalname not in kept:
-            item.add_marker(pytest.mark.soak(why))
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need.
-
-    It must stay a plain hook: of those, pytest calls the one that came last first. So folders have marked their tests
-    before it, and pytest's own choice by ``-m`` comes after it.
-    """
+    """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need."""
     soak, rounds = is_soak(config), rounds_of(config)
     tests = Path(__file__).parent
     for item in items:
@@ -108,6 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if soak and item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.soak("rounds of harm"))
+        if why := _left_of_its_suite(item):
+            item.add_marker(pytest.mark.soak(why))
         asked_for = soak or (rounds and item.get_closest_marker("chaos"))
         if (left := item.get_closest_marker("soak")) and not asked_for:
             item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{left.args[0]} (pytest -m soak)"))
@@ -116,6 +104,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             quick = path.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or path in QUICK_MODULES
             if quick and path not in SLOW_MODULES:
                 item.add_marker(pytest.mark.quick)
+
+
+def _left_of_its_suite(item: pytest.Item) -> str:
+    """Say what the gate has instead of a test of a shared suite; nothing where the gate runs it."""
+    if not isinstance(item, pytest.Function) or (kept := getattr(item.cls, "in_gate", None)) is None:
+        return ""
+    return "" if {item.name, item.originalname} & set(kept) else str(item.cls.why_soak)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +13,11 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
-from tests.containers.core import leave_to_soak
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home
 
-HOME = "c0ffee00-0000-4000-8000-000000000001"
+HOME = str(uuid.uuid4())
+"""One for each process of tests: what engines build is named by its beginning, and must not be shared between them."""
 
 MakeJob = Callable[..., LaunchedAttempt]
 
@@ -27,12 +28,6 @@ def tell_limits(host: Host, home_uuid: str) -> None:
     """Write to the home on a host what is known of the engine's limits."""
     if known := _limits.get(FILE):
         host.call("write_files", files={f"{host.folder(home_uuid)}/{FILE}": known})
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the soak what the whole suite says beyond its core."""
-    leave_to_soak(items)
 
 
 @pytest.fixture

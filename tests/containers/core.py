@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
-
-import pytest
 
 CORE: Final = (
     "test_output_is_exactly_what_was_printed",
@@ -34,14 +31,3 @@ OVER_A_LINK: Final = (
     "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
 )
 """The core, and what copies, streams or is cut off: that a link carries."""
-
-
-def leave_to_soak(items: Iterable[pytest.Item]) -> None:
-    """Mark for the soak what a suite does not name as ``in_gate``; its ``why_soak`` says what the gate has instead."""
-    for item in items:
-        kept = getattr(getattr(item, "cls", None), "in_gate", None)
-        if kept is None or not isinstance(item, pytest.Function) or item.get_closest_marker("soak"):
-            continue
-        if not {item.name, item.originalname} & set(kept):
-            assert item.cls is not None
-            item.add_marker(pytest.mark.soak(item.cls.why_soak))

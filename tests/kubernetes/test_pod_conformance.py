@@ -5,7 +5,7 @@ A pod takes seconds, so the gate tries only what pods do in a way of their own (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar, Final
 
 import pytest
@@ -34,7 +34,20 @@ def shared_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
         yield space
 
 
+IN_PODS: Final = (
+    "test_output_is_read_from_any_offset_as_often_as_asked",
+    "test_another_home_is_never_touched",
+    "test_a_second_launch_starts_nothing",
+    "test_a_launch_that_is_cut_off_is_made_good_by_the_next[starting]",
+    "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
+    "test_a_command_that_ignores_the_stop_is_killed_after_its_grace_period",
+)
+"""What the gate tries of the suite of all runners: what pods do in a way of their own and no other test has."""
+
+
 class TestPods(RunnerContract):
+    in_gate: ClassVar[Collection[str]] = IN_PODS
+    why_soak: ClassVar[str] = "another pod of the shared suite; the gate has the core in pods"
     runner_class = PodRunner
     image = DEBIAN
     left_out: ClassVar[Mapping[str, str]] = {

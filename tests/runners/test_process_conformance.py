@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import ClassVar, Final
 
 import pytest
 
@@ -25,12 +25,32 @@ class ProcessContract(AgentsHere, RunnerContract):
     runner_class = ProcessRunner
 
 
+THROUGH_A_PIPE: Final = (
+    "test_output_is_exactly_what_was_printed",
+    "test_output_is_read_from_any_offset_as_often_as_asked",
+    "test_output_is_there_while_the_command_runs",
+    "test_files_come_out_of_a_learner_and_go_into_it",
+    "test_secrets_reach_the_command_and_are_struck_out_of_its_output",
+    "test_a_second_launch_starts_nothing",
+    "test_a_launch_that_is_cut_off_is_made_good_by_the_next",
+    "test_a_learner_goes_on_without_its_runner_and_the_next_one_adopts_it",
+    "test_a_learner_whose_agent_was_killed_ends_with_a_reason",
+    "test_a_halt_lets_the_command_end_by_itself",
+    "test_observe_waits_and_wakes_when_something_changes",
+    "test_observe_can_be_interrupted",
+)
+"""What the gate tries through a pipe: what copies, streams, waits or is cut off."""
+
+
 class TestOverLocalHost(OverLocalHost, ProcessContract):
     """Directly."""
 
 
 class TestOverPipeHost(OverPipeHost, ProcessContract):
     """Through a pipe."""
+
+    in_gate: ClassVar[Collection[str]] = THROUGH_A_PIPE
+    why_soak: ClassVar[str] = "a pipe changes nothing of it; the gate has it over LocalHost"
 
 
 class TestWithTheShAgent(ProcessContract):

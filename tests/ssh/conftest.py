@@ -12,18 +12,11 @@ import pytest
 from backends.contract.host import BackendOptions
 from backends.ssh.backend import SshBackend
 from tests.cli.conftest import Fabric, end_everything
-from tests.containers.core import leave_to_soak
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
 from tests.ssh.bare import bare_root
 from tests.ssh.daemon import SSHD, Daemon, User, let_use_docker, make_user, remove_user, why_not
 from workbench.paths import Home
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the soak what the whole suite says beyond its core."""
-    leave_to_soak(items)
 
 
 @dataclass(frozen=True, slots=True)
