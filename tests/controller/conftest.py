@@ -22,6 +22,8 @@ from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job
 
 MEMORY = TargetRef(backend="local", type="local", runner="memory")
+FAR = TargetRef(backend="far", type="ssh", runner="memory", address="ssh://far")
+"""The same one, whose journals have to be mirrored."""
 
 
 class Bench:
@@ -63,9 +65,10 @@ class Bench:
     def submit(self, **keys: Any) -> str:
         """Submit a job and wake the loop; return its id."""
         secrets = keys.pop("secret_values", {})
+        target = keys.pop("target", MEMORY)
         spec = JobSpec(name="test", framework=Framework(command="true"), secrets=tuple(secrets), **keys)
         submission = Submission(
-            spec=spec, manifest_text="", origins={}, target=MEMORY, code_hash="", recorded={}, secrets=secrets
+            spec=spec, manifest_text="", origins={}, target=target, code_hash="", recorded={}, secrets=secrets
         )
         row = submit(self.store, submission, origin="test")
         self.wake()

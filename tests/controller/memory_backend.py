@@ -12,6 +12,7 @@ from backends.contract.host import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,
+    EarlyBytes,
     ExecSession,
     LaunchPlan,
     LaunchProgress,
@@ -52,6 +53,8 @@ class MemoryBackend:
         self.on_launch: Callable[[LaunchPlan, LaunchProgress], None] = lambda plan, progress: None
         self.on_plan: Callable[[LaunchRequest], None] = lambda request: None
         self.on_observe: Callable[[], None] = lambda: None
+        self.on_follow: Callable[[], None] | None = None
+        """Set, journals are not written into the home but mirrored, and each request for them calls this."""
         self.on_stop: Callable[[AttemptRef, StopRequest], None] = self.obey
         self.leftovers: list[LearnerRef] = []
         self.free_slots: int | None = None
@@ -201,6 +204,21 @@ class MemoryRunner(Runner):
         with self.memory.changed:
             self._interrupted = True
             self.memory.changed.notify_all()
+
+    @property
+    def journals_in_place(self) -> bool:
+        return self.memory.on_follow is None
+
+    def follow(
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        if self.memory.on_follow is not None:
+            self.memory.on_follow()
+        return {}
 
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
         return {}

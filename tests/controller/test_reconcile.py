@@ -286,6 +286,42 @@ def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) 
     assert finish_of(decide(view(**over, intent=intent, collected_at=NOW - 600))).outcome.state is not None
 
 
+FAILING: dict[str, Any] = {
+    "state": State.STORING,
+    "statuses": those(exited(1)),
+    "draining_since": NOW - 600,
+    "collect_failure": "node-1 does not answer",
+}
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 15), (Intent.KILL, 2), (Intent.DELETE, 2)])
+def test_who_stops_a_job_does_not_wait_for_ever_for_files_that_its_backend_does_not_give(
+    intent: Intent, patience: int
+) -> None:
+    waiting = decide(view(**FAILING, intent=intent, collect_failing_since=NOW - 1))
+    ended = finish_of(decide(view(**FAILING, intent=intent, collect_failing_since=NOW - patience))).outcome
+
+    assert waiting.until == NOW - 1 + patience
+    assert ended.reason.text.endswith(
+        "; its last output and files stay on the backend: node-1 does not answer"
+    )
+
+
+def test_a_job_that_nobody_stops_waits_for_its_files_and_says_for_what() -> None:
+    found = decide(view(**FAILING, collect_failing_since=NOW - 600))
+
+    assert found.actions == (
+        SetReason(Reason("its last output and files are waited for: node-1 does not answer", "S200")),
+    )
+    assert found.until is None
+
+
+def test_files_that_came_after_all_leave_no_word_about_them() -> None:
+    found = decide(view(**FAILING, drained=True, collected_at=NOW - 1))
+
+    assert "stay on the backend" not in finish_of(found).outcome.reason.text
+
+
 def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:
     again = finish_of(decide(view(statuses=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
 

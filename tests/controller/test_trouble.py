@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef, LearnerStatus, StopRequest
-from tests.controller.conftest import Bench
+from tests.controller.conftest import FAR, Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
@@ -20,10 +20,10 @@ from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.opener import RegistryTarget
 from workbench.errors import BackendUnreachable
-from workbench.job import TERMINAL, LearnerPhase, Reason, State
+from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import list_jobs, set_reason
+from workbench.store.jobs import job, list_jobs, set_reason
 from workbench.store.updates.rebuild import reconcile
 
 
@@ -64,6 +64,60 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     bench.says(job_id, "has not answered for")
 
     assert bench.ends(job_id).exit_code == 137
+
+
+@pytest.mark.parametrize("kind", ["kill", "halt", "delete"])
+def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS",
+        {Intent.HALT: 0.1, Intent.KILL: 0.1, Intent.DELETE: 0.1},
+    )
+    silent = threading.Event()
+
+    def follow() -> None:
+        if silent.is_set():
+            raise BackendUnreachable("node-1 does not answer")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    silent.set()
+    bench.backend.exit(job_id, code=3)
+    bench.says(job_id, "its last output and files are waited for: node-1 does not answer")
+    bench.ask(job_id, kind)
+
+    if kind == "delete":
+        wait_for(lambda: job(bench.store, job_id) is None or bench.row(job_id).deleted_us is not None)
+    else:
+        assert bench.ends(job_id).reason.text.endswith(
+            "its last output and files stay on the backend: node-1 does not answer"
+        )
+
+
+def test_files_of_an_ended_job_come_when_its_backend_answers_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
+    silent = threading.Event()
+
+    def follow() -> None:
+        if silent.is_set():
+            raise BackendUnreachable("node-1 does not answer")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    silent.set()
+    bench.backend.exit(job_id, code=3)
+    bench.says(job_id, "node-1 does not answer")
+    silent.clear()
+
+    ended = bench.ends(job_id)
+
+    assert (ended.exit_code, "stay on the backend" in ended.reason.text) == (3, False)
 
 
 def test_a_watch_that_hangs_is_begun_anew(

@@ -155,6 +155,15 @@ class JournalsCollected:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectDelayed:
+    """An attempt's files could not be fetched just now and are tried again; without ``failure`` they come again."""
+
+    job_id: str
+    attempt: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JournalsDrained:
     """An attempt's records are in the store; else ``trouble`` says why not, and the job's end waits no longer."""
 
@@ -199,6 +208,7 @@ Event = (
     | LeftoversFound
     | TidiedUp
     | TidyUpFailed
+    | CollectDelayed
     | JournalsCollected
     | JournalsDrained
     | LogsSearched

@@ -114,6 +114,9 @@ class JobSnapshot:
     decided_since: float | None = None
     """When it was first known that some learner's end decides the job."""
     draining_since: float | None = None
+    collect_failure: str = ""
+    """Why what the learners left cannot be fetched just now; empty while it comes."""
+    collect_failing_since: float | None = None
     collected_at: float | None = None
     """When all that the learners left was on this machine; from then on it is only taken into the store."""
     drained: bool = False

@@ -65,6 +65,9 @@ AGENTS_PATIENCE_SECONDS: Final = 10.0
 RECORDS_PATIENCE_SECONDS: Final = 5.0
 """How long a job that somebody stops waits until its records are in the store; the rest is taken in afterwards."""
 
+FILES_PATIENCE_SECONDS: Final = {Intent.HALT: 15.0, Intent.KILL: 2.0, Intent.DELETE: 2.0}
+"""How long a job that somebody stops waits for output and files that its backend does not give."""
+
 KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 30.0)
 HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
@@ -195,11 +198,13 @@ def _missing(job: JobSnapshot) -> list[int]:
 
 
 def _ending(job: JobSnapshot) -> Decision:
-    due = _records_due(job)
+    due = _wait_ends_at(job)
     if job.drained or not job.statuses or (due is not None and job.now >= due):
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
+        if job.collect_failure and job.collected_at is None:
+            outcome = replace(outcome, reason=_add_missing_files(outcome.reason, job.collect_failure))
         restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
             reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
@@ -208,18 +213,35 @@ def _ending(job: JobSnapshot) -> Decision:
     if job.draining_since is None:
         return Decision((Drain(),))
     if job.state is State.STORING:
-        return Decision(_set_unreachable(job), until=due)
+        return Decision(_set_waiting_for_files(job), until=due)
     shown = job.draining_since + SHOWN_AFTER_SECONDS
     if job.now < shown:
         return Decision(until=shown)
     return Decision((Transition(State.STORING, Reason("results and logs are put away")),))
 
 
-def _records_due(job: JobSnapshot) -> float | None:
-    """Return when a stopped job ends even if not all of its records are in the store."""
-    if job.intent is Intent.NONE or job.collected_at is None:
+def _wait_ends_at(job: JobSnapshot) -> float | None:
+    """Return when a stopped job ends even if not all of its files are here, or not all of its records in the store."""
+    if job.intent is Intent.NONE:
         return None
-    return job.collected_at + RECORDS_PATIENCE_SECONDS
+    if job.collected_at is not None:
+        return job.collected_at + RECORDS_PATIENCE_SECONDS
+    if job.collect_failing_since is not None:
+        return job.collect_failing_since + FILES_PATIENCE_SECONDS[job.intent]
+    return None
+
+
+def _add_missing_files(reason: Reason, failure: str) -> Reason:
+    return replace(reason, text=f"{reason.text}; its last output and files stay on the backend: {failure}")
+
+
+def _set_waiting_for_files(job: JobSnapshot) -> tuple[SetReason, ...]:
+    """Say what keeps the output and files of a job that is over from coming."""
+    if not job.collect_failure:
+        return _set_unreachable(job)
+    return _set_reason(
+        job, Reason(f"its last output and files are waited for: {job.collect_failure}", "S200")
+    )
 
 
 def _is_unclear(job: JobSnapshot) -> bool:

@@ -17,6 +17,7 @@ from workbench.controller.decide.messages import (
     CallCancelled,
     CallFailed,
     CallFinished,
+    CollectDelayed,
     Event,
     JobPurged,
     JournalsCollected,
@@ -79,6 +80,8 @@ class EventHandler:
                 return self._failed(event)
             case LeftoversFound():
                 self._end_leftovers(event)
+            case CollectDelayed():
+                return self._collect_delayed(event)
             case JournalsCollected():
                 return self._collected(event)
             case JournalsDrained():
@@ -90,6 +93,21 @@ class EventHandler:
             case LogNote(text):
                 self._context.log.say(text)
         return set()
+
+    def _collect_delayed(self, event: CollectDelayed) -> set[str]:
+        tracked = self._context.jobs.get(event.job_id)
+        if (
+            tracked is None
+            or tracked.row.attempt != event.attempt
+            or tracked.collect_failure == event.failure
+        ):
+            return set()
+        if not event.failure:
+            tracked.collect_failing_since = None
+        elif tracked.collect_failing_since is None:
+            tracked.collect_failing_since = self._context.now()
+        tracked.collect_failure = event.failure
+        return {event.job_id}
 
     def _collected(self, event: JournalsCollected) -> set[str]:
         tracked = self._context.jobs.get(event.job_id)

@@ -70,6 +70,8 @@ class TrackedJob:
     stop_sent: StopSent | None = None
     decided_since: float | None = None
     draining_since: float | None = None
+    collect_failure: str = ""
+    collect_failing_since: float | None = None
     collected_at: float | None = None
     drained: bool = False
     log_matches: tuple[LogMatch, ...] = ()
@@ -154,6 +156,8 @@ class TrackedJob:
             stop_sent=self.stop_sent,
             decided_since=self.decided_since,
             draining_since=self.draining_since,
+            collect_failure=self.collect_failure,
+            collect_failing_since=self.collect_failing_since,
             collected_at=self.collected_at,
             drained=self.drained,
             log_matches=self.log_matches,

@@ -17,6 +17,7 @@ from workbench.controller.decide.messages import (
     CallFailed,
     CallFinished,
     CapacityUnknown,
+    CollectDelayed,
     Event,
     LaunchProgressed,
     LeftoversFound,
@@ -83,6 +84,8 @@ class _Collection:
     claim: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Keeps others from fetching the same journals."""
     tries: int = 0
+    is_failing: bool = False
+    """Whether the last try failed, so that the loop is to hear of one that works."""
 
 
 class BackendWorker:
@@ -249,11 +252,15 @@ class BackendWorker:
         try:
             is_over = self._fetch_some(collection.attempt)
             collection.tries = 0
-        except (BackendUnreachable, TryAgain, CannotWrite):
-            collection.tries, is_over = 0, False  # the observer reports why
+            if collection.is_failing:
+                self._report_collection(collection, "")
+        except (BackendUnreachable, TryAgain, CannotWrite) as error:
+            collection.tries, is_over = 0, False
+            self._report_collection(collection, sentence(error))
             self._closed.wait(COLLECT_AGAIN_SECONDS)
         except BaseException as error:
             collection.tries += 1
+            self._report_collection(collection, sentence(error))
             is_over = collection.tries >= COLLECT_TRIES
             if is_over:
                 job_id = collection.attempt.job_id
@@ -268,10 +275,16 @@ class BackendWorker:
         if not self._closed.is_set():
             collection.done()
 
+    def _report_collection(self, collection: _Collection, failure: str) -> None:
+        """Tell the loop why an attempt's files cannot be fetched, or that they come again."""
+        collection.is_failing = bool(failure)
+        attempt = collection.attempt
+        self._post(CollectDelayed(attempt.job_id, attempt.attempt, failure))
+
     def _fetch_some(self, attempt: AttemptRef) -> bool:
         """Fetch the next part of the journals of an attempt, and last its files; return whether that is all."""
         runner = self._runner()
-        if runner.journals_in_place:
+        if runner.journals_in_place or not self._home.job(attempt.job_id).path.is_dir():
             return True
         if bring_some(self._mirrors, runner, attempt, self._home):
             return False
