@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.health import control
 from tests.kubernetes.jobs import Pods, configure
-from tests.kubernetes.space import Space
+from tests.kubernetes.space import Space, cluster_held
 from workbench.paths import Home
 
 SECONDS = 60.0
@@ -68,6 +69,35 @@ def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
     wait_until(lambda: pods.objects() == [], "the cluster to have removed all of it", SECONDS)
     assert pods.fabric("logs", job).stdout == "late\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
+
+
+def learner_is_over(pods: Pods) -> bool:
+    """Say whether the cluster reports the end of the only learner."""
+    (pod,) = pods.pods()
+    containers = pod["status"].get("containerStatuses", ())
+    return any(one["name"] == "learner" and "terminated" in one["state"] for one in containers)
+
+
+@pytest.mark.soak("stops the node of all pods; the gate has this end in controller/test_trouble")
+@pytest.mark.parametrize("command", ["halt", "kill"])
+def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
+    fabric: Fabric, unheld_space: Space, command: str
+) -> None:
+    configure(unheld_space, journal_hold_seconds=300)
+    pods = Pods(fabric, unheld_space)
+    with cluster_held(alone=True):
+        job = pods.start("--", "sh", "-c", "sleep 5; echo late")
+        pods.until_state(job, "PROCESSING")
+        fabric("controller", "stop")
+        wait_until(lambda: learner_is_over(pods), "the cluster to report the learner's end", SECONDS)
+        control("stop", "kubelet", "KILL")
+        try:
+            fabric(command, job)
+            reason = pods.show(job)["reason"]
+        finally:
+            control("start", "kubelet")
+
+    assert "its last output and files stay on the backend" in reason
 
 
 CONTROLLER = """
