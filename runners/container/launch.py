@@ -358,7 +358,7 @@ class ContainerLaunch:
                 found_labels = found["Config"]["Labels"] or {}
                 if found_labels.get(LABEL_HOME) != self._request.attempt.home:
                     raise _taken(name)
-                same = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
+                same: bool = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
                 if same or found["State"]["Status"] == "running":
                     return same
                 self._engine.remove(name)
