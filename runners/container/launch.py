@@ -307,9 +307,9 @@ class ContainerLaunch:
         """Create a container; if the engine's limits are not known, start it to find out which it can raise."""
         plan = self._plan.learners[learner - 1]
 
-        def create(limits: Sequence[str]) -> None:
+        def create(limits: Sequence[str]) -> bool:
             document = filling.filled(plan.native["container"], slots, secrets, limits)
-            self._create_one(plan.name, document, slots)
+            return self._create_one(plan.name, document, slots)
 
         known = self._limits.known()
         if known is None:
@@ -321,10 +321,11 @@ class ContainerLaunch:
                     return
         create(known)
 
-    def _try_limits(self, learner: int, create: Callable[[Sequence[str]], None]) -> None:
+    def _try_limits(self, learner: int, create: Callable[[Sequence[str]], bool]) -> None:
         name = self._plan.learners[learner - 1].name
         for limits in tries():
-            create(limits)
+            if not create(limits):
+                continue  # a launch that was cut off has started it with limits that come later
             try:
                 self._engine.ask("POST", f"containers/{name}/start")
             except EngineRefused as error:
@@ -333,15 +334,18 @@ class ContainerLaunch:
                     continue
                 self._write_start_failure(learner, error)
                 return
-            self._limits.remember(limits)
             if self._links([learner]):
                 # Its mounts have no data yet, so it is created again; no command has run in it.
                 self._engine.remove(name)
                 create(limits)
+            self._limits.remember(limits)
             return
 
-    def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> None:
-        """Create a container; one from a launch that was cut off is kept if it is equal, else replaced.
+    def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> bool:
+        """Create a container; one from a launch that was cut off is kept if it is equal or runs, else replaced.
+
+        Returns:
+            Whether the container is equal to the document: not one that runs with other limits.
 
         Raises:
             LaunchRefused: the engine refuses the configuration.
@@ -354,10 +358,11 @@ class ContainerLaunch:
                 found_labels = found["Config"]["Labels"] or {}
                 if found_labels.get(LABEL_HOME) != self._request.attempt.home:
                     raise _taken(name)
-                same = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
+                same: bool = found_labels.get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
                 if same or found["State"]["Status"] == "running":
-                    return
+                    return same
                 self._engine.remove(name)
+            return True
         except EngineRefused as error:
             raise _not_created(error, document) from error
 

@@ -31,6 +31,8 @@ DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _UNREAD_CLAIM: Final[Document] = {"spec": {}}
 _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 30.0
+_LOG_SECONDS: Final = 10.0
+"""How long the log with the installed packages is asked for: it is not asked for again later."""
 
 
 def choose_results(cluster: Cluster | None, request: LaunchRequest, options: PodOptions) -> ResultVolume:
@@ -197,10 +199,17 @@ def _packages(cluster: Cluster, pod: Document) -> list[str]:
     """Return the installed packages of ``requirements:``, from the init container's log."""
     if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
         return []
-    with contextlib.suppress(FabricError):
-        log = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
-        return [line[len(PACKAGE) :] for line in log.splitlines() if line.startswith(PACKAGE)]
-    return []
+    until = time.monotonic() + _LOG_SECONDS
+    while True:
+        try:
+            log = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
+            return [line[len(PACKAGE) :] for line in log.splitlines() if line.startswith(PACKAGE)]
+        except (Absent, Denied):
+            return []
+        except FabricError:
+            if time.monotonic() >= until:
+                return []  # results and logs must not wait for it
+            time.sleep(_LOOK_SECONDS)
 
 
 @contextlib.contextmanager

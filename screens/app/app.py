@@ -280,8 +280,14 @@ class FabricApp(AppActions):
             self.bell()
 
     def _remove_empty_holders(self) -> None:
-        """Remove what held messages that Textual took away: where the next comes before a message's own timer ends."""
+        """Remove what held messages that Textual took away: where the next comes before a message's own timer ends.
+
+        Textual 8.2.8 keeps those that it displayed and laid out together, long removed, until it does so again.
+        """
         for screen in self.screen_stack:
+            for rack in screen.query("ToastRack"):
+                if not rack.displayed_children:  # asked for anew, those before are forgotten
+                    rack._clear_arrangement_cache()
             for holder in screen.query("ToastRack > ToastHolder"):
                 if holder.is_mounted and not holder.children:
                     holder.remove()

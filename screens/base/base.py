@@ -75,6 +75,11 @@ class BaseScreen(Screen[None]):
         focused = self.focused
         return focused.PANE if isinstance(focused, Pane) else ""
 
+    async def on_event(self, event: events.Event) -> None:
+        """Take an event; a screen that is taken apart before it was put together has no parts to set up."""
+        if not (isinstance(event, events.Mount) and not self.children):
+            await super().on_event(event)
+
     def on_mount(self) -> None:
         """Show the keys of whichever pane has the focus."""
         self.query_one(KeyBar).readonly = self.fabric.readonly

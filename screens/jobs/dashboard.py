@@ -144,7 +144,7 @@ class OverviewPage(TextPage):
         if self._job is None or not self.size.width:
             return
         shown, now_us = self._job
-        width = FACTS_WIDTH if self.has_class("-side-by-side") else self.scrollable_content_region.width
+        width = FACTS_WIDTH if self.size.width >= WIDE else self.scrollable_content_region.width
         besides_values = replace(shown, metrics=(), progress=None, run_seconds=None), width
         if besides_values != self._facts_for or time.monotonic() >= self._facts_at + FACTS_SECONDS:
             self._facts_for, self._facts_at = besides_values, time.monotonic()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+
+from tests.cli.conftest import wait_until
 
 
 def is_alive(pid: int) -> bool:
@@ -14,7 +15,5 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_dead(pid: int) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until and is_alive(pid):
-        pass
-    return not is_alive(pid)
+    wait_until(lambda: not is_alive(pid), f"process {pid} to end", seconds=10)
+    return True

@@ -17,6 +17,7 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
+from tests.cli.conftest import wait_until
 from workbench.errors import BackendError, InputMissing
 
 HOME = "00000000-0000-0000-0000-000000000001"
@@ -24,11 +25,8 @@ HOME = "00000000-0000-0000-0000-000000000001"
 
 def wait_for(path: Path, seconds: float = 60.0) -> str:
     """Return a file's text once there is any."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if path.exists() and (text := path.read_text()):
-            return text
-    raise AssertionError(f"{path} did not come")
+    wait_until(lambda: path.exists() and path.read_text(), f"{path} to be written", seconds)
+    return path.read_text()
 
 
 def test_identity_names_the_machine(host: Host) -> None:

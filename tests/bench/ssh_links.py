@@ -92,7 +92,7 @@ def behind(it: Ground) -> Iterator[Lab]:
         with (folder / ".ssh" / "config").open("a") as stream:
             stream.write(links.config(it.user, key, known))
         with known.open("a") as stream:
-            stream.write(links.jump.known_line("10.213.77.2") + links.target.known_line("10.213.78.2"))
+            stream.write(links.known_lines())
         yield links
 
 

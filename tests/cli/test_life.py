@@ -239,11 +239,17 @@ def test_wait_for_any(fabric: Fabric, training: dict[str, Any]) -> None:
 def test_followed_logs_go_over_attempts_to_the_end(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text(
         "name: again\nmax_restarts: 1\nframework:\n"
-        "  command: echo try; sleep 0.2; test -e $CHECKPOINT_DIR/x || { touch $CHECKPOINT_DIR/x; exit 3; }\n"
+        f"  command: echo try; until test -e {fabric.folder}/seen; do sleep 0.02; done;"
+        " test -e $CHECKPOINT_DIR/x || { touch $CHECKPOINT_DIR/x; exit 3; }\n"
     )
     fabric("run", "-d", "m.yml")
 
-    assert fabric("logs", "again", "-f").stdout == "try\ntry\n"
+    with fabric.start("logs", "again", "-f") as followed:
+        assert followed.stdout is not None
+        assert followed.stdout.readline() == b"try\n"
+        (fabric.folder / "seen").touch()
+        assert followed.stdout.read() == b"try\n"
+    assert followed.returncode == 0
 
 
 def test_a_line_is_there_before_the_next_is_printed(fabric: Fabric) -> None:

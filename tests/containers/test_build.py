@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runners.conformance.harness import LaunchedAttempt
 from runners.container import pull
+from runners.shared.container_defaults import image_of
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN
 from tests.containers.test_images import containers_of
@@ -31,8 +35,24 @@ Code = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def code(tmp_path: Path, home: Home) -> Iterator[Code]:
-    """Take snapshots of code with a Dockerfile; the images that were made of it go afterwards."""
+def make_job(make_job: MakeJob) -> Iterator[MakeJob]:
+    """Plan jobs whose images are built; those images go afterwards."""
+    images = set[str]()
+
+    def make(command: str, **said: Any) -> LaunchedAttempt:
+        job = make_job(command, **said)
+        images.add(image_of(job.request))
+        return job
+
+    yield make
+    if made := images & built():
+        subprocess.run(["docker", "rmi", "-f", *made], check=True, capture_output=True)
+
+
+@pytest.fixture
+def code(tmp_path: Path, home: Home) -> Code:
+    """Take snapshots of code with a Dockerfile, of which no other test has one: images are named by content."""
+    word = secrets.token_hex(4)
 
     def make(dockerfile: str = DOCKERFILE, *, name: str = "Dockerfile", here: str = "one") -> tuple[str, str]:
         folder = tmp_path / "code"
@@ -41,14 +61,11 @@ def code(tmp_path: Path, home: Home) -> Iterator[Code]:
         (folder / name).write_text(dockerfile)
         (folder / "here.txt").write_text(here)
         (folder / "left-out").write_text("")
-        (folder / ".dockerignore").write_text("left-out\n")
+        (folder / ".dockerignore").write_text(f"left-out\n{word}\n")
         made = take_snapshot(folder, home)
         return made.code_hash, str(home.snapshot(made.code_hash))
 
-    before = built()
-    yield make
-    if made := built() - before:
-        subprocess.run(["docker", "rmi", "-f", *made], check=True, capture_output=True)
+    return make
 
 
 def built() -> set[str]:

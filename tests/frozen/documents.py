@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.cli.conftest import wait_until
 from tests.frozen.sandbox import Sandbox
-from tests.frozen.unpacking import ROOT
+from tests.frozen.unpacking import ROOT, frozen_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +174,10 @@ def _parsed(text: str) -> Any:
 
 
 def plain(value: Any, box: Sandbox) -> Any:
-    """Return a document with the frozen folder and machine in place of the real ones."""
-    text = json.dumps(value).replace(str(box.root), ROOT).replace(f"@{os.uname().nodename}", "@frozen")
-    return json.loads(text)
+    """Return a document of the home ``ended`` with the frozen folder, home and machine in place of the real ones."""
+    uuid = json.loads((box.home / "home.json").read_bytes())["uuid"]
+    text = json.dumps(value).replace(str(box.root), ROOT).replace(uuid, frozen_uuid("ended"))
+    return json.loads(text.replace(f"@{os.uname().nodename}", "@frozen"))
 
 
 def masked(value: Any, keys: tuple[str, ...]) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,9 +36,21 @@ def new_root() -> Path:
     return root
 
 
+@functools.cache
+def frozen_uuid(part: str) -> str:
+    """Return the uuid that a part's home has in the archive."""
+    with tarfile.open(ARCHIVE) as archive:
+        stream = archive.extractfile(f"{part}/fabric/home.json")
+        assert stream is not None
+        return str(json.load(stream)["uuid"])
+
+
 def unpack(part: str, root: Path, words: Mapping[str, str] | None = None) -> None:
-    """Unpack one part of the archive below a folder; ``words`` are replaced besides the path of that folder."""
-    told = {ROOT: str(root), **(words or {})}
+    """Unpack one part of the archive below a folder; ``words`` are replaced besides the path of that folder.
+
+    Its uuid is a new one: processes are found on the whole machine by it, those of another copy too.
+    """
+    told = {ROOT: str(root), frozen_uuid(part): str(uuid.uuid4()), **(words or {})}
     with tarfile.open(ARCHIVE) as archive:
         for entry in archive:
             if entry.name.startswith(f"{part}/"):

@@ -30,7 +30,7 @@ def running(fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> It
         lambda: fabric("exec", job, "--", "true", expect=None).returncode == 0, "a command", seconds=60
     )
     yield job
-    fabric("delete", "--yes", "--force", job, expect=None)
+    fabric("delete", "--yes", job)
 
 
 @dataclass(slots=True)

@@ -67,8 +67,8 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     configure(space, storage_class=storage_class, claim_size="1Gi")
     pods = Pods(fabric, space)
     command = (
-        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; echo $n > $RESULT_DIR/r;"
-        " echo $((n + 1)) > $CHECKPOINT_DIR/n; [ $n = 1 ] || while :; do sleep 0.1; done"
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo $n > $RESULT_DIR/r;"
+        " echo $((n + 1)) > $CHECKPOINT_DIR/n; echo from $n; [ $n = 1 ] || while :; do sleep 0.1; done"
     )
 
     job = str(pods.run("-d", "--", "sh", "-c", command).stdout).split()[

@@ -245,8 +245,9 @@ def test_a_job_that_was_halted_here_goes_on_in_a_pod_and_in_another_pod_from_its
     pods: Pods, s3: Server
 ) -> None:
     command = (
-        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; cat $RESULT_DIR/r;"
-        " echo $((n + 1)) >$CHECKPOINT_DIR/n; echo of $n >$RESULT_DIR/r; [ $n = 2 ] || while :; do sleep 0.1; done"
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); r=$(cat $RESULT_DIR/r);"
+        " echo $((n + 1)) >$CHECKPOINT_DIR/n; echo of $n >$RESULT_DIR/r; echo from $n; echo $r;"
+        " [ $n = 2 ] || while :; do sleep 0.1; done"
     )
     path = manifest(pods, s3, command)
     job = pods.fabric("run", "-d", "--runner", "process", "--image", DEBIAN, path).stdout.split()[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -26,10 +27,10 @@ class AgentsHere:
         """Kill a learner's agent, all of its processes at once."""
         marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
         agents = learners.markers("FABRIC_GUARD")[marker]
-        for pid in agents:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in agents:
-            os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in agents:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, number)
 
 
 class OverLocalHost:

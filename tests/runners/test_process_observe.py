@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,10 +13,11 @@ import pytest
 
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
-from runners.interface import AttemptRef, LearnerRef
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from runners.process import observe
 from runners.process.observe import lost
 from runners.shared.learner_status import status_of
+from tests.cli.conftest import wait_until
 from tests.runners.conftest import HOME, Jobs
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase
@@ -34,15 +36,14 @@ def agents(job_id: str) -> list[int]:
 def kill_all(pids: list[int]) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, number)
 
 
 def folder_let_go(job: LaunchedAttempt) -> Path:
     """Return a learner's folder once its agent is gone, a moment after it has recorded the end."""
     folder = Path(job.plan.learners[0].native["folder"])
-    until = time.monotonic() + 10
-    while leases.is_held(str(folder / "agent.lock")) and time.monotonic() < until:
-        pass
+    wait_until(lambda: not leases.is_held(str(folder / "agent.lock")), f"the agent of {folder} to let go", 10)
     return folder
 
 
@@ -119,14 +120,14 @@ def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost_whoever_looks(
     record_agent(job, recorded)
     kill_all(agents(job.request.attempt.job_id))
 
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
+    def look() -> LearnerStatus:
         # The controller looks with another runner each time.
         job.runner = jobs.runner()
         (seen,) = job.observe(0).seen
-        if seen.phase is LearnerPhase.LOST:
-            break
+        return seen
 
+    wait_until(lambda: look().phase is LearnerPhase.LOST, lambda: f"the learner to be lost: {look()}", 30)
+    seen = look()
     assert seen.phase is LearnerPhase.LOST
     assert seen.reason is not None
     assert seen.reason.code == "S202"

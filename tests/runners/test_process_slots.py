@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import wait_until
 from tests.runners.conftest import HOME, Jobs
 from tests.stubs import GIB, Gpus
 from workbench.errors import LaunchRefused, SlotsBusy
@@ -41,10 +41,8 @@ def held() -> set[str]:
 
 def held_become(expected: set[str]) -> bool:
     """Wait until exactly these are held: an agent lets go a moment after it has recorded the end."""
-    until = time.monotonic() + 10
-    while held() != expected and time.monotonic() < until:
-        pass
-    return held() == expected
+    wait_until(lambda: held() == expected, lambda: f"the leases {expected}: {held()} are held", 10)
+    return True
 
 
 def test_a_job_sees_exactly_the_gpus_that_it_was_given(jobs: Jobs, gpus: Gpus) -> None:

@@ -88,6 +88,16 @@ async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
 
 
 @journey
+async def test_an_end_at_the_instant_in_which_a_page_opens_is_an_end_without_error(three: Home) -> None:
+    with Store.open(three) as store:
+        (row, *_) = jobs.list_jobs(store, limit=1)
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        shown.app.push_screen(JobScreen(row, "overview"))
+        shown.app.exit()
+
+
+@journey
 async def test_the_palette_finds_jobs_by_name_id_and_tag(three: Home) -> None:
     with Store.open(three) as store:
         row = seeding.add_job(store, 9, "unet-cells", tags=("vision",))

@@ -85,6 +85,7 @@ def test_the_facts_are_laid_out_for_one_width_alone(
     @journey
     async def look() -> None:
         async with opened(home, size, job="mnist-wide") as shown:
+            await shown.until(lambda: shown.app.screen.query(OverviewPage))
             page = shown.app.screen.query_one(OverviewPage)
             await shown.until(lambda: "job folder" in page.plain and "step 19" in page.plain)
 

@@ -8,6 +8,7 @@ from itertools import count, islice
 
 import pytest
 from textual.widget import Widget
+from textual.widgets._toast import Toast
 
 from screens.jobs.queries import OpenJobs, open_and_ended
 from screens.workers.reader import QueryAnswer
@@ -119,6 +120,20 @@ async def test_messages_about_jobs_that_end_one_after_the_other_are_one_and_leav
         await end(20)
         await shown.until(lambda: widgets() <= before + 4)  # 2 for each message where they stay
         await shown.until_shown("more jobs have ended")
+
+
+@journey
+async def test_messages_that_were_in_sight_together_are_forgotten_when_they_are_gone(home: Home) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, Toast) for each in gc.get_objects())
+
+    async with opened(home, (80, 60)) as shown:
+        for number in range(10):
+            shown.app.notify(f"message {number}.", timeout=3)
+        await shown.until(lambda: kept() >= 10)
+        await shown.until(lambda: not shown.app.screen.query("ToastHolder"))
+        await shown.until(lambda: kept() == 0)
 
 
 @journey

@@ -20,12 +20,16 @@ class Lab:
     jump: Daemon
     target: Daemon
     tag: str
+    near: str
+    """The network between us and the jump host, less its last number."""
+    far: str
+    """The network between the jump host and the target, less its last number."""
 
     def link(self, state: str) -> None:
         """Set the link between us and the jump host ``up`` or ``down``: nobody is told."""
         _run("ip", "link", "set", f"{self.tag}a", state)
         if state == "up":
-            _run("ip", "route", "replace", "10.213.78.0/24", "via", "10.213.77.2")
+            _run("ip", "route", "replace", f"{self.far}.0/24", "via", f"{self.near}.2")
 
     def throttle(self, rate: str) -> None:
         """Let no more than so much through between us and the jump host in each direction, such as ``8mbit``."""
@@ -39,15 +43,20 @@ class Lab:
         """Return what ``~/.ssh/config`` says of both."""
         common = f"  User {user.name}\n  IdentityFile {key}\n  UserKnownHostsFile {known_hosts}\n"
         return (
-            f"Host jump\n  HostName 10.213.77.2\n{common}"
-            f"Host target\n  HostName 10.213.78.2\n  ProxyJump jump\n{common}"
+            f"Host jump\n  HostName {self.near}.2\n{common}"
+            f"Host target\n  HostName {self.far}.2\n  ProxyJump jump\n{common}"
         )
+
+    def known_lines(self) -> str:
+        """Return the lines that known_hosts has of both."""
+        return self.jump.known_line(f"{self.near}.2") + self.target.known_line(f"{self.far}.2")
 
 
 @contextmanager
 def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[Lab]:
     """Make the namespaces, the links and both sshds; nothing is left of them."""
     tag = f"f{secrets.token_hex(3)}"
+    near, far = free_networks()
     jump, target = f"{tag}jump", f"{tag}target"
     daemons: list[Daemon] = []
     try:
@@ -58,23 +67,23 @@ def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[La
         _run(
             "ip", "-n", jump, "link", "add", "inner", "type", "veth", "peer", "name", "outer", "netns", target
         )
-        _run("ip", "address", "add", "10.213.77.1/24", "dev", f"{tag}a")
+        _run("ip", "address", "add", f"{near}.1/24", "dev", f"{tag}a")
         _run("ip", "link", "set", f"{tag}a", "up")
         for name, device, address in (
-            (jump, "outer", "10.213.77.2/24"),
-            (jump, "inner", "10.213.78.1/24"),
-            (target, "outer", "10.213.78.2/24"),
+            (jump, "outer", f"{near}.2/24"),
+            (jump, "inner", f"{far}.1/24"),
+            (target, "outer", f"{far}.2/24"),
         ):
             _run("ip", "-n", name, "address", "add", address, "dev", device)
             _run("ip", "-n", name, "link", "set", device, "up")
-        _run("ip", "-n", target, "route", "add", "default", "via", "10.213.78.1")
-        for name, address in ((jump, "10.213.77.2"), (target, "10.213.78.2")):
+        _run("ip", "-n", target, "route", "add", "default", "via", f"{far}.1")
+        for name, address in ((jump, f"{near}.2"), (target, f"{far}.2")):
             settings = [f"SetEnv FABRIC_LEASES={leases}"]
             daemon = Daemon(folder / name, address, settings=settings, within=["ip", "netns", "exec", name])
             daemon.authorize(user, public_key)
             daemons.append(daemon)
             daemon.start()
-        yield Lab(daemons[0], daemons[1], tag)
+        yield Lab(daemons[0], daemons[1], tag, near, far)
     finally:
         for daemon in daemons:
             daemon.stop()
@@ -85,6 +94,17 @@ def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[La
                 _run("ip", "netns", "del", name)
 
 
-def _run(*argv: str) -> None:
+def free_networks() -> tuple[str, str]:
+    """Draw two networks that this machine has no way to, as their first three numbers: labs run side by side."""
+    routes = _run("ip", "route", "show", "table", "all")
+    while True:
+        second, third = 214 + secrets.randbelow(8), 2 * secrets.randbelow(128)
+        near, far = (f"10.{second}.{number}" for number in (third, third + 1))
+        if f"{near}." not in routes and f"{far}." not in routes:
+            return near, far
+
+
+def _run(*argv: str) -> str:
     ran = subprocess.run(argv, capture_output=True, text=True)
     assert ran.returncode == 0, f"{argv}: {ran.stderr}"
+    return ran.stdout

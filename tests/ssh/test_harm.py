@@ -200,7 +200,8 @@ def test_an_agent_of_a_learner_that_is_killed_ends_the_job_with_a_reason(ground:
     guards = [pid for pid in processes_of(box.user) if marker in Path(f"/proc/{pid}/environ").read_bytes()]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in guards:
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
     row = ground.ends(job_id)
 
     assert (row.state, row.reason.code) == (State.FAILED, "S202")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import secrets
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from tests.ssh.conftest import Box
 from tests.ssh.second_engine import second_engine
 from workbench.paths import Home
 
-NAME = "fabric-test/sent"
 LARGE_BYTES = 3_000_000
 
 
@@ -39,10 +39,11 @@ def image(engine_box: Box) -> Iterator[str]:
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
-    build = ["docker", "build", "-q", "-t", NAME, "-"]
+    name = f"fabric-test/sent-{secrets.token_hex(4)}"
+    build = ["docker", "build", "-q", "-t", name, "-"]
     subprocess.run(build, input=file.getvalue(), check=True, capture_output=True)
-    yield NAME
-    subprocess.run(["docker", "image", "rm", "-f", NAME], check=True, capture_output=True)
+    yield name
+    subprocess.run(["docker", "image", "rm", "-f", name], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("connection", ["its own", "that of a login"])

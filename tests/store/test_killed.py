@@ -5,11 +5,12 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import wait_until
 from tests.store.test_rebuild import contents
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -37,6 +38,11 @@ def written(home: Home) -> int:
     return total
 
 
+def has_written(home: Home, enough: int, writer: subprocess.Popen[str]) -> bool:
+    """Say whether a writer has written so many bytes, or has ended."""
+    return written(home) >= enough or writer.poll() is not None
+
+
 @pytest.mark.parametrize(
     "seed",
     [
@@ -58,9 +64,8 @@ def test_a_writer_killed_at_any_instant_leaves_rows_that_the_histories_give(seed
             try:
                 assert writer.stdout is not None
                 assert writer.stdout.readline() == "ready\n"
-                enough, deadline = before + chance.randint(1, 20_000), time.monotonic() + 60
-                while written(home) < enough and writer.poll() is None and time.monotonic() < deadline:
-                    pass
+                enough = before + chance.randint(1, 20_000)
+                wait_until(partial(has_written, home, enough, writer), f"the writer to write {enough} bytes")
             finally:
                 writer.kill()
                 writer.communicate()
