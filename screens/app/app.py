@@ -206,6 +206,8 @@ class FabricApp(AppActions):
     def _tick(self) -> None:
         self.remember()
         self._remove_empty_holders()
+        if not self.screen_stack:
+            return  # the app is closing
         screen = self.screen
         if not self.reader.paused and isinstance(screen, BaseScreen) and screen.whole:
             screen.tick(self.clock())

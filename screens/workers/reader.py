@@ -74,6 +74,7 @@ class _Watch:
     reads_again: ReadsAgain | None
     """The query, where it is one: to find that out at each look would take a third of what the looks take."""
     next_run: float = 0.0
+    is_answered: bool = False
     counters_read: Mapping[str, int] | None = None
     last: Any = field(default_factory=object)
 
@@ -88,7 +89,7 @@ class StoreReader:
     def __init__(self, home: Home, trouble: Receiver) -> None:
         self.home = home
         self.paused = False
-        """Answers are held back while the reader looks closely at what is there."""
+        """While somebody looks closely at what is there, only what is newly watched is answered, once."""
         self.slowest: dict[str, float] = {}
         """The longest that each query took, in seconds."""
         self._trouble = trouble
@@ -142,7 +143,9 @@ class StoreReader:
                     break
                 watches = list(self._watches.values())
             pause = LOOK_SECONDS
-            if watches and not self.paused:
+            if self.paused:
+                watches = [watch for watch in watches if not watch.is_answered]
+            if watches:
                 try:
                     trouble = self._round(watches)
                 except FabricError as error:
@@ -198,7 +201,7 @@ class StoreReader:
                 continue
             took = time.perf_counter() - began
             self.slowest[watch.key] = max(took, self.slowest.get(watch.key, 0.0))
-            watch.counters_read = self._counters
+            watch.counters_read, watch.is_answered = self._counters, True
             if value != watch.last and self._still(watch):
                 watch.last = value
                 post(watch.receiver, QueryAnswer(watch.key, value))

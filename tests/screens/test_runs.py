@@ -381,6 +381,27 @@ async def test_pause_holds_the_view_still(three: Home) -> None:
 
 
 @journey
+async def test_what_is_opened_while_the_view_is_paused_is_shown(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("p")
+        await shown.until_shown("paused")
+        await shown.press("j", "enter")
+        await shown.until_shown("paused", "use a smaller batch")
+        await shown.press("l")
+        await shown.until_shown("paused", "RuntimeError: CUDA out of memory")
+
+
+@journey
+async def test_a_tick_that_comes_while_the_app_closes_is_passed_over(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+    assert not shown.app.screen_stack
+
+    shown.app._tick()
+
+
+@journey
 async def test_ten_thousand_jobs_are_paged(home: Home) -> None:
     with Store.open(home) as store:
         seeding.many_runs(store, 10_000)
