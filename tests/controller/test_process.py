@@ -8,15 +8,18 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
 from tests.controller.waiting import wait_for
+from workbench.controller.runtime import connect
 from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
 from workbench.controller.runtime.lock import ControllerLock, read_lock
 from workbench.controller.runtime.server import ControllerServer, socket_path
@@ -52,6 +55,37 @@ def test_asking_again_wakes_the_one_there_is(made: Home) -> None:
 
     assert wake(made)
     assert answers(made).pid == first.pid
+
+
+def test_it_is_looked_for_while_another_thread_imports_what_starts_it(
+    made: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_controller(made)
+    answers(made)
+    monkeypatch.setitem(
+        sys.modules, connect.__name__, ModuleType(connect.__name__)
+    )  # nothing of it is there yet
+
+    assert last_look_us(made) is None
+
+
+def test_two_threads_may_bury_the_same_ended_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    wait_for(lambda: os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT) is not None)
+    spawned = [ended.pid]
+    monkeypatch.setattr(connect, "_spawned", spawned)
+    wait = os.waitpid
+
+    def wait_late(pid: int, options: int) -> tuple[int, int]:
+        monkeypatch.setattr(os, "waitpid", wait)
+        connect.reap()  # as another thread does at this moment
+        return wait(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", wait_late)
+    connect.reap()
+    ended.wait()
+
+    assert spawned == []
 
 
 def test_it_belongs_to_no_terminal_no_folder_and_keeps_no_descriptor_of_who_started_it(made: Home) -> None:

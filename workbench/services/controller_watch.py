@@ -122,8 +122,9 @@ def _is_alive(held: _Held) -> bool:
     """Say whether the process is there; of one on another machine only its heartbeat is known."""
     if held.host != os.uname().nodename:
         return True
-    if connect := sys.modules.get("workbench.controller.runtime.connect"):  # else this process started none
-        connect.reap()
+    # Where the module is not there, or another thread is only just importing it, this process started none.
+    if reap := getattr(sys.modules.get("workbench.controller.runtime.connect"), "reap", None):
+        reap()
     try:
         os.kill(held.pid, 0)
     except OSError:

@@ -216,7 +216,8 @@ def reap() -> None:
         except ChildProcessError:
             ended = pid
         if ended:
-            _spawned.remove(pid)
+            with contextlib.suppress(ValueError):  # another thread has buried it meanwhile
+                _spawned.remove(pid)
 
 
 def _version(text: str) -> tuple[int, ...]:
