@@ -290,9 +290,9 @@ class FabricApp(AppActions):
             for rack in screen.query("ToastRack"):
                 if not rack.displayed_children:  # asked for anew, those before are forgotten
                     rack._clear_arrangement_cache()
-            for holder in screen.query("ToastRack > ToastHolder"):
-                if holder.is_mounted and not holder.children:
-                    holder.remove()
+                for holder in rack.children:
+                    if holder.is_mounted and not holder.children:
+                        holder.remove()
 
     def _withdraw(self, notice: Notification) -> None:
         """Take a message away from every screen.
