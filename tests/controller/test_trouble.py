@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -66,27 +67,41 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     assert bench.ends(job_id).exit_code == 137
 
 
-@pytest.mark.parametrize("kind", ["kill", "halt", "delete"])
-def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+@dataclass(frozen=True, slots=True)
+class LostFiles:
+    """A job that has ended where its last files cannot be fetched, until ``is_silent`` is cleared."""
+
+    job_id: str
+    is_silent: threading.Event
+
+
+@pytest.fixture
+def lost_files(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> LostFiles:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(
-        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS",
-        {Intent.HALT: 0.1, Intent.KILL: 0.1, Intent.DELETE: 0.1},
-    )
-    silent = threading.Event()
+    is_silent = threading.Event()
 
     def follow() -> None:
-        if silent.is_set():
+        if is_silent.is_set():
             raise BackendUnreachable("node-1 does not answer")
 
     bench.backend.on_follow = follow
     job_id = bench.submit(target=FAR)
     bench.runs(job_id)
-    silent.set()
+    is_silent.set()
     bench.backend.exit(job_id, code=3)
     bench.says(job_id, "its last output and files are waited for: node-1 does not answer")
+    return LostFiles(job_id, is_silent)
+
+
+@pytest.mark.parametrize("kind", ["kill", "halt", "delete"])
+def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
+    bench: Bench, lost_files: LostFiles, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS",
+        {Intent.HALT: 0.1, Intent.KILL: 0.1, Intent.DELETE: 0.1},
+    )
+    job_id = lost_files.job_id
     bench.ask(job_id, kind)
 
     if kind == "delete":
@@ -98,24 +113,11 @@ def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
 
 
 def test_files_of_an_ended_job_come_when_its_backend_answers_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, lost_files: LostFiles
 ) -> None:
-    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
-    silent = threading.Event()
+    lost_files.is_silent.clear()
 
-    def follow() -> None:
-        if silent.is_set():
-            raise BackendUnreachable("node-1 does not answer")
-
-    bench.backend.on_follow = follow
-    job_id = bench.submit(target=FAR)
-    bench.runs(job_id)
-    silent.set()
-    bench.backend.exit(job_id, code=3)
-    bench.says(job_id, "node-1 does not answer")
-    silent.clear()
-
-    ended = bench.ends(job_id)
+    ended = bench.ends(lost_files.job_id)
 
     assert (ended.exit_code, "stay on the backend" in ended.reason.text) == (3, False)
 
