@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from backends.contract.prompts import CREDENTIALS
+from tests.waiting import PATIENCE, patience
 from workbench.paths import Home
 from workbench.services import open_store
 
@@ -35,6 +36,16 @@ def pytest_configure() -> None:
     for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test as much more time as tests wait longer."""
+    if PATIENCE != 1:
+        for item in items:
+            limit = item.get_closest_marker("timeout")
+            seconds = limit.args[0] if limit else float(config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

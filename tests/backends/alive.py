@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import wait_until
+from tests.waiting import until
 
 
 def is_alive(pid: int) -> bool:
@@ -15,5 +15,5 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_dead(pid: int) -> bool:
-    wait_until(lambda: not is_alive(pid), f"process {pid} to end", seconds=10)
+    until(lambda: not is_alive(pid), f"process {pid} to end", seconds=10)
     return True

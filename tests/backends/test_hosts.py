@@ -17,7 +17,7 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
-from tests.cli.conftest import wait_until
+from tests.waiting import until
 from workbench.errors import BackendError, InputMissing
 
 HOME = "00000000-0000-0000-0000-000000000001"
@@ -25,7 +25,7 @@ HOME = "00000000-0000-0000-0000-000000000001"
 
 def wait_for(path: Path, seconds: float = 60.0) -> str:
     """Return a file's text once there is any."""
-    wait_until(lambda: path.exists() and path.read_text(), f"{path} to be written", seconds)
+    until(lambda: path.exists() and path.read_text(), f"{path} to be written", seconds=seconds)
     return path.read_text()
 
 
@@ -133,8 +133,8 @@ def test_put_goes_on_where_it_was_cut_off(host: Host, tmp_path: Path) -> None:
     with pytest.raises(EOFError):
         host.put(Breaking(data), str(path), sha256=sha256)
     (part,) = tmp_path.glob(".file.*.part")
-    until = time.monotonic() + 10
-    while part.stat().st_size < 1_000_000 and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while part.stat().st_size < 1_000_000 and time.monotonic() < deadline:
         pass  # what was sent is still being written at the other end
     host.close()
     assert not path.exists()
@@ -212,8 +212,8 @@ def test_a_call_that_waits_blocks_no_other(host: Host, tmp_path: Path) -> None:
     assert time.monotonic() - begun < 10
     assert waiting.is_alive()
 
-    until = time.monotonic() + 10
-    while waiting.is_alive() and time.monotonic() < until:  # it may not have begun to wait yet
+    deadline = time.monotonic() + 10
+    while waiting.is_alive() and time.monotonic() < deadline:  # it may not have begun to wait yet
         path.write_text("x")
         path.unlink()
 
@@ -253,8 +253,8 @@ def test_a_spawned_process_holds_its_part_of_a_lock_without_a_gap(host: Host, tm
     free.release()
     os.kill(pid, 9)
     assert wait_until_dead(pid)
-    until = time.monotonic() + 10
-    while (freed := host.lock(["a"], folder=folder, text="{}")) is None and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while (freed := host.lock(["a"], folder=folder, text="{}")) is None and time.monotonic() < deadline:
         pass
     assert freed is not None
     freed.release()

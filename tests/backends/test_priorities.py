@@ -23,7 +23,7 @@ import pytest
 
 from backends.rpc.client import FrameClient
 from backends.rpc.subprocess_host import PipeHost
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.errors import BackendUnreachable
 from workbench.learner.boot import archive
 from workbench.learner.platform import frames
@@ -98,7 +98,7 @@ def test_calls_are_answered_while_a_log_is_on_its_way(far: PipeHost, tmp_path: P
                 return  # closed by the test's end
 
     threading.Thread(target=follow, daemon=True).start()
-    wait_for(lambda: reached > 300_000, seconds=60)
+    until(lambda: reached > 300_000, seconds=60)
 
     answers_promptly(far)
     assert reached < FLOOD_BYTES
@@ -114,7 +114,7 @@ def test_calls_are_answered_while_a_file_is_on_its_way_there(far: PipeHost, tmp_
 
     putting = threading.Thread(target=put)
     putting.start()
-    wait_for(lambda: content.tell() > 300_000, seconds=60)
+    until(lambda: content.tell() > 300_000, seconds=60)
 
     answers_promptly(far)
     assert not target.exists()
@@ -221,7 +221,7 @@ def test_part_of_a_frame_is_a_sign_of_life(connect: Connect) -> None:
     for data in (HEADER.pack(1000, 1, frames.DATA), b"some of it", b"more of it"):
         before = client.heard_at
         peer.send_raw(data)
-        wait_for(partial(_is_heard_after, client, before), seconds=30)
+        until(partial(_is_heard_after, client, before), seconds=30)
 
 
 def _is_heard_after(client: FrameClient, before: float) -> bool:

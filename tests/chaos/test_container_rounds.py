@@ -10,8 +10,9 @@ import pytest
 
 from tests.chaos.harms import IN_CONTAINERS
 from tests.chaos.test_rounds import COUNTER, MANIFEST, check, do_harm, rounds
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.containers.images import DEBIAN, ensure_images, why_not
+from tests.waiting import until
 from workbench.paths import Home
 
 IN_THE_GATE = ("guard and scribe", "controller and container")
@@ -46,9 +47,9 @@ def test_nothing_is_lost_doubled_or_orphaned_in_containers_whoever_is_killed(
         )
         done.add(name)
         check(home, identity, harm, here)
-        wait_until(lambda: not containers_of(identity), f"the containers to go: {here}")  # noqa: B023 - called now
+        until(lambda: not containers_of(identity), f"the containers to go: {here}")  # noqa: B023 - called now
         fabric("delete", identity, "--yes")
-        wait_until(lambda: not home.job(identity).path.exists(), f"the folder to go: {here}")  # noqa: B023 - called now
+        until(lambda: not home.job(identity).path.exists(), f"the folder to go: {here}")  # noqa: B023 - called now
 
     assert done == set(list(IN_CONTAINERS)[:chaos_rounds] if chaos_rounds else IN_THE_GATE)
 

@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.harms import FIND, HARMS, Harm, kill
-from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to
 from tests.controller.stuck import stuck
+from tests.waiting import until
 from workbench.metrics.queries import points, series
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -98,17 +99,15 @@ def do_harm(
         victims = {"client": client.pid}
         if "screen" in harm.victims:
             victims["screen"] = stack.enter_context(screen(fabric.folder))
-        wait_until(lambda: home.jobs.is_dir() and any(home.jobs.iterdir()), "the job to be submitted")
+        until(lambda: home.jobs.is_dir() and any(home.jobs.iterdir()), "the job to be submitted")
         started = time.monotonic()
         (folder,) = home.jobs.iterdir()
         for _ in range(dice.randint(1, 3)):
-            until = started + dice.uniform(0.0, longest_seconds)
-            wait_until(lambda until=until: time.monotonic() > until, "the instant")  # type: ignore[misc]
+            instant = started + dice.uniform(0.0, longest_seconds)
+            until(lambda instant=instant: time.monotonic() > instant, "the instant")  # type: ignore[misc]
             for victim in harm.victims:
                 kill(victims[victim] if victim in victims else FIND[victim](home, folder.name))
-        wait_until(
-            lambda: _row(home, folder.name) or client.poll() is not None, "the client to ask, or to end"
-        )
+        until(lambda: _row(home, folder.name) or client.poll() is not None, "the client to ask, or to end")
         # A command that finds an open job and no controller starts one: wait does, as any user's next command would.
         ending(fabric, home, folder.name, "wait", expect=None)
         return folder.name
@@ -144,7 +143,7 @@ def test_nothing_is_lost_doubled_or_orphaned_whoever_is_killed(
             continue
         check(home, identity, HARMS[name], here)
         ending(fabric, home, identity, "delete", "--yes")
-        wait_until(lambda: not home.job(identity).path.exists(), f"the folder to go: {here}")  # noqa: B023 - called now
+        until(lambda: not home.job(identity).path.exists(), f"the folder to go: {here}")  # noqa: B023 - called now
 
     assert set(done) == set(list(HARMS)[:chaos_rounds])
 
@@ -161,7 +160,7 @@ def submitted(fabric: Fabric, home: Home, identity: str) -> bool:
     if _row(home, identity) is None:
         kill(FIND["controller"](home, identity))
         trivial = fabric.json("run", "--runner", "process", "-d", "--json", "--", "true")
-        wait_until(lambda: _row(home, identity) is not None, "the next controller to find the job")
+        until(lambda: _row(home, identity) is not None, "the next controller to find the job")
         ending(fabric, home, identity, "wait", expect=None)
         fabric("wait", trivial["id"])
         fabric("delete", trivial["id"], "--yes")
@@ -206,7 +205,7 @@ def check(home: Home, identity: str, harm: Harm, here: str) -> None:
     def gone() -> bool:
         return not any(f"/{identity}/" in _marker(process.pid) for process in belonging_to(home))
 
-    wait_until(gone, f"every process of the learner to be gone: {here}", seconds=10)
+    until(gone, f"every process of the learner to be gone: {here}", seconds=10)
 
 
 def _marker(pid: int) -> str:

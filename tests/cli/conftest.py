@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.waiting import until
 from workbench.paths import Home
 
 Serve = Callable[..., dict[str, Any]]
@@ -109,7 +109,7 @@ def end_everything(home: Home) -> None:
     for process in belonging_to(home):
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not belonging_to(home), "every process of the home to be gone")
+    until(lambda: not belonging_to(home), "every process of the home to be gone")
 
 
 def belonging_to(home: Home) -> list[psutil.Process]:
@@ -125,15 +125,6 @@ def belonging_to(home: Home) -> list[psutil.Process]:
             if str(home.path).encode() in environment + b"\0" + command_line and process.status() != "zombie":
                 found.append(process)
     return found
-
-
-def wait_until(condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 60.0) -> None:
-    """Wait for a condition, and fail when it does not come true in time, saying what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"waited {seconds} s for {what() if callable(what) else what}")
-        time.sleep(0.01)
 
 
 def lines_of(text: str) -> Sequence[str]:

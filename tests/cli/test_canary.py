@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.containers.images import BUSYBOX, ensure_images, why_not
 from tests.screens.test_real_terminal import TMUX, Terminal
 from tests.stores.servers import KEY, SECRET, Server, serving
+from tests.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.learner.scribe.masking import Mask
@@ -243,7 +244,7 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
         )
         job_id = said[-1].stdout.strip()
         output = home.job(job_id).attempt(1).learner(1).output
-        wait_until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", 60)
+        until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", seconds=60)
         running = process_list() + inspected()
         if code == 137:
             said.append(fabric("kill", job_id))
@@ -280,7 +281,7 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
 
     fabric("delete", job_id, again, "--yes")
 
-    wait_until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped", 60)
+    until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped", seconds=60)
     assert files_with_canaries(*places) == [manifest]
 
 
@@ -326,7 +327,7 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     def jobs() -> list[str]:
         return [each["id"] for each in fabric.json("list", "--json") if each["state"] == "COMPLETED"]
 
-    wait_until(lambda: len(jobs()) == (1 if "single" in searcher else 2), "the trials to end", 60)
+    until(lambda: len(jobs()) == (1 if "single" in searcher else 2), "the trials to end", seconds=60)
     ran += [fabric("show", each, "--json") for each in jobs()]
     ran += [fabric("show", each, "--manifest") for each in jobs()]
 

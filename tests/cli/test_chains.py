@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
+from tests.waiting import until
 from workbench.job import TERMINAL
 
 CHAIN = """\
@@ -60,7 +61,7 @@ def test_a_child_waits_for_a_job_that_runs_and_says_so(fabric: Fabric) -> None:
     fabric("run", "-d", "--name", "first", "--", "while [ ! -e go ]; do sleep 0.05; done")
     fabric("run", "-d", "--name", "second", "--after", "first", "--", "echo second")
 
-    wait_until(lambda: "to complete" in fabric.json("show", "second", "--json")["reason"], "it to say why")
+    until(lambda: "to complete" in fabric.json("show", "second", "--json")["reason"], "it to say why")
     assert fabric.json("show", "second", "--json")["state"] == "QUEUED"
     folder = fabric.json("show", "first", "--json")["folder"]
     (Path(folder) / "attempt-1" / "learner-1" / "model-code" / "go").touch()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric
+from tests.waiting import until
 
 MANIFEST = """\
 name: digits
@@ -210,7 +211,7 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
         stderr=subprocess.PIPE,
         env={**os.environ, "PATH": path, "DISPLAY": ":9"},
     )
-    wait_until(lambda: told.exists() and told.read_text(), "the notice of the condition")
+    until(lambda: told.exists() and told.read_text(), "the notice of the condition")
     first = told.read_text()
     job = fabric.json("show", "@last", "--json")
     (Path(job["folder"]) / "attempt-1" / "learner-1" / "model-code" / "go").touch()

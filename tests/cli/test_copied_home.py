@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything, wait_until
+from tests.cli.conftest import Fabric, end_everything
 from tests.controller.processes import answers, controller
+from tests.waiting import until
 from workbench.controller.runtime.client import status
 from workbench.paths import Home
 
@@ -44,7 +45,7 @@ def pid(fabric: Fabric, home: Home) -> int:
     """The command of a job that goes on until it is let go; a job that is over is there, too."""
     fabric("run", "-q", "--name", "over", "--", "true")
     fabric("run", "-d", "-q", "--name", "long", "--", TRAINING)
-    wait_until(lambda: fabric.json("show", "long", "--json")["state"] == "PROCESSING", "the job to run")
+    until(lambda: fabric.json("show", "long", "--json")["state"] == "PROCESSING", "the job to run")
     folder = home.job(fabric.json("show", "long", "--json")["id"]).attempt(1).learner(1)
     found = int(json.loads(folder.state.read_bytes())["command_pid"])
     assert is_alive(found)
@@ -78,7 +79,7 @@ def stop_controller(fabric: Fabric, home: Home) -> None:
     found = status(home)
     assert found is not None
     fabric("controller", "stop")
-    wait_until(lambda: not psutil.pid_exists(found.pid), "the controller to end")
+    until(lambda: not psutil.pid_exists(found.pid), "the controller to end")
 
 
 @pytest.mark.parametrize("is_up", [True, False], ids=["controller up", "controller stopped"])
@@ -185,8 +186,8 @@ def test_a_home_that_was_copied_and_removed_is_bound_and_its_job_begins_again(
 
     assert (told["was"], told["open_jobs"]) == ("copy", 1)
     # Its files were removed under it, so its agent ended it: an S fault, which is tried again.
-    wait_until(lambda: fabric.json("show", "long", "--json")["attempt"] == 2, "the next attempt")
-    wait_until(lambda: state(fabric, elsewhere.path) == "PROCESSING", "it to run")
+    until(lambda: fabric.json("show", "long", "--json")["attempt"] == 2, "the next attempt")
+    until(lambda: state(fabric, elsewhere.path) == "PROCESSING", "it to run")
     assert not is_alive(pid)
     fabric("kill", "long")
 

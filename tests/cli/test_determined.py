@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.paths import Home
 from workbench.search.config import SearchConfig
 from workbench.search.method import Operation, StopTrial, TrialEnd
@@ -65,7 +65,7 @@ def test_stage_2_goes_on_after_its_checkpoint_and_a_new_trial_keeps_only_x(
 ) -> None:
     file = str(example / "2_checkpoints.yaml")
     job = fabric("run", "-d", "-q", file).stdout.strip()
-    wait_for(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    until(lambda: len(logged(fabric, job)) >= 3, seconds=30)
     fabric("halt", job)
     fabric("wait", job, expect=None)
     assert fabric.json("show", job, "--json")["state"] == "HALTED"
@@ -80,7 +80,7 @@ def test_stage_2_goes_on_after_its_checkpoint_and_a_new_trial_keeps_only_x(
     assert str(len(before) + 1) in after
 
     other = fabric("run", "-d", "-q", file, "--from", job).stdout.strip()
-    wait_for(lambda: len(logged(fabric, other)) >= 2, seconds=30)
+    until(lambda: len(logged(fabric, other)) >= 2, seconds=30)
     fabric("halt", other)
     fabric("wait", other, expect=None)
     assert logged(fabric, other)[0] == "101"
@@ -94,7 +94,7 @@ def test_checkpoints_go_to_the_shared_folder_of_the_file_and_are_found_there(
     storage = f"{{type: shared_fs, host_path: {shared}, storage_path: ck, save_trial_latest: 1}}"
     file.write_text(f"{file.read_text()}\ncheckpoint_storage: {storage}\n")
     job = fabric("run", "-d", "-q", str(file)).stdout.strip()
-    wait_for(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    until(lambda: len(logged(fabric, job)) >= 3, seconds=30)
     fabric("halt", job)
     fabric("wait", job, expect=None)
     before = logged(fabric, job)
@@ -124,7 +124,7 @@ def test_stage_3_is_searched(fabric: Fabric, example: Path) -> None:
             "KILLED",
         )
 
-    wait_for(over, seconds=60)
+    until(over, seconds=60)
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["hparams"]["increment_by"] for each in trials] == [7, 5]
@@ -137,7 +137,7 @@ def test_the_events_of_stage_3_stop_the_same_trials_when_they_are_replayed(
 ) -> None:
     file = str(example / "3_hpsearch.yaml")
     experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
-    wait_for(
+    until(
         lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
         seconds=150,
     )
@@ -224,7 +224,7 @@ def test_a_trial_that_raises_invalid_hp_is_replaced_by_another_one(
     def state() -> str:
         return str(fabric.json("experiment", "show", experiment, "--json")["state"])
 
-    wait_for(lambda: state() in ("COMPLETED", "FAILED"), seconds=90)
+    until(lambda: state() in ("COMPLETED", "FAILED"), seconds=90)
 
     assert state() == "COMPLETED"
     trials = fabric.json("experiment", "trials", experiment, "--json")
@@ -265,9 +265,9 @@ def test_an_experiment_that_failed_is_continued_from_its_checkpoints(fabric: Fab
     def state() -> str:
         return str(fabric.json("experiment", "show", experiment, "--json")["state"])
 
-    wait_for(lambda: state() == "FAILED", seconds=60)
+    until(lambda: state() == "FAILED", seconds=60)
     fabric("experiment", "continue", experiment, "--config", "searcher.max_trials=3")
-    wait_for(lambda: state() == "COMPLETED", seconds=60)
+    until(lambda: state() == "COMPLETED", seconds=60)
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["state"] for each in trials] == ["COMPLETED", "COMPLETED", "FAILED"]
@@ -286,7 +286,7 @@ def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, 
 
     # Drawn is 7 with this seed.
     experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
-    wait_for(
+    until(
         lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
         seconds=90,
     )

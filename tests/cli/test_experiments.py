@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.errors import UsageError
 from workbench.services.submit.experiments import check_copies
 from workbench.spec import JobSpec
@@ -45,7 +45,7 @@ def ends(fabric: Fabric, which: str) -> None:
             "KILLED",
         )
 
-    wait_for(over, seconds=60)
+    until(over, seconds=60)
 
 
 def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:

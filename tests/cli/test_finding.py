@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, lines_of, wait_until
+from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
+from tests.waiting import until
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -302,7 +303,7 @@ def test_events_are_followed(fabric: Fabric, rows: list[JobRow]) -> None:
             seen.append(following.stdout.read() or b"")  # type: ignore[union-attr] # it is a pipe
             return b"tagged" in b"".join(seen)
 
-        wait_until(told, "the event to be printed")
+        until(told, "the event to be printed")
     finally:
         following.terminate()
         following.communicate(timeout=30)

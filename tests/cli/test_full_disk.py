@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything, wait_until
+from tests.cli.conftest import Fabric, end_everything
 from tests.store.small_disk import fill, small_disk
+from tests.waiting import until
 from workbench.paths import Home
 
 WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
@@ -37,7 +38,7 @@ def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
     process = fabric.start("run", *words, "--", WAITS)
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
-    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
     return process
 
 
@@ -48,7 +49,7 @@ def ends(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 def test_list_and_show_say_why_output_waits(fabric: Fabric, small: Home) -> None:
     fabric("run", "-q", "-d", "--", "yes")
-    wait_until(lambda: FULL in fabric("list").stdout, "the list to say so")
+    until(lambda: FULL in fabric("list").stdout, "the list to say so")
 
     shown = fabric("show", "@last")
     assert f"why         {FULL}: the command's output waits until there is room (S204)" in shown.stdout
@@ -56,9 +57,7 @@ def test_list_and_show_say_why_output_waits(fabric: Fabric, small: Home) -> None
     document = fabric.json("show", "@last", "--json")
     assert (document["state"], document["reason_code"]) == ("PROCESSING", "S204")
     assert FULL in fabric.json("list", "--json")[0]["reason"]
-    wait_until(
-        lambda: f"{FULL}; what is shown may be old" in fabric("list").stderr, "the controller to say so"
-    )
+    until(lambda: f"{FULL}; what is shown may be old" in fabric("list").stderr, "the controller to say so")
 
     assert fabric("kill", "@last").stderr.endswith("HALTED\n")
     assert fabric.json("show", "@last", "--json")["exit_code"] == 137
@@ -99,7 +98,7 @@ def test_several_jobs_that_are_stopped_where_nothing_can_be_written_end_and_say_
     fabric: Fabric, small: Home
 ) -> None:
     process = fabric.start("run", "--set", "seed=1,2", "--", WAITS)
-    wait_until(
+    until(
         lambda: [one["state"] for one in fabric.json("list", "--json")] == ["PROCESSING"] * 2, "both to run"
     )
     take_all(small)
@@ -113,7 +112,7 @@ def test_several_jobs_that_are_stopped_where_nothing_can_be_written_end_and_say_
 
 def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabric, small: Home) -> None:
     process = fabric.start("run", "--", "yes", stdout=subprocess.DEVNULL)
-    wait_until(lambda: small.path.exists() and FULL in fabric("list").stdout, "the disk to be full")
+    until(lambda: small.path.exists() and FULL in fabric("list").stdout, "the disk to be full")
     take_all(small)
 
     process.send_signal(signal.SIGTERM)
@@ -128,7 +127,7 @@ def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabr
 )
 def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kind: str) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
     take_all(small)
 
     told = fabric(kind, "@last", expect=73).stderr
@@ -140,7 +139,7 @@ def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kin
 
 def test_waiting_says_that_the_disk_is_full(fabric: Fabric, small: Home) -> None:
     fabric("run", "-q", "-d", "--", "seq 2000000")
-    wait_until(lambda: FULL in fabric("list").stdout, "the disk to be full")
+    until(lambda: FULL in fabric("list").stdout, "the disk to be full")
     process = fabric.start("wait", "@last")
     assert process.stderr is not None
     assert FULL.encode() in process.stderr.readline()

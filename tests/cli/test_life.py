@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, belonging_to, wait_until
+from tests.cli.conftest import Fabric, belonging_to
+from tests.waiting import until
 from workbench.controller.runtime.client import status
 from workbench.job import short_id
 from workbench.paths import Home
@@ -39,8 +40,8 @@ def training(fabric: Fabric) -> dict[str, Any]:
     """A job that goes on until its result folder holds ``go``, with checkpoints."""
     (fabric.folder / "steps.py").write_text(STEPS)
     job = dict(fabric.json("run", "-d", "--json", "--name", "steps", "--", "python3", "steps.py"))
-    wait_until(lambda: "from" in fabric("logs", "steps").stdout, "the job to print")
-    wait_until(lambda: shown(fabric)["state"] == "PROCESSING", "the job to run")
+    until(lambda: "from" in fabric("logs", "steps").stdout, "the job to print")
+    until(lambda: shown(fabric)["state"] == "PROCESSING", "the job to run")
     return job
 
 
@@ -90,7 +91,7 @@ def test_delete_leaves_nothing(fabric: Fabric, training: dict[str, Any], home: H
     assert fabric.json("list", "--json") == []
     assert not home.job(training["id"]).path.exists()
     fabric("controller", "stop")
-    wait_until(lambda: not belonging_to(home), "every process to be gone")
+    until(lambda: not belonging_to(home), "every process to be gone")
 
 
 def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, home: Home) -> None:
@@ -143,7 +144,7 @@ def test_an_attached_client_starts_another_controller(
     assert first is not None
 
     os.kill(first.pid, signal.SIGKILL)
-    wait_until(lambda: (now := status(home)) and now.pid != first.pid, "another controller")
+    until(lambda: (now := status(home)) and now.pid != first.pid, "another controller")
     (Path(shown(fabric)["results"]) / "go").write_text("")
     client.communicate(timeout=30)
 
@@ -166,7 +167,7 @@ def test_a_client_that_is_killed_stops_nothing(fabric: Fabric, training: dict[st
 def test_the_controller_is_shown_and_stopped(fabric: Fabric, training: dict[str, Any]) -> None:
     running = fabric.json("controller", "status", "--json")
     fabric("controller", "stop")
-    wait_until(lambda: not fabric.json("controller", "--json")["running"], "the controller to end")
+    until(lambda: not fabric.json("controller", "--json")["running"], "the controller to end")
 
     assert running["running"] is True
     assert running["open_jobs"] == 1
@@ -279,7 +280,7 @@ def test_the_reason_why_a_job_waits_is_said(fabric: Fabric) -> None:
     fabric("run", "-d", "first.yml")
     fabric("run", "-d", "second.yml")
 
-    wait_until(lambda: re.search("CPU", shown(fabric, "second")["reason"]), "a reason that names CPUs")
+    until(lambda: re.search("CPU", shown(fabric, "second")["reason"]), "a reason that names CPUs")
 
     assert shown(fabric, "second")["state"] == "QUEUED"
     fabric("kill", "first", "second")

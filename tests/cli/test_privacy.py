@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
+from tests.waiting import until
 from workbench.paths import Home
 
 SHARED = ("agents/*.pyz", "jobs/*/attempt-*/learner-*/model-code/*", "jobs/*/results/*")
@@ -33,7 +34,7 @@ def test_commands_leave_nothing_in_a_home_that_others_could_read(fabric: Fabric,
 
     fabric("run", "-q", "-e", "TOKEN", "--", "python3 train.py; touch $RESULT_DIR/model", TOKEN="x" * 20)
     fabric("run", "-q", "-d", "--", "sleep 60")
-    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
     fabric("rerun", "train", "-q", expect=None)
     fabric("tag", "@last", "keep")
     fabric("delete", "sleep", "--yes")

@@ -14,8 +14,9 @@ import pytest
 
 import fabric_workbench
 from backends.contract.prompts import LoginPrompt
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
+from tests.waiting import until
 from workbench.api.progress import NotebookView, wait_for
 from workbench.job import State
 from workbench.paths import Home
@@ -177,7 +178,7 @@ def test_a_wait_that_shows_nothing_says_whether_it_was_in_time(here: Fabric, hom
         assert row is not None
         assert not wait_for(store, row, timeout=0.05, show=False)
     job.kill()
-    wait_until(lambda: job.is_over, "the job to end")
+    until(lambda: job.is_over, "the job to end")
 
 
 def test_a_folder_of_our_packages_name_beside_a_script_does_no_harm(here: Fabric) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.stubs import Gpus, pretend
+from tests.waiting import until
 from workbench.job import short_id
 from workbench.learner.queue.entries import HeldEntries
 from workbench.paths import Home, leases_folder
@@ -31,12 +32,10 @@ def end(gpus: Gpus, fabric: Fabric, tmp_path: Path) -> Path:
     script = fabric.folder / "hold.sh"
     script.write_text(f"while [ ! -e {end} ]; do sleep 0.05; done\n")
     run(fabric, "first", "2", "sh", "hold.sh")
-    wait_until(
-        lambda: fabric.json("show", "first", "--json")["state"] == "PROCESSING", "the first one to run"
-    )
+    until(lambda: fabric.json("show", "first", "--json")["state"] == "PROCESSING", "the first one to run")
     for name in "abc":
         run(fabric, name, "2", "true")
-    wait_until(lambda: ranks(fabric) == ["a", "b", "c"], "all to wait at the host")
+    until(lambda: ranks(fabric) == ["a", "b", "c"], "all to wait at the host")
     return end
 
 
@@ -65,7 +64,7 @@ def started(home: Home) -> list[str]:
 def test_a_larger_priority_goes_first_as_soon_as_it_is_set(fabric: Fabric, end: Path, home: Home) -> None:
     fabric("queue", "set", "c", "priority=70")
 
-    wait_until(lambda: ranks(fabric) == ["c", "a", "b"], "the host to have the new order")
+    until(lambda: ranks(fabric) == ["c", "a", "b"], "the host to have the new order")
     assert [one["priority"] for one in waiting(fabric)] == [70, 50, 50]
     history = fabric("events", "c", "--kind", "request").stdout
     assert "queue: priority 70" in history
@@ -79,14 +78,14 @@ def test_a_position_is_kept_by_the_next_controller_and_by_a_rebuild(
 ) -> None:
     fabric("queue", "move", "c", "--ahead-of", "b")
     fabric("queue", "move", "a", "--behind-of", "b")
-    wait_until(lambda: ranks(fabric) == ["c", "b", "a"], "the host to have the new order")
+    until(lambda: ranks(fabric) == ["c", "b", "a"], "the host to have the new order")
     fabric("controller", "stop")
     home.database.unlink()
     fabric("doctor", "--rebuild")
 
-    wait_until(lambda: ranks(fabric) == ["c", "b", "a"], "the next controller to have the same order")
+    until(lambda: ranks(fabric) == ["c", "b", "a"], "the next controller to have the same order")
     fabric("queue", "move", "a", "--top")
-    wait_until(lambda: ranks(fabric) == ["a", "c", "b"], "the last one to be first")
+    until(lambda: ranks(fabric) == ["a", "c", "b"], "the last one to be first")
     end.touch()
     fabric("wait", "a", "b", "c")
     assert started(home) == ["first", "a", "c", "b"]
@@ -97,7 +96,7 @@ def test_of_other_people_only_the_gpus_are_shown(fabric: Fabric, end: Path) -> N
     facts = {"gpus": 1, "each": 1, "priority": 60, "position": 1.0, "since_us": 1}
     assert other.hold(str(leases_folder()), "theirs", "training-secretjob", facts)
 
-    wait_until(lambda: waiting(fabric)[0]["id"] is None, "the other one to be seen")
+    until(lambda: waiting(fabric)[0]["id"] is None, "the other one to be seen")
     found = waiting(fabric)
     assert found[0] | {"person": ""} == {
         **dict.fromkeys(("id", "name", "priority", "since", "reason")),
@@ -133,7 +132,7 @@ def test_the_time_of_a_job_that_waits_is_changed_and_stays_over_a_rebuild(fabric
     assert (
         "other: begins 2031-01-01 08:00" in fabric("queue", "set", "other", "begin=2031-01-01T08:00").stderr
     )
-    wait_until(lambda: reasons() == ["waits until 2031-01-01 08:00"], "the new time")
+    until(lambda: reasons() == ["waits until 2031-01-01 08:00"], "the new time")
     assert "queue: begins 2031-01-01 08:00" in fabric("events", "other", "--kind", "request").stdout
 
     fabric("queue", "set", "other", "priority=60")
@@ -141,7 +140,7 @@ def test_the_time_of_a_job_that_waits_is_changed_and_stays_over_a_rebuild(fabric
     home.database.unlink()
     fabric("doctor", "--rebuild")
 
-    wait_until(lambda: reasons() == ["waits until 2031-01-01 08:00"], "the same time after the rebuild")
+    until(lambda: reasons() == ["waits until 2031-01-01 08:00"], "the same time after the rebuild")
     assert [one["priority"] for one in waiting(fabric)] == [60]
     fabric("queue", "set", "other", "begin=now")
     fabric("wait", "other")
@@ -193,7 +192,7 @@ def test_jobs_of_several_backends_have_queues_of_their_own(fabric: Fabric, end: 
 
 def test_a_job_waits_for_its_time_over_a_restart_of_the_controller(fabric: Fabric, home: Home) -> None:
     fabric("run", "-d", "--name", "late", "--begin", "2030-12-24T22:00", "--", "true")
-    wait_until(
+    until(
         lambda: [one["reason"] for one in waiting(fabric)] == ["waits until 2030-12-24 22:00"], "its reason"
     )
     fabric("run", "-d", "--name", "soon", "--begin", "+6s", "--", "true")
@@ -207,7 +206,7 @@ def test_a_job_waits_for_its_time_over_a_restart_of_the_controller(fabric: Fabri
     fabric("halt", "late")
     assert fabric.json("show", "late", "--json")["state"] == "HALTED"
     fabric("resume", "late")
-    wait_until(
+    until(
         lambda: [one["reason"] for one in waiting(fabric)] == ["waits until 2030-12-24 22:00"],
         "it to wait for the same time",
     )
@@ -229,7 +228,5 @@ def test_a_reason_names_when_enough_is_free_by_the_holders_max_runtime(fabric: F
     )
     fabric("run", "-d", "two.yml")  # the second one waits before it is known when the first one is over
 
-    wait_until(
-        lambda: "; enough is free by about " in str(waiting(fabric)[0]["reason"]), "the time in the reason"
-    )
+    until(lambda: "; enough is free by about " in str(waiting(fabric)[0]["reason"]), "the time in the reason")
     fabric("kill", "long", "next")

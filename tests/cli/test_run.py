@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric
+from tests.waiting import until
 from workbench.job import short_id
 from workbench.paths import Home
 
@@ -147,7 +148,7 @@ def test_detached_prints_the_id_and_goes_on(fabric: Fabric) -> None:
     job_id = ran.stdout.strip()
     shown = fabric.json("show", job_id, "--json")
     results = Path(shown["results"])
-    wait_until(results.is_dir, "the job to have its folder")
+    until(results.is_dir, "the job to have its folder")
     (results / "go").write_text("")
 
     attached = fabric("attach", expect=4)
@@ -263,7 +264,7 @@ def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) 
     fabric("run", "--", "true")
     fabric("controller", "stop")
 
-    wait_until(lambda: not belonging_to(home), "every process to be gone")
+    until(lambda: not belonging_to(home), "every process to be gone")
     left = sorted(
         path.name for path in home.job(fabric.json("list", "--json")[0]["id"]).attempt(1).path.iterdir()
     )

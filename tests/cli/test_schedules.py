@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
+from tests.waiting import until
 from workbench.paths import Home
 
 MANIFEST = """\
@@ -150,7 +151,7 @@ def test_a_real_controller_starts_what_is_due_and_stays_for_the_next_time(
     change(home, schedule, every="* * * * * *")  # each second, which no user can ask for
     fabric("schedule", "resume", schedule)
 
-    wait_until(lambda: len(fabric.json("list", "--label", f"schedule={schedule[-9:]}", "--json")) >= 2, "two")
+    until(lambda: len(fabric.json("list", "--label", f"schedule={schedule[-9:]}", "--json")) >= 2, "two")
 
     # It began none while the one before went on, and none twice.
     runs = fabric.json("schedule", "show", schedule, "--all", "--json")["runs"]
@@ -161,7 +162,7 @@ def test_a_real_controller_starts_what_is_due_and_stays_for_the_next_time(
     os.kill(before, signal.SIGKILL)
     many = len(started)
     # Who only reads starts another one where a schedule is active.
-    wait_until(
+    until(
         lambda: len(fabric.json("list", "--json", FABRIC_NO_CONTROLLER="")) > many + 1, "runs of the next one"
     )
     assert fabric.json("controller", "--json")["pid"] != before
@@ -181,7 +182,5 @@ def test_runs_without_a_controller_are_listed_as_missed(fabric: Fabric, home: Ho
     assert "no controller ran" in fabric("schedule").stdout
     # The next controller writes it down, and makes up for none.
     fabric("run", "-d", "--", "true")
-    wait_until(
-        lambda: "missed" in home.schedule(schedule).events.read_text(), "the controller to write it down"
-    )
+    until(lambda: "missed" in home.schedule(schedule).events.read_text(), "the controller to write it down")
     assert fabric.json("schedule", "--json")[0]["missed"] == listed["missed"]

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
+from tests.waiting import until
 from workbench.job import short_id
 
 WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'
@@ -31,7 +32,7 @@ def let_go(fabric: Fabric) -> None:
 
 def goes_on(fabric: Fabric) -> None:
     """See that the last job runs; its output may be there before the controller has written that down."""
-    wait_until(lambda: last(fabric)["state"] == "PROCESSING", "the job to run")
+    until(lambda: last(fabric)["state"] == "PROCESSING", "the job to run")
 
 
 def started(process: subprocess.Popen[bytes]) -> None:
@@ -95,7 +96,7 @@ def test_a_second_signal_kills(fabric: Fabric) -> None:
     started(process)
 
     process.send_signal(signal.SIGTERM)
-    wait_until(lambda: last(fabric)["intent"] == "halt", "the halt to be asked for")
+    until(lambda: last(fabric)["intent"] == "halt", "the halt to be asked for")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
 
@@ -111,7 +112,7 @@ def test_a_pipe_that_nobody_reads_does_not_keep_a_signal_from_halting(fabric: Fa
 
     process.send_signal(signal.SIGTERM)
 
-    wait_until(lambda: last(fabric)["state"] == "HALTED", "the job to be halted")
+    until(lambda: last(fabric)["state"] == "HALTED", "the job to be halted")
     process.communicate(timeout=30)
     assert process.returncode == 143
 
@@ -127,7 +128,7 @@ def test_on_interrupt_decides_otherwise(fabric: Fabric, policy: str, code: int, 
     process.communicate(timeout=30)
 
     assert process.returncode == code
-    wait_until(lambda: last(fabric)["state"] == state, f"the job to be {state}")
+    until(lambda: last(fabric)["state"] == state, f"the job to be {state}")
 
 
 def test_on_a_terminal_a_halt_can_be_asked_for(fabric: Fabric) -> None:
@@ -179,7 +180,7 @@ def test_a_client_that_is_stopped_or_blocked_stops_nobodys_job(fabric: Fabric) -
     def codes() -> list[str]:
         return sorted(str(each["exit_code"]) for each in fabric.json("list", "--json"))
 
-    wait_until(lambda: codes() == ["6", "7", "8"], "all jobs to end")
+    until(lambda: codes() == ["6", "7", "8"], "all jobs to end")
     stopped.send_signal(signal.SIGCONT)
     assert blocked.stdout is not None
     rest = blocked.stdout.read()  # communicate would pass by what readline has read ahead

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import fabric_workbench
-from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
+from tests.waiting import until
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
 from workbench.formats import iso
@@ -191,4 +192,4 @@ def _ends(home: Home, job_id: JobId) -> None:
             found = job(store, job_id)
         return found is not None and found.state is State.COMPLETED
 
-    wait_until(ended, lambda: f"{job_id} to end: {home.controller_log.read_text()}", seconds=60)
+    until(ended, lambda: f"{job_id} to end: {home.controller_log.read_text()}", seconds=60)

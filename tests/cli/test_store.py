@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, Serve, wait_until
+from tests.cli.conftest import Fabric, Serve
 from tests.ports import free_port
 from tests.stores.servers import KEY, SECRET, Server, serving
+from tests.waiting import until
 from workbench.data.stores.local_server import ALIAS, LocalStore, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError
@@ -102,7 +103,7 @@ def test_one_that_was_killed_is_not_believed_and_leaves_no_server(
     process.returncode = 0  # the fixture's question is answered
 
     assert served_store(home) is None
-    wait_until(lambda: rclone(store, "lsf", "S:").returncode != 0, "its server to end")
+    until(lambda: rclone(store, "lsf", "S:").returncode != 0, "its server to end")
 
 
 def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_said(fabric: Fabric, serve: Serve) -> None:
@@ -338,7 +339,7 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
         FABRIC_STORE_PATIENCE_SECONDS="0.5",
     )  # fmt: skip
     learner = home.job(job["id"]).attempt(1).learner(1)
-    wait_until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
+    until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
     store["process"].send_signal(signal.SIGTERM)
     store["process"].wait(30)
     (home.job(job["id"]).attempt(1).logs / "go").touch()
@@ -394,7 +395,7 @@ def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
         S3_USER=KEY, S3_KEY=SECRET, FABRIC_STORE_PATIENCE_SECONDS="1",
     )  # fmt: skip
     learner = home.job(job["id"]).attempt(1).learner(1)
-    wait_until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
+    until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
     s3.ask_other_keys()
     (home.job(job["id"]).attempt(1).logs / "go").touch()
     fabric("wait", job["id"], expect=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
+from tests.waiting import until
 from workbench.errors import UsageError
 from workbench.services.submit.sweeps import expanded
 
@@ -112,7 +113,7 @@ def test_no_more_than_the_limit_go_at_once_and_kill_ends_all_by_their_label(swee
     def states() -> list[str]:
         return [row["state"] for row in sweep.json("list", "--label", "sweep=night", "--json")]
 
-    wait_until(lambda: states().count("PROCESSING") == 2, "two jobs to run")
+    until(lambda: states().count("PROCESSING") == 2, "two jobs to run")
     rows = sweep.json("list", "--label", "sweep=night", "--json")
     assert sorted(states()) == ["PROCESSING"] * 2 + ["QUEUED"] * 3
     assert {row["reason"] for row in rows if row["state"] == "QUEUED"} == {

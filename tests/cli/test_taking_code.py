@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, end_everything, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric, end_everything
 from tests.cli.terminal import OnTerminal
 from tests.data.support import packed_names
+from tests.waiting import until
 from workbench.paths import Home
 from workbench.terminal import code
 
@@ -270,7 +271,7 @@ def test_a_plan_that_is_ended_leaves_nothing_behind(fabric: Fabric, clean_enviro
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         planning = fabric.start("plan", "m.yml", env={**os.environ, "TMPDIR": str(scratch)})
-        wait_until(lambda: list(scratch.glob("*/code")), "the plan to have begun")
+        until(lambda: list(scratch.glob("*/code")), "the plan to have begun")
         planning.send_signal(number)
         planning.communicate(timeout=30)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
+from tests.waiting import until
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -130,7 +130,7 @@ def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
     command = "[ -e $RESULT_DIR/first ] && exit 0; touch $RESULT_DIR/first; while :; do sleep 0.1; done"
     asked = ("run", "-d", "--image", BUSYBOX, "--set", "max_platform_restarts=1", "--", "sh", "-c", command)
     job = fabric(*asked).stdout.strip()
-    wait_until((home.job(job).results / "first").exists, "the first attempt to run")
+    until((home.job(job).results / "first").exists, "the first attempt to run")
     (name,) = containers_of(job)
 
     subprocess.run(["docker", *words, name], check=True, capture_output=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.cli.conftest import Fabric, fabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER
+from tests.waiting import until
 from workbench.paths import Home
 
 __all__ = ["fabric"]
@@ -50,7 +51,7 @@ def running(request: pytest.FixtureRequest, fabric: Fabric, home: Home) -> Itera
     words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--", "sh", "-c", WORK)
     job = fabric(*words).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
+    until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     yield job
     fabric("kill", job, expect=None)
     fabric("wait", job, expect=None)
@@ -130,7 +131,7 @@ def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
     work = "mkdir /tmp/own; echo inside > /tmp/own/file; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"
     job = fabric("run", "-d", "--image", BUSYBOX, "--", "sh", "-c", work).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
+    until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     (fabric.folder / "go").write_text("")
 
     fabric("cp", f"{job}:/tmp/own", "own")
@@ -155,7 +156,7 @@ def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
     work = f"{many}; echo inside > /tmp/own/file; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"
     job = fabric("run", "-d", "--image", BUSYBOX, "--", "sh", "-c", work).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
+    until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     (fabric.folder / "go").write_text("")
     fabric("cp", "go", f"{job}:/tmp/go")
     fabric("wait", job)
@@ -173,7 +174,7 @@ def test_what_is_put_into_a_container_may_be_used_by_its_user(
     work = "echo up; while [ ! -e new/go ]; do sleep 0.1; done; cat new/go; echo more >> new/go; cat new/go"
     job = fabric("run", "-d", "--image", USER, "--", "sh", "-c", work).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
+    until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     (fabric.folder / "go").write_text("sent\n")
 
     fabric("cp", "go", f"{job}:new/go")
@@ -190,5 +191,5 @@ def _wait_until_gone(fabric: Fabric, path: str) -> list[subprocess.CompletedProc
         answers.append(fabric("cp", path, "-", expect=None))
         return answers[-1].returncode != 0
 
-    wait_until(refused, f"{path} to be gone")
+    until(refused, f"{path} to be gone")
     return answers

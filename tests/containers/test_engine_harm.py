@@ -14,9 +14,10 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.cli.conftest import Fabric, fabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
+from tests.waiting import until
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
 
@@ -199,7 +200,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
         for one in (job, unwanted):
             one.until_printed(b"line 5\n")
         engine.hang()
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         with monkeypatch.context() as patched:
             if answer_seconds:
                 patched.setattr("runners.container.engine.ANSWER_SECONDS", answer_seconds)
@@ -207,7 +208,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
             with pytest.raises(BackendUnreachable, match="has not answered for"):
                 other.runner.launch(other.plan, other.progress)
             killed = unwanted.stop("kill").until_over()[1]
-            while time.monotonic() < until:
+            while time.monotonic() < deadline:
                 job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 5))
         engine.resume()
         finish(home, job)
@@ -317,7 +318,7 @@ def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
             launch = start(engine)
             launch("true").until_over()
             # What is still being removed would make room.
-            wait_until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
+            until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
             fill(folder / "filler")
             with pytest.raises(FabricError, match="no space left") as caught:
                 launch("true").until_over()
@@ -327,7 +328,7 @@ def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
 
             assert "container engine" in caught.value.message
             assert after.output() == b"after\n"
-            wait_until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
+            until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
         folder.rmdir()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.containers.core import CORE
 from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.people import person, run_as
 from tests.ssh.daemon import User
 from tests.ssh.daemon import why_not as why_no_users
+from tests.waiting import until
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -124,7 +124,7 @@ def started(user: User, *words: str) -> str:
 def until_printed(user: User, job: str, text: str) -> None:
     """Wait until a job has printed something."""
     output = Home(user.home / ".local" / "share" / "fabric").job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and text in output.read_text(), f"{job} to print {text}", seconds=60)
+    until(lambda: output.exists() and text in output.read_text(), f"{job} to print {text}", seconds=60)
 
 
 def containers_of(job: str) -> list[str]:

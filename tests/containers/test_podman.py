@@ -17,7 +17,7 @@ from backends.contract.host import Host
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.cli.conftest import Fabric, fabric
 from tests.containers.conftest import HOME
 from tests.containers.core import ON_PODMAN
 from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
@@ -26,6 +26,7 @@ from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_
 from tests.containers.test_container_conformance import ContainerContract
 from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
+from tests.waiting import until
 from workbench.paths import Home
 
 __all__ = ["fabric"]
@@ -135,7 +136,7 @@ def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fa
     found = fabric("backend", "test", "local", DOCKER_HOST=podman).stdout
     job = fabric("run", "-d", "manifest.yml", DOCKER_HOST=podman).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up", seconds=60)
+    until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up", seconds=60)
     ran = fabric("exec", job, "--", "cat", "/proc/1/cmdline")
     fabric("cp", f"{job}:/built", "built")
     fabric("kill", job)

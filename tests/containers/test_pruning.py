@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.cli.conftest import fabric as fabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import own_engine, why_not
+from tests.waiting import until
 from workbench.paths import Home
 
 MANIFEST = """\
@@ -28,7 +29,7 @@ def test_built_images_are_pruned_once_no_job_may_need_them(
         monkeypatch.setenv("DOCKER_HOST", engine_here.address)
         engine_here.docker("tag", BUSYBOX, "somebody/else:1")
         (job,) = fabric("run", "manifest.yml", "-d", "-q", "--runner", "container").stdout.split()
-        wait_until(lambda: "42" in fabric("logs", job).stdout, "the job to run in its image")
+        until(lambda: "42" in fabric("logs", job).stdout, "the job to run in its image")
         while_it_runs = fabric.json("prune", "--caches", "--dry-run", "--json")
         (home.job(job).attempt(1).model(1) / "end").touch()
         fabric("wait", job)
@@ -37,7 +38,7 @@ def test_built_images_are_pruned_once_no_job_may_need_them(
         removed = fabric.json("prune", "--caches", "--yes", "--json")
         after = images(engine_here.docker("images", "--format", "{{.Repository}}:{{.Tag}}"))
         (again,) = fabric("run", "manifest.yml", "-d", "-q", "--runner", "container").stdout.split()
-        wait_until(lambda: "42" in fabric("logs", again).stdout, "the image to be built again")
+        until(lambda: "42" in fabric("logs", again).stdout, "the image to be built again")
         (home.job(again).attempt(1).model(1) / "end").touch()
         ended = fabric("wait", again).returncode
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.cli.conftest import Fabric, fabric
 from tests.cli.terminal import PROMPT, OnTerminal
 from tests.containers.images import DEBIAN
+from tests.waiting import until
 from workbench.paths import Home
 
 __all__ = ["fabric"]
@@ -21,7 +22,7 @@ def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: 
     job = fabric(*words, "--", "sh", "-c", "echo $LEARNER_ID > number; echo up; sleep 300").stdout.strip()
     for learner in (1, 2):
         output = home.job(job).attempt(1).learner(learner).output
-        wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")  # noqa: B023 - called now
+        until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")  # noqa: B023 - called now
     yield job
     fabric("kill", job)
     fabric("wait", job, expect=None)
@@ -33,7 +34,7 @@ def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, runni
     assert b"24 97" in terminal.ask(b"stty size")
     assert b"2\r\nxterm" in terminal.ask(b"cat number; echo $TERM")
     terminal.resize(30, 61)
-    wait_until(lambda: b"30 61" in terminal.ask(b"stty size"), "the new size to arrive")
+    until(lambda: b"30 61" in terminal.ask(b"stty size"), "the new size to arrive")
     # What says this has the terminal already, so that one ctrl-c is enough; another might meet what is typed next.
     terminal.press(b"sh -c \"echo sle''eping; exec sleep 100\"\r")
     terminal.read_until(b"sleeping")

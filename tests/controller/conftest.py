@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.controller.memory_backend import MemoryBackend
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.client import Submission, ask, submit
@@ -98,7 +98,7 @@ class Bench:
             row = self.row(job_id)
             return row.state in states and attempt in (None, row.attempt)
 
-        wait_for(there, lambda: f"{self.row(job_id)}\n{self.log()}")
+        until(there, lambda: f"{self.row(job_id)}\n{self.log()}")
         return self.row(job_id)
 
     def ends(self, job_id: str, attempt: int | None = None) -> JobRow:
@@ -111,7 +111,7 @@ class Bench:
 
     def says(self, job_id: str, words: str) -> JobRow:
         """Wait until its reason holds these words."""
-        wait_for(lambda: words in self.row(job_id).reason.text, lambda: f"{self.row(job_id)}\n{self.log()}")
+        until(lambda: words in self.row(job_id).reason.text, lambda: f"{self.row(job_id)}\n{self.log()}")
         return self.row(job_id)
 
     def log(self) -> str:

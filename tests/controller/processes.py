@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import ControllerStatus, status, stop_controller
 from workbench.paths import Home
 
@@ -43,7 +43,7 @@ def answers(home: Home) -> ControllerStatus:
             found.append(said)
         return said is not None
 
-    wait_for(there, lambda: log_of(home))
+    until(there, lambda: log_of(home))
     return found[-1]
 
 
@@ -57,7 +57,7 @@ def end_all(home: Home) -> None:
     said = status(home)
     if said is not None:
         stop_controller(home)
-        wait_for(lambda: not alive(said.pid), lambda: log_of(home))
+        until(lambda: not alive(said.pid), lambda: log_of(home))
     while _started:
         _started.pop().wait(20)
 
@@ -87,4 +87,4 @@ def kill(pid: int) -> None:
     """Kill a process and wait until it is gone; one that has ended is gone already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
+    until(lambda: not alive(pid))

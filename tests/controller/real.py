@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import Submission, ask, ensure_controller, status, submit
 from workbench.errors import UnknownName
 from workbench.job import TERMINAL, State
@@ -89,7 +89,7 @@ class Ground:
             row = self.row(job_id)
             return row.state in states and attempt in (None, row.attempt)
 
-        wait_for(there, lambda: f"{self.row(job_id)}\n{stuck(self.home, job_id)}", seconds=seconds)
+        until(there, lambda: f"{self.row(job_id)}\n{stuck(self.home, job_id)}", seconds=seconds)
         return self.row(job_id)
 
     def ends(self, job_id: str, attempt: int | None = None) -> JobRow:
@@ -98,7 +98,7 @@ class Ground:
 
     def prints(self, job_id: str, text: str, *, attempt: int = 1, learner: int = 1) -> None:
         """Wait until a learner has printed something."""
-        wait_for(
+        until(
             lambda: text in self.output(job_id, attempt=attempt, learner=learner),
             lambda: f"{self.output(job_id)}\n{self.row(job_id)}\n{log_of(self.home)}",
         )
@@ -124,11 +124,11 @@ class Ground:
         if open_jobs(self.store):
             ensure_controller(self.home)
             answers(self.home)
-            wait_for(lambda: not open_jobs(self.store), lambda: log_of(self.home))
+            until(lambda: not open_jobs(self.store), lambda: log_of(self.home))
         end_all(self.home)
         self.store.close()
         # An agent lives for a moment longer than what it says of its learner.
-        wait_for(lambda: self.processes() == [], lambda: f"processes were left behind: {self.processes()}")
+        until(lambda: self.processes() == [], lambda: f"processes were left behind: {self.processes()}")
         assert not any(word in log_of(self.home) for word in ("defect", "Fatal Python error"))
 
 

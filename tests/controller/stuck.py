@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from tests.controller.processes import log_of
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import status
 from workbench.paths import Home
 
@@ -23,7 +23,7 @@ def stuck(home: Home, job_id: str) -> str:
         before = log_of(home)
         os.kill(controller.pid, signal.SIGUSR1)
         with contextlib.suppress(AssertionError):  # one that cannot even say that is told as it is
-            wait_for(lambda: log_of(home) != before, seconds=SAID_WITHIN_SECONDS)
+            until(lambda: log_of(home) != before, seconds=SAID_WITHIN_SECONDS)
     table = ["ps", "-ww", "-eo", "pid,ppid,stat,wchan:20,etimes,args"]
     processes = subprocess.run(table, capture_output=True, text=True, check=False).stdout
     ours = [line for line in processes.splitlines() if str(home.path) in line]

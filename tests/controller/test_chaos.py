@@ -10,7 +10,7 @@ import pytest
 
 from tests.controller.processes import controller, kill, log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status, wake
 from workbench.job import State
 from workbench.paths import Home
@@ -69,7 +69,7 @@ def test_killed_while_it_launches(
         assert sorted(starts) == [str(n) for n in range(1, count + 1)], (
             "a learner was started twice, or never"
         )
-        wait_for(lambda: ground.processes() == [])
+        until(lambda: ground.processes() == [])
 
 
 @seeds
@@ -91,8 +91,8 @@ def test_killed_while_it_stops_removes_or_restarts(
             kill_controller_after(ground, draw.uniform(0.0, 0.25))
         ensure_controller(ground.home)
         if what == "delete":
-            wait_for(lambda job_id=job_id: ground.row(job_id).deleted_us is not None)  # type: ignore[misc] # of a test
-            wait_for(lambda job_id=job_id: not ground.home.job(job_id).path.exists())  # type: ignore[misc] # of a test
+            until(lambda job_id=job_id: ground.row(job_id).deleted_us is not None)  # type: ignore[misc] # of a test
+            until(lambda job_id=job_id: not ground.home.job(job_id).path.exists())  # type: ignore[misc] # of a test
         elif what == "resume":
             ground.prints(job_id, "ready", attempt=2)
             assert attempts(ground.store, job_id)[0].state is State.HALTED
@@ -103,4 +103,4 @@ def test_killed_while_it_stops_removes_or_restarts(
             row = ground.ends(job_id)
             assert (row.state, row.exit_code) == (State.HALTED, 143 if what == "halt" else 137)
             assert len(learners(ground.store, job_id)) == 1
-        wait_for(lambda: ground.processes() == [])
+        until(lambda: ground.processes() == [])

@@ -14,7 +14,7 @@ import pytest
 
 from tests.controller.processes import controller, end_all, kill, log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import ingest
@@ -182,7 +182,7 @@ def row_of(ground: Ground, experiment_id: str) -> ExperimentRow:
 
 def ended(ground: Ground, experiment_id: str, *, seconds: float = 60.0) -> ExperimentRow:
     """Wait for the end of a search."""
-    wait_for(
+    until(
         lambda: not row_of(ground, experiment_id).is_open,
         lambda: (
             f"{row_of(ground, experiment_id)}\n{trials(ground.store, experiment_id)}\n{log_of(ground.home)}"
@@ -270,7 +270,7 @@ def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> 
     def have_ended() -> list[str]:
         return [str(one.backend) for one in trials(ground.store, experiment_id) if one.state == "COMPLETED"]
 
-    wait_for(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
+    until(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
     assert set(have_ended()) == {ground.place.backend}
     open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "RUNNING"]
     assert [one.backend for one in open_ones] == ["gone", "gone"]
@@ -420,7 +420,7 @@ def test_what_is_no_number_is_the_worst(ground: Ground) -> None:
 
 def test_a_search_that_is_killed_ends_with_its_trials(ground: Ground) -> None:
     experiment_id = search(ground, RANDOM, "echo ready; sleep 60")
-    wait_for(lambda: len(trials(ground.store, experiment_id)) == 2, lambda: log_of(ground.home))
+    until(lambda: len(trials(ground.store, experiment_id)) == 2, lambda: log_of(ground.home))
     for one in trials(ground.store, experiment_id):
         ground.prints(one.job_id, "ready")
 
@@ -445,7 +445,7 @@ def states(ground: Ground, experiment_id: str) -> list[str]:
 
 
 def reports_something(ground: Ground, experiment_id: str) -> None:
-    wait_for(
+    until(
         lambda: [one.last is not None for one in trials(ground.store, experiment_id)][:2] == [True, True],
         lambda: log_of(ground.home),
     )
@@ -629,7 +629,7 @@ def test_a_trial_whose_job_is_deleted_does_not_go_on(ground: Ground) -> None:
     assert ended(ground, experiment_id).state == "FAILED"
     first, second = (one.job_id for one in trials(ground.store, experiment_id))
     ground.ask(first, "delete")
-    wait_for(lambda: job(ground.store, first) is None or ground.row(first).deleted_us is not None)
+    until(lambda: job(ground.store, first) is None or ground.row(first).deleted_us is not None)
 
     continues(ground, experiment_id, {**RANDOM, "max_trials": 2})
 

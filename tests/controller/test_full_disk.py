@@ -12,8 +12,8 @@ import pytest
 
 from tests.controller.processes import alive, answers, log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.store.small_disk import fill, small_disk
+from tests.waiting import until
 from workbench.controller.runtime.client import ask
 from workbench.controller.runtime.connect import status
 from workbench.errors import NoSpaceLeft
@@ -78,7 +78,7 @@ def told(ground: Ground, job_id: str) -> str:
         state = read(folder)
         return state["exit_code"] is not None or state["signal"] is not None
 
-    wait_for(
+    until(
         ended,
         lambda: (
             f"{read(folder)} {sorted(path.name for path in Path(folder).iterdir())} {log_of(ground.home)}"
@@ -120,8 +120,8 @@ def test_a_job_is_deleted_on_a_full_disk(make: Make) -> None:
 
     ground.ask(job_id, "delete")
 
-    wait_for(lambda: ground.row(job_id).deleted_us is not None)
-    wait_for(lambda: not ground.home.job(job_id).path.exists())
+    until(lambda: ground.row(job_id).deleted_us is not None)
+    until(lambda: not ground.home.job(job_id).path.exists())
 
 
 @pytest.mark.parametrize(("kind", "stopped"), [("kill", "kill"), ("halt", "halt"), ("delete", "kill")])
@@ -139,16 +139,16 @@ def test_without_a_reserve_the_controller_stops_a_job_and_records_it_when_there_
     assert ground.row(job_id).state is State.PROCESSING
     found = status(ground.home)
     assert found is not None
-    wait_for(lambda: "the disk is full" in getattr(status(ground.home), "trouble", ""))
+    until(lambda: "the disk is full" in getattr(status(ground.home), "trouble", ""))
     (ground.home.path.parent / "filling").unlink()
     if kind == "delete":
-        wait_for(lambda: ground.row(job_id).deleted_us is not None)
+        until(lambda: ground.row(job_id).deleted_us is not None)
         return
     row = ground.ends(job_id)
     assert row.state is State.HALTED
     assert row.reason.text.startswith(f"{'killed' if kind == 'kill' else 'halted'} by ")
-    wait_for(lambda: [one.kind for one in requests(ground.store, job_id)] == ["submit", kind])
-    wait_for(lambda: getattr(status(ground.home), "trouble", None) == "")
+    until(lambda: [one.kind for one in requests(ground.store, job_id)] == ["submit", kind])
+    until(lambda: getattr(status(ground.home), "trouble", None) == "")
 
 
 def test_without_a_controller_the_learners_files_stop_a_job(make: Make) -> None:
@@ -156,7 +156,7 @@ def test_without_a_controller_the_learners_files_stop_a_job(make: Make) -> None:
     job_id = running(ground)
     pid = answers(ground.home).pid
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
+    until(lambda: not alive(pid))
     take_all(ground)
 
     with pytest.raises(NoSpaceLeft, match="was asked to stop, but the halt is not recorded"):
@@ -173,13 +173,13 @@ def test_without_a_reserve_deleting_a_job_that_has_ended_makes_the_room_for_it(m
 
     ground.ask(job_id, "delete")
 
-    wait_for(lambda: ground.row(job_id).deleted_us is not None)
+    until(lambda: ground.row(job_id).deleted_us is not None)
 
 
 def test_output_that_waited_for_room_is_complete(make: Make) -> None:
     ground = make("3m")
     job_id = ground.submit("seq 1000000")
-    wait_for(lambda: "disk is full" in str(read(str(ground.learner(job_id).path)).get("stall")))
+    until(lambda: "disk is full" in str(read(str(ground.learner(job_id).path)).get("stall")))
 
     grow(ground.home.path.parent, "60m")
     row = ground.ends(job_id)
@@ -193,7 +193,7 @@ def test_a_controller_that_starts_on_a_full_disk_is_found(make: Make) -> None:
     job_id = running(ground)
     pid = answers(ground.home).pid
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
+    until(lambda: not alive(pid))
     fill(ground.home.path.parent)
 
     ground.ask(job_id, "kill")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.controller.processes import answers, kill, log_of
 from tests.controller.real import PROCESS, Ground, marked
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import points, series
@@ -55,7 +55,7 @@ def test_a_job_runs_and_completes_with_all_that_it_printed(ground: Ground) -> No
         *("QUEUED", "PENDING", "PROCESSING", "STORING", "COMPLETED")
     ]
     assert row.started_us is not None and row.ended_us is not None and row.started_us <= row.ended_us
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
 
 
 @pytest.mark.parametrize(("command", "code", "reason"), [
@@ -87,7 +87,7 @@ def test_killing_ends_all_processes_also_those_that_ran_away(ground: Ground) -> 
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code, row.exit_by) == (State.HALTED, 137, "kill")
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
 
 
 def test_a_resumed_job_finds_its_results_and_checkpoints_again(ground: Ground) -> None:
@@ -110,8 +110,8 @@ def test_a_running_job_that_is_deleted_leaves_nothing(ground: Ground) -> None:
     job_id = ground.submit(FOREVER, secret_values={"TOKEN": "hunter2-hunter2"})
     ground.prints(job_id, "ready")
     ground.ask(job_id, "delete")
-    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
-    wait_for(lambda: not ground.home.job(job_id).path.exists())
+    until(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
+    until(lambda: not ground.home.job(job_id).path.exists())
 
     assert ground.processes() == []
     assert list(ground.home.secrets.iterdir()) == []
@@ -128,7 +128,7 @@ def test_a_setup_that_takes_long_is_shown_and_one_that_fails_fails_the_job(groun
     waits = "while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done"
     job_id = ground.submit("echo ran", setup=waits)
     row = ground.reaches(job_id, State.DOWNLOADING)
-    wait_for(lambda: ground.row(job_id).reason.text == "the setup command runs", lambda: str(row))
+    until(lambda: ground.row(job_id).reason.text == "the setup command runs", lambda: str(row))
     (ground.home.job(job_id).results / "go").touch()
     assert ground.ends(job_id).state is State.COMPLETED
     failing = ground.ends(ground.submit("echo ran", setup="echo no compiler; exit 9"))
@@ -154,7 +154,7 @@ def test_jobs_that_ask_for_all_cpus_run_one_after_the_other(ground: Ground) -> N
     first = ground.submit(FOREVER, cpus=4096.0)
     assert "asks for 4096 CPUs and gets the" in ground.reaches(first, State.PROCESSING).reason.text
     second = ground.submit("true", cpus=1.0)
-    wait_for(lambda: f"waits for 1 CPU: {first} holds" in ground.row(second).reason.text)
+    until(lambda: f"waits for 1 CPU: {first} holds" in ground.row(second).reason.text)
     ground.ask(first, "kill")
 
     assert ground.ends(second).state is State.COMPLETED
@@ -223,7 +223,7 @@ def test_a_job_outlives_its_controller_and_the_next_one_tells_its_true_end(groun
     ground.reaches(job_id, State.PROCESSING)
     kill(answers(ground.home).pid)
     (ground.home.job(job_id).results / "go").touch()
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
     ended_us = ground.learner(job_id).state.stat().st_mtime_ns // 1000
     ensure_controller(ground.home)
     row = ground.ends(job_id)
@@ -249,7 +249,7 @@ def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the
 
     assert (row.state, row.exit_code, row.exit_by) == (State.FAILED, 75, "lost")
     assert row.reason.code.startswith("S")
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
 
 
 @only_python
@@ -260,7 +260,7 @@ def test_a_way_that_is_not_installed_fails_the_job_at_once_and_it_can_be_deleted
     assert "carrier-pigeon" in row.reason.text and "process" in row.reason.hint
 
     ground.ask(job_id, "delete")
-    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
+    until(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
 
 
 @only_python
@@ -270,7 +270,7 @@ def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Pa
     ground.prints(mine, "ready")
     other.prints(theirs, "ready")
     ground.ask(mine, "delete")
-    wait_for(lambda: not ground.processes())
+    until(lambda: not ground.processes())
 
     assert marked(other.uuid)
     assert other.row(theirs).state is State.PROCESSING
@@ -283,8 +283,8 @@ def test_the_controller_ends_when_its_last_job_has(ground: Ground, monkeypatch: 
     job_id = ground.submit("true")
     ground.ends(job_id)
 
-    wait_for(lambda: status(ground.home) is None)
-    wait_for(lambda: "nothing was left to do" in log_of(ground.home))
+    until(lambda: status(ground.home) is None)
+    until(lambda: "nothing was left to do" in log_of(ground.home))
 
     assert ground.row(job_id).state is State.COMPLETED
     assert log_of(ground.home).count("ends: ") == 1

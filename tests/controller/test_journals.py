@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.controller.values import JOB, row, spec
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.decide.messages import Event, JournalsDrained
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import write_secrets
@@ -95,9 +95,9 @@ def usage(seq: int) -> dict[str, object]:
 def test_what_is_recorded_is_in_the_store_soon_also_from_a_file_that_comes_later(desk: Desk) -> None:
     desk.journals.follow(JOB, 1, 1)
     desk.record({"format": 1}, loss(1, 0.5))
-    wait_for(lambda: desk.values("loss") == [0.5])
+    until(lambda: desk.values("loss") == [0.5])
     desk.record(loss(2, 0.25, 0.125))
-    wait_for(lambda: len(desk.values("loss")) >= 3)
+    until(lambda: len(desk.values("loss")) >= 3)
 
     assert desk.values("loss") == [0.5, 0.25, 0.125]
 
@@ -113,14 +113,14 @@ def test_draining_takes_all_there_is_and_tells_so_also_where_there_is_nothing(de
 def test_usage_alone_is_taken_in_late_and_metrics_at_once(desk: Desk) -> None:
     desk.record({"format": 1}, usage(1))
     desk.journals.follow(JOB, 1, 1)
-    wait_for(lambda: len(desk.values("cpu_percent")) == 1)
+    until(lambda: len(desk.values("cpu_percent")) == 1)
     before = desk.store.data_version()
     desk.record(usage(2))
     desk.record(usage(3))
     assert desk.store.data_version() == before
     desk.record(loss(4, 1.0))
 
-    wait_for(lambda: desk.values("loss") == [1.0])
+    until(lambda: desk.values("loss") == [1.0])
     assert len(desk.values("cpu_percent")) == 3
 
 
@@ -145,7 +145,7 @@ def test_a_fault_with_one_learners_records_holds_up_neither_its_end_nor_others(
     desk.learner(2).records.write_text('{"format": 1}\n')
     desk.record({"format": 1}, loss(1, 0.5))
     desk.journals.follow(JOB, 1, 2)
-    wait_for(lambda: desk.values("loss") == [0.5])
+    until(lambda: desk.values("loss") == [0.5])
     desk.record(loss(2, 0.25))
     desk.journals.drain(JOB, 1, 2)
 
@@ -174,14 +174,14 @@ def test_a_store_that_takes_nothing_holds_a_jobs_end_only_so_long_and_then_takes
     assert isinstance(told, JournalsDrained) and "locked by another process" in told.trouble
     desk.journals.drop(JOB)  # the job has ended
     mended.set()
-    wait_for(lambda: desk.values("loss") == [0.5])
+    until(lambda: desk.values("loss") == [0.5])
     assert desk.told.empty()
 
 
 def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:
     desk.journals.follow(JOB, 1, 1)
     desk.record({"format": 1}, loss(1, 0.5))
-    wait_for(lambda: desk.values("loss") == [0.5])
+    until(lambda: desk.values("loss") == [0.5])
     desk.journals.drop(JOB)
     shutil.rmtree(desk.home.job(JOB).path)
     desk.journals.drain("training-bcdefghjk", 1, 1)
@@ -223,7 +223,7 @@ def test_the_journal_of_an_sh_agents_learner_is_made_here_secrets_struck_out(
     desk.journals.follow(JOB, 1, 1)
     argv = guard_argv(str(tmp_path / "agent.sh"), str(sh_learner.path))
     subprocess.run(argv, check=True, timeout=30, stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin"})
-    wait_for(lambda: desk.values("g/loss") == [0.5, 0.25], lambda: desk.home.controller_log.read_text())
+    until(lambda: desk.values("g/loss") == [0.5, 0.25], lambda: desk.home.controller_log.read_text())
     desk.journals.drain(JOB, 1, 1)
 
     assert desk.told.get(timeout=20) == JournalsDrained(JOB, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.decide.messages import Event, LogNote
 from workbench.controller.targets.worker_pool import Call, WorkerPool
 
@@ -27,10 +27,10 @@ class QueueThatPauses(SimpleQueue[Call | None]):
         return call
 
 
-def call_of(text: str, until: threading.Event | None = None, deadline_seconds: float = NEVER) -> Call:
+def call_of(text: str, held: threading.Event | None = None, deadline_seconds: float = NEVER) -> Call:
     def run() -> Event:
-        if until is not None:
-            until.wait()
+        if held is not None:
+            held.wait()
         return LogNote(text)
 
     return Call(run, lambda: LogNote(f"{text} hangs"), deadline_seconds)
@@ -58,14 +58,14 @@ def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> No
 
 def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
-    lane, until = WorkerPool("test", told.put), threading.Event()
-    lane.submit(call_of("first", until, deadline_seconds=0.0))
+    lane, held = WorkerPool("test", told.put), threading.Event()
+    lane.submit(call_of("first", held, deadline_seconds=0.0))
     lane.submit(call_of("second"))
-    wait_for(lambda: lane.check(0.0) is not None)  # the first has begun
+    until(lambda: lane.check(0.0) is not None)  # the first has begun
 
     lane.check(NEVER * 1000)
     assert told_by(told, 2) == ["first hangs", "second"]
-    until.set()
+    held.set()
     lane.submit(call_of("third"))
     assert told_by(told, 1) == ["third"]
     lane.close()
@@ -73,11 +73,11 @@ def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None
 
 def test_no_more_threads_than_its_width_make_calls() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
-    lane, until = WorkerPool("test", told.put, width=2), threading.Event()
+    lane, held = WorkerPool("test", told.put, width=2), threading.Event()
     for number in range(5):
-        lane.submit(call_of(str(number), until))
+        lane.submit(call_of(str(number), held))
 
     assert len(lane._running) == 2
-    until.set()
+    held.set()
     assert told_by(told, 5) == ["0", "1", "2", "3", "4"]
     lane.close()

@@ -9,7 +9,7 @@ import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
 from tests.controller.conftest import Bench
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid
@@ -54,7 +54,7 @@ def test_stopping_a_running_job_and_asking_twice(bench: Bench, kind: str, code: 
     assert (row.state, row.exit_code, row.exit_by, row.intent) == (State.HALTED, code, by, Intent.NONE)
     assert row.reason.text.startswith(("halted by ", "killed by "))
     for one in asked:
-        wait_for(lambda one=one: request(bench.store, one).outcome == "done")  # type: ignore[misc,union-attr] # of a test
+        until(lambda one=one: request(bench.store, one).outcome == "done")  # type: ignore[misc,union-attr] # of a test
     assert bench.backend.stops[0][1].kind == kind
 
 
@@ -71,15 +71,15 @@ def test_a_stop_ends_a_job_whose_records_never_get_into_the_store(
     bench.runs(job_id)
     bench.backend.exit(job_id)
     bench.reaches(job_id, State.STORING)
-    wait_for(lambda: "are not taken in for now" in bench.log())
+    until(lambda: "are not taken in for now" in bench.log())
     assert bench.row(job_id).state is State.STORING
     asked = bench.ask(job_id, kind)
 
     if kind == "delete":
-        wait_for(lambda: bench.row(job_id).deleted_us is not None, bench.log)
+        until(lambda: bench.row(job_id).deleted_us is not None, bench.log)
         return
     bench.ends(job_id)
-    wait_for(lambda: request(bench.store, asked).outcome not in ("", None))  # type: ignore[union-attr] # it is there
+    until(lambda: request(bench.store, asked).outcome not in ("", None))  # type: ignore[union-attr] # it is there
     assert any("before all that it recorded" in one.text for one in transitions(bench.store, job_id))
 
 
@@ -123,7 +123,7 @@ def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
 
     assert row.state is State.COMPLETED
     assert [one.state for one in attempts(bench.store, job_id)] == [State.HALTED, State.COMPLETED]
-    wait_for(
+    until(
         lambda: [one.outcome for one in requests(bench.store, job_id)] == ["done"] * 3,
         lambda: str(requests(bench.store, job_id)),
     )
@@ -138,7 +138,7 @@ def test_the_next_attempt_does_not_start_while_anything_of_the_last_one_is_there
     bench.backend.change(job_id, 1, 1, phase=LearnerPhase.RUNNING, exit_code=None)
     bench.backend.on_stop = lambda attempt, request: None
     bench.ask(job_id, "resume")
-    wait_for(lambda: bool(bench.backend.stops))
+    until(lambda: bool(bench.backend.stops))
 
     assert bench.backend.stops[0][1].kind == "kill"
     assert len(bench.backend.starts) == 1
@@ -153,7 +153,7 @@ def test_a_completed_job_is_not_resumed_and_the_request_says_why(bench: Bench) -
     bench.ends(job_id)
     asked = bench.ask(job_id, "resume")
 
-    wait_for(lambda: "rerun" in request(bench.store, asked).outcome)  # type: ignore[union-attr] # it was made above
+    until(lambda: "rerun" in request(bench.store, asked).outcome)  # type: ignore[union-attr] # it was made above
     assert bench.row(job_id).attempt == 1
 
 
@@ -161,7 +161,7 @@ def test_deleting_a_running_job_stops_removes_and_leaves_a_tombstone_alone(bench
     job_id = bench.submit(secret_values={"TOKEN": "hunter2"})
     bench.runs(job_id)
     bench.ask(job_id, "delete")
-    wait_for(lambda: not bench.home.job(job_id).path.exists(), bench.log)
+    until(lambda: not bench.home.job(job_id).path.exists(), bench.log)
 
     row = bench.row(job_id)
     assert row.deleted_us is not None and row.state is State.HALTED
@@ -187,7 +187,7 @@ def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(be
 
 def test_a_lost_learner_is_the_platforms_fault_and_ends_the_others(bench: Bench) -> None:
     job_id = bench.submit(learners=2, max_platform_restarts=0)
-    wait_for(lambda: len(bench.backend.starts) == 2)
+    until(lambda: len(bench.backend.starts) == 2)
     bench.runs(job_id)
     bench.backend.lose(job_id, learner=1)
     row = bench.ends(job_id)
@@ -326,7 +326,7 @@ def test_ends_when_all_waits_for_all(bench: Bench) -> None:
     job_id = bench.submit(learners=2, ends_when="all")
     bench.runs(job_id)
     bench.backend.exit(job_id, learner=2)
-    wait_for(lambda: [one.phase for one in learners(bench.store, job_id)][1:] == [LearnerPhase.EXITED])
+    until(lambda: [one.phase for one in learners(bench.store, job_id)][1:] == [LearnerPhase.EXITED])
     assert bench.row(job_id).state is State.PROCESSING
 
     bench.backend.exit(job_id, learner=1)
@@ -338,7 +338,7 @@ def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) ->
     job_id = bench.submit(grace_seconds=0.0)
     bench.runs(job_id)
     bench.ask(job_id, "kill")
-    wait_for(lambda: len(bench.backend.stops) == 2)
+    until(lambda: len(bench.backend.stops) == 2)
     bench.backend.exit(job_id, code=137, stopped="kill")
 
     assert bench.ends(job_id).exit_code == 137
@@ -386,7 +386,7 @@ def test_a_job_folder_deleted_under_it_ends_the_job_and_nothing_else(bench: Benc
 
     assert row.state in (State.FAILED, State.QUEUED)
     bench.ask(job_id, "delete")
-    wait_for(lambda: bench.row(job_id).deleted_us is not None, bench.log)
+    until(lambda: bench.row(job_id).deleted_us is not None, bench.log)
 
 
 def test_a_new_controller_goes_on_where_the_last_one_was(bench: Bench) -> None:
@@ -400,7 +400,7 @@ def test_a_new_controller_goes_on_where_the_last_one_was(bench: Bench) -> None:
 
     assert bench.ends(ended).exit_code == 4
     assert bench.ends(running).exit_code == 143
-    wait_for(lambda: request(bench.store, halted).outcome == "done")  # type: ignore[union-attr] # it was made above
+    until(lambda: request(bench.store, halted).outcome == "done")  # type: ignore[union-attr] # it was made above
     assert len(bench.backend.starts) == 2
 
 
@@ -413,7 +413,7 @@ def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(
     deleted = bench.submit()
     bench.runs(deleted)
     bench.ask(deleted, "delete")
-    wait_for(lambda: bench.row(deleted).deleted_us is not None)
+    until(lambda: bench.row(deleted).deleted_us is not None)
     bench.stop()
     bench.backend.stops.clear()
     bench.backend.removed.clear()
@@ -425,7 +425,7 @@ def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(
     ]
     bench.start()
     bench.runs(bench.submit())
-    wait_for(lambda: len(bench.backend.removed) == 1)
+    until(lambda: len(bench.backend.removed) == 1)
 
     assert {(one.home, one.job_id) for one, _ in bench.backend.stops} == {(mine, over), (mine, deleted)}
     assert [one.job_id for one in bench.backend.removed] == [deleted]
@@ -435,6 +435,6 @@ def test_it_lingers_and_then_ends_by_itself(bench: Bench) -> None:
     bench.stop()
     before = bench.ended
     bench.start(linger=lambda: 0.0)
-    wait_for(lambda: bench.ended != before)
+    until(lambda: bench.ended != before)
 
     assert bench.ended == "nothing was left to do"

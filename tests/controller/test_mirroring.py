@@ -18,7 +18,7 @@ from backends.contract.host import Chunk
 from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
@@ -272,11 +272,11 @@ def test_a_thread_mirrors_what_comes_and_goes_on_after_its_connection_is_cut(els
             for journal in journals:
                 journal.prints(draw.randbytes(20_000))
             if part % 10 == 5:
-                wait_for(lambda: len(elsewhere.hosts) > 1)
+                until(lambda: len(elsewhere.hosts) > 1)
                 elsewhere.hosts[-1]._process.kill()
         for ref, journal in zip(refs, journals, strict=True):
             here = elsewhere.home.job(ref.job_id).attempt(1).learner(ref.learner).output
-            wait_for(partial(has_size, here, len(journal.written)))
+            until(partial(has_size, here, len(journal.written)))
             assert hashlib.sha256(here.read_bytes()).digest() == hashlib.sha256(journal.written).digest()
     finally:
         mirroring.end()

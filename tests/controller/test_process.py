@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 
 from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime import connect
 from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
 from workbench.controller.runtime.lock import ControllerLock, read_lock
@@ -71,7 +71,7 @@ def test_it_is_looked_for_while_another_thread_imports_what_starts_it(
 
 def test_two_threads_may_bury_the_same_ended_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen(["true"])
-    wait_for(lambda: os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT) is not None)
+    until(lambda: os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT) is not None)
     spawned = [ended.pid]
     monkeypatch.setattr(connect, "_spawned", spawned)
     wait = os.waitpid
@@ -145,7 +145,7 @@ def test_one_that_is_asked_where_it_is_says_so_in_its_log_and_goes_on(made: Home
     pid = answers(made).pid
     os.kill(pid, signal.SIGUSR1)
 
-    wait_for(lambda: " in _run" in log_of(made), lambda: log_of(made))
+    until(lambda: " in _run" in log_of(made), lambda: log_of(made))
     assert answers(made).pid == pid
 
 
@@ -161,14 +161,14 @@ def test_a_client_can_end_it(made: Home) -> None:
 def test_a_killed_controller_leaves_when_it_last_looked(made: Home) -> None:
     ensure_controller(made)
     pid = answers(made).pid
-    wait_for(lambda: (held := read_lock(made)) is not None and held.looked_us is not None)
+    until(lambda: (held := read_lock(made)) is not None and held.looked_us is not None)
     assert last_look_us(made) is None, "one looks now"
     kill(pid)
 
     left = read_lock(made)
     assert left is not None and left.looked_us is not None
     at = left.looked_us
-    wait_for(lambda: last_look_us(made) == at)  # its threads may end a moment after its first one
+    until(lambda: last_look_us(made) == at)  # its threads may end a moment after its first one
 
 
 def test_after_a_kill_the_next_client_starts_another_over_what_it_left(made: Home) -> None:
@@ -178,7 +178,7 @@ def test_after_a_kill_the_next_client_starts_another_over_what_it_left(made: Hom
     assert Path(first.socket).exists() and not wake(made)
 
     ensure_controller(made)
-    wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid)
+    until(lambda: (said := status(made)) is not None and said.pid != first.pid)
 
 
 def test_it_ends_when_nothing_was_left_to_do_for_a_while(made: Home) -> None:
@@ -226,10 +226,10 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
     first = answers(made)
     monkeypatch.setattr("workbench.controller.runtime.connect.VERSION", "99.0.0")
     ensure_controller(made)
-    wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
+    until(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
 
     assert "ends: a client asked for it" in log_of(made)
-    wait_for(lambda: not alive(first.pid))
+    until(lambda: not alive(first.pid))
 
 
 def test_its_socket_is_for_its_owner_alone_and_its_path_never_too_long(
@@ -311,7 +311,7 @@ def test_it_waits_for_a_store_that_is_locked_and_says_so(made: Home) -> None:
         answers(made)
         assert process.poll() is None
         store.connection.execute("ROLLBACK")
-    wait_for(lambda: "looks after" in log_of(made))
+    until(lambda: "looks after" in log_of(made))
 
 
 def test_a_store_of_a_newer_version_is_left_alone_and_the_log_says_why(made: Home) -> None:

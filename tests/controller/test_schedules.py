@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.loop.schedules import COUNTED, Look, Missed, Schedules, look
 from workbench.errors import UsageError
 from workbench.job import Reason, State
@@ -158,7 +158,7 @@ class Controller:
         before = self._due()
         found = self._schedules.step(now_us)
         self._begun += self._due() - before
-        wait_for(lambda: len(self._ended) >= self._begun, lambda: f"{self.log}")
+        until(lambda: len(self._ended) >= self._begun, lambda: f"{self.log}")
         return found
 
     @property

@@ -25,7 +25,7 @@ from tests.controller.test_experiments import (
     story,
     train,
 )
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
 from workbench.metrics import ingest
@@ -276,7 +276,7 @@ def test_a_process_that_dies_is_started_again_and_knows_the_same(ground: Ground,
         for process in searchers(ground):
             process.kill()
             killed.append(process.pid)
-        wait_for(
+        until(
             lambda before=before: (  # type: ignore[misc]
                 len(trials(ground.store, experiment_id)) > before or not row_of(ground, experiment_id).is_open
             ),
@@ -304,7 +304,7 @@ def test_a_class_that_never_answers_holds_nothing_else_up(ground: Ground, tmp_pa
     assert ended(ground, other).state == "COMPLETED"
     (process,) = searchers(ground)
     end_all(ground.home)
-    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
     ensure_controller(ground.home)
     steers(ground, stuck, "kill", "STOPPING")
     assert ended(ground, stuck).state == "KILLED"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.controller.processes import log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stubs import Gpus, pretend
+from tests.waiting import until
 from workbench.job import State
 from workbench.learner.platform import leases
 from workbench.learner.queue.entries import read_entries
@@ -58,13 +58,13 @@ def test_a_sweep_of_small_jobs_does_not_starve_a_large_one_of_another_home(
     for job_id in first:
         mine.prints(job_id, "ready")
     large = theirs.submit("true", gpus=4)
-    wait_for(lambda: large in lined_up(), lambda: str(theirs.row(large)))
+    until(lambda: large in lined_up(), lambda: str(theirs.row(large)))
     rest = [mine.submit("true", gpus=2) for _ in range(12)]
-    wait_for(lambda: set(rest) <= lined_up(), lambda: str(mine.row(rest[0])))
+    until(lambda: set(rest) <= lined_up(), lambda: str(mine.row(rest[0])))
 
     ends[0].touch()
     mine.ends(first[0])
-    wait_for(lambda: "2 free" in mine.row(rest[0]).reason.text, lambda: str(mine.row(rest[0])))
+    until(lambda: "2 free" in mine.row(rest[0]).reason.text, lambda: str(mine.row(rest[0])))
     reason = mine.row(rest[0]).reason.text
     assert mine.row(rest[0]).state is State.QUEUED
     assert reason.startswith("waits: needs 2 GPUs, 2 free; 2nd of 13, behind ")
@@ -86,9 +86,9 @@ def test_the_larger_priority_of_another_home_goes_first(
     first = mine.submit(hold(end), gpus=4)
     mine.prints(first, "ready")
     rest = [mine.submit("true", gpus=4) for _ in range(3)]
-    wait_for(lambda: set(rest) <= lined_up(), lambda: str(mine.row(rest[0])))
+    until(lambda: set(rest) <= lined_up(), lambda: str(mine.row(rest[0])))
     urgent = theirs.submit("true", gpus=4, priority=60)
-    wait_for(lambda: urgent in lined_up(), lambda: str(theirs.row(urgent)))
+    until(lambda: urgent in lined_up(), lambda: str(theirs.row(urgent)))
     end.touch()
 
     for job_id in rest:
@@ -103,7 +103,7 @@ def test_in_one_home_the_larger_priority_goes_first(grounds: tuple[Ground, Groun
     first = mine.submit(hold(end), gpus=4)
     mine.prints(first, "ready")
     low, high = mine.submit("true", gpus=4, priority=0), mine.submit("true", gpus=4, priority=100)
-    wait_for(lambda: {low, high} <= lined_up(), lambda: str(mine.row(high)))
+    until(lambda: {low, high} <= lined_up(), lambda: str(mine.row(high)))
     end.touch()
 
     mine.ends(low)
@@ -119,7 +119,7 @@ def test_a_job_that_is_halted_while_it_waits_holds_nobody_up(
     first = mine.submit(hold(end), gpus=2)
     mine.prints(first, "ready")
     large = theirs.submit("true", gpus=4)
-    wait_for(lambda: large in lined_up(), lambda: str(theirs.row(large)))
+    until(lambda: large in lined_up(), lambda: str(theirs.row(large)))
     small = mine.submit("true", gpus=2)
 
     theirs.ask(large, "halt")
@@ -136,8 +136,8 @@ def test_a_fabric_that_knows_no_queue_works_on_the_same_host(grounds: tuple[Grou
     older = leases.take(GPUS, str(leases_folder()), '{"owner": "anna@box", "job": "training-old", "pid": 7}')
     assert older is not None
     job_id = mine.submit(hold(mine.home.path / "end"), gpus=3)
-    wait_for(lambda: "training-old" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
-    wait_for(lambda: lined_up() == {job_id})
+    until(lambda: "training-old" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
+    until(lambda: lined_up() == {job_id})
 
     again = older.part(["GPU-4"])
     older.release()

@@ -15,7 +15,7 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef
 from tests.controller.conftest import FAR, Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
+from tests.waiting import until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
@@ -105,7 +105,7 @@ def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
     bench.ask(job_id, kind)
 
     if kind == "delete":
-        wait_for(lambda: job(bench.store, job_id) is None or bench.row(job_id).deleted_us is not None)
+        until(lambda: job(bench.store, job_id) is None or bench.row(job_id).deleted_us is not None)
     else:
         assert bench.ends(job_id).reason.text.endswith(
             "its last output and files stay on the backend: node-1 does not answer"
@@ -145,7 +145,7 @@ def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench.says(job_id, "has not answered for")
     bench.runs(job_id)
     hanging.release.set()
-    wait_for(lambda: len(bench.backend.launches) == 2)
+    until(lambda: len(bench.backend.launches) == 2)
     bench.backend.exit(job_id)
 
     assert bench.ends(job_id).state is State.COMPLETED
@@ -242,7 +242,7 @@ def test_a_real_job_whose_folder_is_removed_leaves_no_process(
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 75)
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
     ground.store.close()
 
 
@@ -316,7 +316,7 @@ def test_a_place_that_answers_again_is_in_sight_though_its_jobs_say_nothing_new(
     bench.says(job_id, "local cannot be reached: no route to host")
     bench.backend.on_observe = lambda: None
 
-    wait_for(lambda: bench.row(job_id).seen_us is None)
+    until(lambda: bench.row(job_id).seen_us is None)
 
 
 def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_place_answers(
@@ -333,10 +333,10 @@ def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_place
 
     bench.backend.on_observe = answer_late
     bench.start(looked_us=before)
-    wait_for(lambda: bench.row(job_id).seen_us == before)
+    until(lambda: bench.row(job_id).seen_us == before)
 
     held.set()
-    wait_for(lambda: bench.row(job_id).seen_us is None)
+    until(lambda: bench.row(job_id).seen_us is None)
     assert bench.row(job_id).state is State.PROCESSING
 
 
@@ -350,7 +350,7 @@ def test_the_loop_says_again_and_again_that_it_looks_after_a_silent_job(
     beats: list[int] = []
     bench.start(beat=lambda: beats.append(now_us()))
 
-    wait_for(lambda: len(beats) > 20)
+    until(lambda: len(beats) > 20)
 
 
 @pytest.fixture
@@ -382,7 +382,7 @@ def test_a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room(
                 except OSError:
                     break
     go.touch()
-    wait_for(lambda: not alive(_command(ground, job_id)))
+    until(lambda: not alive(_command(ground, job_id)))
     assert ground.row(job_id).state in (State.PROCESSING, State.STORING)
     (small_disk / "filler").unlink()
     row = ground.ends(job_id)
@@ -420,7 +420,7 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
 
     loop = bench.loop
     assert loop is not None
-    wait_for(lambda: loop.open_jobs() == 0)
+    until(lambda: loop.open_jobs() == 0)
     log = ControllerLog(bench.home.controller_log)
     tidy_up(bench.home, log, loop.post)
     log.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.docs.shown import Session, session
+from tests.waiting import until
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load
@@ -128,7 +128,7 @@ def stage() -> Iterator[Session]:
         made("fabric controller stop")
         log = made.root / ".local" / "share" / "fabric" / "fabric.db-wal"
         # The controller goes a moment after it says so; the database is one file then.
-        wait_until(lambda: not log.exists(), "the controller to let go of the database", 30)
+        until(lambda: not log.exists(), "the controller to let go of the database", seconds=30)
         yield made
 
 

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 FABRIC = Path(sys.executable).with_name("fabric")
@@ -31,13 +32,6 @@ def fabric(clean_environment: Path) -> Any:
 
     yield run
     subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=30)
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def job_of(fabric: Any) -> dict[str, Any]:
@@ -85,7 +79,7 @@ def test_digits_goes_on_from_its_checkpoint_after_a_halt(fabric: Any, clean_envi
     fabric("run", "-d", *words)
     job = job_of(fabric)["id"]
     folder = clean_environment / "fabric" / "jobs" / job / "checkpoints"
-    wait_for(lambda: folder.is_dir() and len(list(folder.glob("epoch-*.weights"))) >= 2)
+    until(lambda: folder.is_dir() and len(list(folder.glob("epoch-*.weights"))) >= 2)
 
     fabric("halt", job)
     fabric("wait", job, code=128 + signal.SIGTERM)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.cli.conftest import wait_until
 from tests.frozen.sandbox import Sandbox
 from tests.frozen.unpacking import ROOT, frozen_uuid
+from tests.waiting import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def ask(box: Sandbox, asked: Asked) -> dict[str, Any]:
     (box.folder / "faulty.yml").write_text(FAULTY)
     name, attempt = asked.runs
     if name:
-        wait_until(lambda: _runs(box, name, attempt), f"{name} to run")
+        until(lambda: _runs(box, name, attempt), f"{name} to run")
     search = box.folder / "search.yml"
     if search.name in asked.words:
         search.write_text(SEARCH)

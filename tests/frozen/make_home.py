@@ -29,10 +29,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.frozen.sandbox import only, sandbox
 from tests.frozen.unpacking import ARCHIVE, BINARY, HOST_HOME, HOST_USER, MACHINE_ID, ROOT
 from tests.ssh import daemon
+from tests.waiting import until
 
 MACHINE: Final = "frozen"
 """The name of the machine while it is made."""
@@ -206,8 +207,8 @@ def make_live(fabric: Fabric, root: Path) -> None:
     fabric("run", "-d", "--name", "next", "--after", "to-halt:ended", "--", "echo", "its turn")
     (fabric.folder / "grid.yml").write_text("params: {x: 0}\n" + UNTIL_GO.replace("NAME", "grid"))
     fabric("run", "-d", "grid.yml", "--set", "params.x=1,2", "--at-most", "1")
-    wait_until(lambda: _states(fabric).count("PROCESSING") == 3, "three jobs to run")
-    wait_until(lambda: _states(fabric).count("QUEUED") == 2, "two jobs to wait")
+    until(lambda: _states(fabric).count("PROCESSING") == 3, "three jobs to run")
+    until(lambda: _states(fabric).count("QUEUED") == 2, "two jobs to wait")
     _measured(fabric, "to-halt", "to-finish")
 
 
@@ -226,7 +227,7 @@ def make_far(fabric: Fabric, root: Path) -> None:
 
 
 def _prints(fabric: Fabric, job: str, text: str) -> None:
-    wait_until(lambda: text in fabric("logs", job).stdout, f"{job} to print {text}")
+    until(lambda: text in fabric("logs", job).stdout, f"{job} to print {text}")
 
 
 def _states(fabric: Fabric) -> list[str]:
@@ -237,7 +238,7 @@ def _measured(fabric: Fabric, *jobs: str) -> None:
     def all_have() -> bool:
         return all("loss" in fabric("metrics", job, "--json").stdout for job in jobs)
 
-    wait_until(all_have, f"{jobs} to have metrics")
+    until(all_have, f"{jobs} to have metrics")
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.frozen import unpacking
+from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def end_processes(root: Path) -> None:
     for process in _processes(root):
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not _processes(root), f"every process of {root} to be gone")
+    until(lambda: not _processes(root), f"every process of {root} to be gone")
 
 
 def _processes(root: Path) -> list[psutil.Process]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.frozen.sandbox import Sandbox, end_processes, sandbox
 from tests.frozen.unpacking import start_guard
+from tests.waiting import until
 
 USER_VERSION = 1
 RUNNING = ("to-halt", "to-finish", "grid-1")
@@ -34,7 +34,7 @@ def running(live: Sandbox) -> Iterator[Sandbox]:
     """The home whose jobs run, where the agents of that day keep them."""
     folders = [live.home / "jobs" / job / "attempt-1" / "learner-1" for job in _ids(live, RUNNING)]
     guards = [start_guard(folder, env=live.environment) for folder in folders]
-    wait_until(lambda: all(_phase(folder) == "running" for folder in folders), "the learners to run", 60)
+    until(lambda: all(_phase(folder) == "running" for folder in folders), "the learners to run", seconds=60)
     yield live
     end_processes(live.root)
     for guard in guards:
@@ -61,8 +61,10 @@ def shown(box: Sandbox, job: str) -> dict[str, Any]:
 
 
 def ends(box: Sandbox, job: str, state: str) -> dict[str, Any]:
-    wait_until(
-        lambda: shown(box, job)["state"] == state, lambda: f"{job} to be {state}: {shown(box, job)}", 60
+    until(
+        lambda: shown(box, job)["state"] == state,
+        lambda: f"{job} to be {state}: {shown(box, job)}",
+        seconds=60,
     )
     return shown(box, job)
 
@@ -77,10 +79,8 @@ def test_what_ran_is_seen_read_on_and_halted_and_what_waited_for_it_gets_its_tur
 
     assert states == {**dict.fromkeys(RUNNING, "PROCESSING"), "next": "QUEUED", "grid-2": "QUEUED"}
     # Once it was printed while the home was frozen, and once again by the command that was started there now.
-    wait_until(
-        lambda: running("logs", "to-halt").stdout == 2 * text, lambda: running("logs", "to-halt").stdout
-    )
-    wait_until(lambda: _points(running, "to-halt", "train/loss") == 10, "its new metrics")
+    until(lambda: running("logs", "to-halt").stdout == 2 * text, lambda: running("logs", "to-halt").stdout)
+    until(lambda: _points(running, "to-halt", "train/loss") == 10, "its new metrics")
     assert running("exec", "to-halt", "--", "sh", "-c", "echo $TRAINING_ID").stdout.strip() == job
     assert shown(running, "next")["state"] == "QUEUED"
 
@@ -98,11 +98,13 @@ def test_what_ran_is_seen_read_on_and_halted_and_what_waited_for_it_gets_its_tur
 def test_what_ran_is_taken_over_by_the_next_controller_and_completes(running: Sandbox) -> None:
     with (running.root / "attached").open("wb") as output:
         client = running.start("attach", "to-finish", "-q", stdout=output, stderr=None, env=full(running))
-    wait_until(lambda: running.json("controller", "status", "--json")["running"], "a controller")
+    until(lambda: running.json("controller", "status", "--json")["running"], "a controller")
     first = running.json("controller", "status", "--json")["pid"]
     os.kill(first, signal.SIGKILL)
-    wait_until(
-        lambda: running.json("controller", "status", "--json")["pid"] not in (None, first), "another one", 60
+    until(
+        lambda: running.json("controller", "status", "--json")["pid"] not in (None, first),
+        "another one",
+        seconds=60,
     )
     (Path(shown(running, "to-finish")["results"]) / "go").touch()
 
@@ -133,7 +135,7 @@ def test_the_next_job_of_a_sweep_runs_when_the_one_before_it_has_ended(running: 
     assert shown(running, "grid-2")["state"] == "QUEUED"
     (Path(shown(running, "grid-1")["results"]) / "go").touch()
     ends(running, "grid-1", "COMPLETED")
-    wait_until(lambda: "ready" in running("logs", "grid-2").stdout, "its turn", 60)
+    until(lambda: "ready" in running("logs", "grid-2").stdout, "its turn", seconds=60)
     (Path(shown(running, "grid-2")["results"]) / "go").touch()
     job = ends(running, "grid-2", "COMPLETED")
 
@@ -161,8 +163,8 @@ def test_a_learner_that_is_gone_is_lost_and_its_job_starts_again(live: Sandbox) 
 
 def test_a_halted_job_is_resumed_from_its_checkpoints_and_a_done_one_runs_again(changing: Sandbox) -> None:
     changing("resume", "stopped")
-    wait_until(lambda: shown(changing, "stopped")["state"] == "PROCESSING", "it to go on", 60)
-    wait_until(lambda: changing("logs", "stopped").stdout == "ready\n", "it to print", 60)
+    until(lambda: shown(changing, "stopped")["state"] == "PROCESSING", "it to go on", seconds=60)
+    until(lambda: changing("logs", "stopped").stdout == "ready\n", "it to print", seconds=60)
     changing("halt", "stopped")
     again = changing("rerun", "grid-2")
     secret = changing("rerun", "retry")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.frozen.sandbox import Sandbox, end_processes, sandbox
 from tests.frozen.unpacking import HOST_HOME, HOST_USER, MACHINE_ID, start_guard, unpack
 from tests.ssh.conftest import (
@@ -25,6 +24,7 @@ from tests.ssh.conftest import (
     box_settings,
     box_within,
 )
+from tests.waiting import until
 
 __all__ = ["box", "box_environment", "box_home", "box_program", "box_settings", "box_within"]
 
@@ -57,7 +57,7 @@ def far(box: Box) -> Iterator[Far]:
         user = pwd.getpwnam(box.user.name)
         environment = {"PATH": os.defpath, "HOME": user.pw_dir, "FABRIC_LEASES": os.environ["FABRIC_LEASES"]}
         guard = start_guard(learner, user=user.pw_uid, group=user.pw_gid, extra_groups=[], env=environment)
-        wait_until(lambda: _phase(learner) == "running", "the learner to run", 60)
+        until(lambda: _phase(learner) == "running", "the learner to run", seconds=60)
         yield Far(laptop, learner, guard.pid)
         end_processes(laptop.root)
         guard.kill()
@@ -90,11 +90,13 @@ def test_a_learner_at_a_host_is_seen_read_on_and_halted(far: Far) -> None:
     laptop("wait", "far", "--timeout", "1", expect=124)
 
     # Once it was printed while the home was frozen, and once again by the command that was started there now.
-    wait_until(lambda: laptop("logs", "far").stdout == 2 * begins, lambda: laptop("logs", "far").stdout, 60)
+    until(
+        lambda: laptop("logs", "far").stdout == 2 * begins, lambda: laptop("logs", "far").stdout, seconds=60
+    )
     assert laptop.json("show", "far", "--json")["state"] == "PROCESSING"
     assert laptop("exec", "far", "--", "sh", "-c", "echo $TRAINING_ID").stdout.strip() == job
     laptop("halt", "far")
-    wait_until(lambda: laptop.json("show", "far", "--json")["state"] == "HALTED", "it to be halted", 60)
+    until(lambda: laptop.json("show", "far", "--json")["state"] == "HALTED", "it to be halted", seconds=60)
     halted = laptop.json("show", "far", "--json")
 
     assert (halted["exit_code"], halted["exit_by"], halted["attempt"]) == (143, "halt", 1)
@@ -139,5 +141,5 @@ def test_jobs_at_a_host_are_deleted_with_all_that_they_left_there(far: Far) -> N
     assert folder.exists()
     far.laptop("delete", "far-done", "--yes")
 
-    wait_until(lambda: not folder.exists(), "its folder there to be gone", 60)
+    until(lambda: not folder.exists(), "its folder there to be gone", seconds=60)
     assert far.learner.exists()

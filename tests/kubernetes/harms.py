@@ -15,13 +15,13 @@ from typing import Any
 from backends.contract.cluster import Absent
 from backends.kubernetes.api import Api, Request
 from backends.kubernetes.auth import Login
-from tests.cli.conftest import wait_until
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.kubernetes.health import KUBECONFIG, control, fault, last_lines, log_lines_about, start_dead_parts
 from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import USER, Space
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller
 from workbench.errors import FabricError
 
@@ -73,8 +73,10 @@ def _until_back(world: World) -> None:
             return False
         return bool((found.get("status") or {}).get("phase") == "Succeeded")
 
-    wait_until(
-        has_run, lambda: f"the cluster to run pods again; {fault() or 'it is whole'}\n{last_lines()}", 60
+    until(
+        has_run,
+        lambda: f"the cluster to run pods again; {fault() or 'it is whole'}\n{last_lines()}",
+        seconds=60,
     )
     with suppress(FabricError):  # it goes with its namespace
         admin.delete("Pod", name, grace_seconds=0)
@@ -207,12 +209,12 @@ JOB: Mapping[str, Harm] = {
 
 def do_to(space: Space, harm: Harm, job_id: str) -> None:
     """Do it; the cluster may be down at this moment, and then it is done when it is back."""
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while True:
         try:
             harm.do(space, job_id)
             return
         except FabricError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)

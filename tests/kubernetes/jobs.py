@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 OPTIONS = {
     "default_memory": "200Mi",
@@ -60,7 +61,7 @@ class Pods:
             return holds(found)
 
         try:
-            wait_until(look, what, seconds)
+            until(look, what, seconds=seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}; the job is {found.get('state')}: {found.get('reason')}") from None
         return found

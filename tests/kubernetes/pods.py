@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backends.kubernetes.cluster import KubernetesCluster
-from tests.cli.conftest import wait_until
 from tests.kubernetes.images import BUSYBOX
+from tests.waiting import until
 
 
 def pod(name: str, command: str) -> dict[str, Any]:
@@ -27,4 +27,4 @@ def start_pod(cluster: KubernetesCluster, name: str, command: str, phase: str = 
         found = cluster.read("Pod", name) or {}
         return bool(found["status"].get("phase") == phase)
 
-    wait_until(is_there, f"pod {name} to be {phase}", seconds=60)
+    until(is_there, f"pod {name} to be {phase}", seconds=60)

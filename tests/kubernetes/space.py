@@ -21,10 +21,10 @@ from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.kubeconfig import Access, resolve
 from backends.kubernetes.options import checked_options
 from backends.kubernetes.rbac import binding_document, role_document
-from tests.cli.conftest import wait_until
 from tests.containers.images import CACHE
 from tests.kubernetes.health import KUBECONFIG, SCRIPT, administrator, control, ensure_cluster
 from tests.kubernetes.images import archive
+from tests.waiting import until
 
 USER = "alice"
 
@@ -124,7 +124,7 @@ def space_of(folder: Path, labels: dict[str, str] | None = None) -> Iterator[Spa
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
     )
     try:
-        wait_until(lambda: admin.read("ServiceAccount", "default"), "the namespace's service account")
+        until(lambda: admin.read("ServiceAccount", "default"), "the namespace's service account")
         kubeconfig = folder / f"{name}.kubeconfig"
         user = _user(admin, kubeconfig)
         admin.create(role_document(name))

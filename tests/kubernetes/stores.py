@@ -17,10 +17,10 @@ import psutil
 import pytest
 import yaml
 
-from tests.cli.conftest import wait_until
 from tests.kubernetes.jobs import Pods
 from tests.kubernetes.space import Space
 from tests.stores.servers import Server
+from tests.waiting import until
 from workbench.spec import DataStore
 
 HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
@@ -71,7 +71,7 @@ def claim_of(space: Space, name: str) -> Iterator[Path]:
     for kind, named, spec in kinds:
         space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": named}, "spec": spec})
     try:
-        wait_until(
+        until(
             lambda: (space.admin.read("PersistentVolumeClaim", name) or {})["status"].get("phase") == "Bound",
             "the claim to be bound",
         )

@@ -23,9 +23,9 @@ from backends.contract.cluster import (
     OverQuota,
 )
 from backends.kubernetes.cluster import KubernetesCluster
-from tests.cli.conftest import wait_until
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.errors import BackendError
 
 
@@ -270,7 +270,7 @@ def test_without_the_right_to_exec_a_command_is_refused(space: Space) -> None:
             return True
         return False
 
-    wait_until(is_refused, "the right to be gone")
+    until(is_refused, "the right to be gone")
     assert not space.cluster().may("create", "pods", "exec")
 
 
@@ -286,7 +286,7 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
         cluster.delete("Secret", "one")
         return None
 
-    wait_until(refusal, "the quota to count")
+    until(refusal, "the quota to count")
     refused = refusal()
     assert refused is not None and "count/secrets=0" in refused.message
 

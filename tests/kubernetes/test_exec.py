@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -26,9 +27,7 @@ def running(fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> It
     job = fabric(
         "run", "-d", "-q", "--accept-loss", "-b", "k8s", "--image", DEBIAN, "--", "sleep", "600"
     ).stdout.strip()
-    wait_until(
-        lambda: fabric("exec", job, "--", "true", expect=None).returncode == 0, "a command", seconds=60
-    )
+    until(lambda: fabric("exec", job, "--", "true", expect=None).returncode == 0, "a command", seconds=60)
     yield job
     fabric("delete", "--yes", job)
 
@@ -97,7 +96,7 @@ def test_a_shell_has_the_terminals_size_also_when_that_changes(running: str) -> 
         shell.until("asked")
         return b"44 99" in shell.said
 
-    wait_until(is_told, "the new size to be known")
+    until(is_told, "the new size to be known")
     shell.type("exit 9\n")
 
     assert shell.wait() == 9
@@ -105,7 +104,7 @@ def test_a_shell_has_the_terminals_size_also_when_that_changes(running: str) -> 
 
 def test_a_command_beside_a_learner_that_has_ended_is_refused(fabric: Fabric, running: str) -> None:
     fabric("halt", running)
-    wait_until(
+    until(
         lambda: fabric.json("show", running, "--json")["state"] == "HALTED",
         "the job to be halted",
         seconds=60,

@@ -11,7 +11,7 @@ from backends.kubernetes.errors import ApiCall, refusal
 from runners.interface import LearnerRef
 from runners.pod.journals import ExecBackoff, Journals
 from runners.pod.watch import ClusterCache
-from tests.cli.conftest import wait_until
+from tests.waiting import until
 from workbench.errors import BackendUnreachable, FabricError
 
 AWAY = NodeUnreachable("error dialing backend")
@@ -81,7 +81,7 @@ def test_tries_come_ever_later_and_at_once_after_one_that_worked(monkeypatch: py
         pauses.append(backoff._pauses["node"][1])
         assert not is_due()
         backoff.check("another")
-        wait_until(is_due, "the next try to be due")
+        until(is_due, "the next try to be due")
     assert pauses == [0.05, 0.1, 0.2]
 
     backoff.failed("node", AWAY)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.controller.real import Ground
 from tests.kubernetes import harms
 from tests.kubernetes.harms import CLUSTER, HOLD_SECONDS, JOB, LONGEST, World
@@ -22,6 +21,7 @@ from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space, cluster_held
+from tests.waiting import until
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -170,7 +170,7 @@ def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
 
 
 def until_gone(space: Space, here: str) -> None:
-    wait_until(lambda: not left(space), lambda: f"{here}: all to be gone, there is {left(space)}", 90)
+    until(lambda: not left(space), lambda: f"{here}: all to be gone, there is {left(space)}", seconds=90)
 
 
 def left(space: Space) -> list[str]:

@@ -16,11 +16,12 @@ import pytest
 from backends.contract.cluster import Absent, AlreadyThere
 from backends.kubernetes.api import Request
 from runners.pod.kueue import check_queue, waiting_text
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.server import Answer, Server, serve, status
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.errors import FabricError, LaunchRefused
 
 GROUP = "kueue.x-k8s.io"
@@ -157,7 +158,7 @@ def kueue(space: Space) -> Space:
             request = Request("POST", path, "define a kind", body=_definition(plural, kind), creates=True)
             with contextlib.suppress(AlreadyThere):
                 admin._api.call(request)
-    wait_until(lambda: _listed(admin), "the kinds to be served", SECONDS)
+    until(lambda: _listed(admin), "the kinds to be served", seconds=SECONDS)
     rule = {"apiGroups": [GROUP], "resources": ["localqueues", "workloads"], "verbs": ["list"]}
     role = admin.read("Role", "fabric")
     assert role is not None

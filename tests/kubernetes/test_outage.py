@@ -12,10 +12,11 @@ from typing import IO
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 RUN = ("run", "-b", "k8s", "--image", DEBIAN)
 LEFT_WITHIN_SECONDS = 40
@@ -100,7 +101,7 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
     assert "the deletion of" in deleted.stderr and "is recorded" in deleted.stderr
     if holds:
         relay.release()
-        wait_until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
+        until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_rec
     fabric: Fabric, relay: Relay, command: str
 ) -> None:
     fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
-    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", 60)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)
     away(relay, holds=False)
 
     stopped = fabric(command, "@last", expect=69)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.paths import Home
 
 
@@ -29,7 +30,7 @@ def claim(space: Space) -> Iterator[str]:
     kinds = (("PersistentVolume", name, volume), ("PersistentVolumeClaim", "results", asked))
     for kind, named, spec in kinds:
         space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": named}, "spec": spec})
-    wait_until(
+    until(
         lambda: (
             (space.admin.read("PersistentVolumeClaim", "results") or {})["status"].get("phase") == "Bound"
         ),
@@ -52,10 +53,12 @@ def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_e
 
     started = pods.run("-d", "--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
     job = str(started.stdout).split()[-1]  # nothing is lost here, so no consent is asked for
-    wait_until(lambda: len(pods.pods()) == 2, "the pods to be made", 60)
+    until(lambda: len(pods.pods()) == 2, "the pods to be made", seconds=60)
     fabric("controller", "stop")
-    wait_until(
-        lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Succeeded"] * 2, "the pods to end", 90
+    until(
+        lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Succeeded"] * 2,
+        "the pods to end",
+        seconds=90,
     )
 
     assert pods.wait(job)["state"] == "COMPLETED"

@@ -15,10 +15,11 @@ import pytest
 from runners.pod.names import PREPARE, SIDE_CAR
 from runners.pod.observe import MissedSignals
 from runners.pod.status import is_preparing, is_side_car_running
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import pod
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 NODE = Path("/proc/self/ns/mnt")
 
@@ -47,7 +48,7 @@ def first_processes(document: Mapping[str, Any], role: str) -> list[int]:
 
 def freeze(document: Mapping[str, Any], role: str) -> int:
     """Keep a container's first process from acting on any signal that it handles; return its pid."""
-    wait_until(lambda: first_processes(document, role), f"the first process of {role}")
+    until(lambda: first_processes(document, role), f"the first process of {role}")
     (pid,) = first_processes(document, role)
     os.kill(pid, signal.SIGSTOP)
     return pid
@@ -72,7 +73,7 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
     admin = space.admin
     admin.create(document)
     runs = is_preparing if role == PREPARE else is_side_car_running
-    wait_until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run", 60)
+    until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run", seconds=60)
     signals = MissedSignals(admin)
 
     admin.delete("Pod", "deaf")
@@ -83,22 +84,20 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
             signals.look(found)
         return found is None
 
-    wait_until(has_gone, "the pod to go, of whose grace ten minutes are left", 60)
+    until(has_gone, "the pod to go, of whose grace ten minutes are left", seconds=60)
 
 
 def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(pods: Pods) -> None:
     command = "case $LEARNER_NAME_PREFIX in *-a1) trap 'echo halted; exit 1' TERM; echo ready; sleep 600 & wait ;; esac"
     job = pods.start("--", "sh", "-c", f"{command}; echo second")
     pods.until_state(job, "PROCESSING")
-    wait_until(lambda: "ready" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to run")
+    until(lambda: "ready" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to run")
 
     (found,) = pods.pods()
     first = freeze(found, "learner")
     pods.space.admin.delete("Pod", found["metadata"]["name"])
 
-    wait_until(
-        lambda: "halted" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to be halted"
-    )
+    until(lambda: "halted" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to be halted")
     os.kill(first, signal.SIGCONT)
     shown = pods.until_state(job, "COMPLETED")
     assert shown["attempt"] == 2

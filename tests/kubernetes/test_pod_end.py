@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import control
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space, cluster_held
+from tests.waiting import until
 from workbench.paths import Home
 
 SECONDS = 60.0
@@ -32,7 +33,7 @@ def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
 
     pods.run("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo $TOKEN | wc -c", expect=0)
 
-    wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
     (job,) = space.admin.list("Job", "fabric.job").items
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
     assert {"Job", "Pod", "Service"} <= kinds(pods)
@@ -47,7 +48,7 @@ def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    wait_until(lambda: pods.objects() == [], "the cluster to have removed all of it", SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
     assert pods.fabric("logs", job).stdout == "kept\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
     pods.fabric("delete", job, "--yes")
@@ -61,12 +62,14 @@ def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
     job = pods.start("--", "sh", "-c", "sleep 5; echo late; echo made > $RESULT_DIR/r")
     pods.until_state(job, "PROCESSING")
     fabric("controller", "stop")
-    wait_until(lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end", SECONDS)
+    until(
+        lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end", seconds=SECONDS
+    )
     assert {"Job", "Pod", "Secret"} <= kinds(pods)
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    wait_until(lambda: pods.objects() == [], "the cluster to have removed all of it", SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
     assert pods.fabric("logs", job).stdout == "late\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
 
@@ -89,7 +92,7 @@ def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
         job = pods.start("--", "sh", "-c", "sleep 5; echo late")
         pods.until_state(job, "PROCESSING")
         fabric("controller", "stop")
-        wait_until(lambda: learner_is_over(pods), "the cluster to report the learner's end", SECONDS)
+        until(lambda: learner_is_over(pods), "the cluster to report the learner's end", seconds=SECONDS)
         control("stop", "kubelet", "KILL")
         try:
             fabric(command, job)
@@ -129,8 +132,10 @@ def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Pop
         [sys.executable, "-P", "-c", CONTROLLER.format(harm=harm), str(home.path)]
     ) as process:
         try:
-            wait_until(
-                lambda: "not running" not in fabric("controller", "status").stdout, "the controller", 60
+            until(
+                lambda: "not running" not in fabric("controller", "status").stdout,
+                "the controller",
+                seconds=60,
             )
             yield process
         finally:
@@ -162,7 +167,7 @@ def test_secrets_go_though_the_controller_is_killed_between_collection_and_relea
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
 
 
 def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
@@ -176,6 +181,6 @@ def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
 
         assert pods.wait(job)["state"] == "COMPLETED"
 
-        wait_until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", SECONDS)
+        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
     (left,) = space.admin.list("Job", "fabric.job").items
     assert "ttlSecondsAfterFinished" not in left["spec"]

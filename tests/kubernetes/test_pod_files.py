@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 MAKE = (
     "mkdir -p deep $RESULT_DIR/model; echo own > deep/file; echo 0.5 > $RESULT_DIR/model/loss; echo in > $HOME/more;"
@@ -38,7 +39,7 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
     here = pods.fabric.folder
     job = pods.start("--", "sh", "-c", MAKE, image=image)
     (here / "weights.bin").write_bytes(os.urandom(3_000_000))
-    wait_until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", 60)
+    until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", seconds=60)
 
     listed = pods.fabric.json("files", job, "results", "--json")["files"]
     assert {(one["path"], one["kind"]) for one in listed} >= {
@@ -62,7 +63,7 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
     if image == DEBIAN:  # nothing brings results home from an image without Python
         assert pods.fabric("cp", f"{job}:results/model/loss", "-").stdout == "0.5\n"
         assert "results/model/loss" in pods.fabric("files", job).stdout
-    wait_until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", 60)
+    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", seconds=60)
     assert "the learner's pod is not running" in pods.fabric("cp", f"{job}:deep/file", "-", expect=69).stderr
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from runners.conformance.harness import request_of
 from runners.pod.runner import PodRunner
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -25,10 +26,10 @@ def quota(space: Space, **hard: str) -> None:
     spec = {"hard": {key.replace("_", "."): value for key, value in hard.items()}}
     document = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": spec}
     space.admin.create(document)
-    wait_until(
+    until(
         lambda: (space.admin.read("ResourceQuota", "few") or {}).get("status", {}).get("hard"),
         "the quota to count",
-        30,
+        seconds=30,
     )
 
 

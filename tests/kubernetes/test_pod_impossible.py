@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
+from tests.waiting import until
 
 NOWHERE = (
     " no new claims to deallocate, preemption: 0/{n} nodes are available: "
@@ -33,7 +34,7 @@ def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
     assert shown["state"] == "FAILED"
     assert shown["reason_code"] == "C104"
     assert "Traceback" not in ran.stderr
-    wait_until(lambda: not pods.pods(), "its pods to be gone")
+    until(lambda: not pods.pods(), "its pods to be gone")
     return shown, ran.stderr
 
 
@@ -41,7 +42,7 @@ def limit(space: Space, kind: str, spec: dict[str, Any]) -> None:
     """Make a quota or limit range, and wait until it counts."""
     space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": "few"}, "spec": spec})
     if kind == "ResourceQuota":
-        wait_until(
+        until(
             lambda: (space.admin.read(kind, "few") or {}).get("status", {}).get("hard"), "the quota to count"
         )
 
@@ -204,7 +205,7 @@ def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: 
     words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
     with pods.fabric.start("run", *words) as process:
         try:
-            wait_until(lambda: tries() >= 4, "some tries", 60)
+            until(lambda: tries() >= 4, "some tries", seconds=60)
         finally:
             process.terminate()
         assert process.stderr is not None

@@ -21,10 +21,10 @@ from runners.conformance.harness import LaunchLines, request_of
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod.runner import PodRunner
 from tests.bench.pods_many import simulated_nodes
-from tests.cli.conftest import wait_until
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space, cluster_held
+from tests.waiting import until
 from workbench.controller.targets.mirror import learners_of
 
 SECONDS = 120.0
@@ -99,12 +99,12 @@ def test_gangs_are_launched_together_and_each_ended_log_is_read_once(nodes: Spac
     with ThreadPoolExecutor(GANGS) as pool:
         list(pool.map(launch, todo))
     attempts = [one.attempt for one in todo]
-    wait_until(
+    until(
         lambda: all(
             pod["status"].get("phase") == "Succeeded" for pod in cluster.list("Pod", "fabric.job").items
         ),
         "all pods to end",
-        SECONDS,
+        seconds=SECONDS,
     )
     known: dict[LearnerRef, dict[str, int]] = {ref: {} for ref in learners_of(attempts)}
     cluster.calls.clear()
@@ -138,7 +138,9 @@ def test_twelve_jobs_on_six_gpus_start_in_order(nodes: Space) -> None:
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(launch, todo))
 
-    wait_until(lambda: all(scheduled_at(cluster, one.attempt) for one in todo), "all to have a node", SECONDS)
+    until(
+        lambda: all(scheduled_at(cluster, one.attempt) for one in todo), "all to have a node", seconds=SECONDS
+    )
     times = [min(scheduled_at(cluster, one.attempt)) for one in todo]
     assert times == sorted(times)
     runner.close()

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.containers.index import make_wheel
 from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.paths import Home
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
@@ -37,7 +38,7 @@ def test_requirements_are_there_when_the_command_starts_and_are_recorded(pods: P
 def test_a_command_beside_the_learner_has_the_same_environment(pods: Pods) -> None:
     job = pods.start(*WANTED, *FROM_CODE, "--", "sh", "-c", "echo ready; sleep 100", image=PIP)
     pods.until_state(job, "PROCESSING")
-    wait_until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", 60)
+    until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", seconds=60)
 
     assert pods.fabric("exec", job, "--", "python3", "-c", SAYS).stdout.startswith("1.0 ")
 

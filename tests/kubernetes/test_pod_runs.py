@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from runners.pod.status import is_preparing
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.paths import Home
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
@@ -162,7 +163,7 @@ def test_a_kill_ends_at_once_and_leaves_no_pod_running(pods: Pods) -> None:
     pods.fabric("kill", job)
 
     assert pods.until_state(job, "HALTED")["exit_code"] == 137
-    wait_until(lambda: all(pod["status"]["phase"] != "Running" for pod in pods.pods()), "no pod to run")
+    until(lambda: all(pod["status"]["phase"] != "Running" for pod in pods.pods()), "no pod to run")
 
 
 def test_a_command_runs_beside_the_learner_with_its_environment(pods: Pods) -> None:
@@ -218,10 +219,12 @@ def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(pod
 def test_output_of_a_job_that_nobody_watched_is_whole(pods: Pods) -> None:
     command = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
     job = pods.start("--", "sh", "-c", command)
-    wait_until(pods.pods, "the pod to be made")
+    until(pods.pods, "the pod to be made")
     _stop_controller(pods)
-    wait_until(
-        lambda: any(pod["status"]["phase"] == "Succeeded" for pod in pods.pods()), "the pod to end", 60
+    until(
+        lambda: any(pod["status"]["phase"] == "Succeeded" for pod in pods.pods()),
+        "the pod to end",
+        seconds=60,
     )
 
     assert pods.wait(job)["state"] == "COMPLETED"
@@ -231,7 +234,7 @@ def test_output_of_a_job_that_nobody_watched_is_whole(pods: Pods) -> None:
 
 def test_a_controller_that_is_killed_in_a_launch_starts_nothing_twice(pods: Pods) -> None:
     job = pods.start("--", "sh", "-c", "echo s; sleep 3")
-    wait_until(lambda: pods.space.admin.list("Job").items, "the Job to be made", 30)
+    until(lambda: pods.space.admin.list("Job").items, "the Job to be made", seconds=30)
     _kill_controller(pods)
 
     assert pods.wait(job)["state"] == "COMPLETED"
@@ -245,9 +248,9 @@ def test_a_controller_that_is_killed_before_a_pod_has_its_code_sends_it_when_it_
     job = pods.start("--", "sh", "-c", "wc -c <big.bin")
     # Asked before: on a busy machine the answer takes longer than the code.
     controller = int(_controller(pods)["pid"])
-    wait_until(pods.pods, "the pod to be made")
+    until(pods.pods, "the pod to be made")
     os.kill(controller, signal.SIGKILL)
-    wait_until(lambda: any(map(is_preparing, pods.pods())), "the pod to wait for its code")
+    until(lambda: any(map(is_preparing, pods.pods())), "the pod to wait for its code")
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
@@ -256,7 +259,7 @@ def test_a_controller_that_is_killed_before_a_pod_has_its_code_sends_it_when_it_
 
 def _stop_controller(pods: Pods) -> None:
     pods.fabric("controller", "stop")
-    wait_until(lambda: not _controller(pods)["running"], "the controller to end", 20)
+    until(lambda: not _controller(pods)["running"], "the controller to end", seconds=20)
 
 
 def _kill_controller(pods: Pods) -> None:

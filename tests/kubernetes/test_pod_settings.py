@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.paths import Home
 
 
@@ -84,7 +85,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     assert (home.job(job).results / "r").read_text() == "1\n"
     assert [one for one in pods.objects() if one.startswith("PersistentVolumeClaim")] != []
     pods.fabric("delete", job, "--yes")
-    wait_until(lambda: pods.objects() == [], "its claim to be gone, too", 60)
+    until(lambda: pods.objects() == [], "its claim to be gone, too", seconds=60)
 
 
 def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
@@ -188,9 +189,7 @@ def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_tai
 
     _configure(space, **types, tolerations=[f"{node}=gpu:NoSchedule"])
     job = pods.start(*words, "--", "true")
-    wait_until(
-        lambda: any(pod["spec"].get("nodeName") == node for pod in pods.pods()), "its pod to have a node"
-    )
+    until(lambda: any(pod["spec"].get("nodeName") == node for pod in pods.pods()), "its pod to have a node")
     (pod,) = (pod for pod in pods.pods() if pod["metadata"]["labels"]["fabric.job"] == job)
     assert pod["spec"]["nodeName"] == node
     assert pod["spec"]["nodeSelector"] == {f"{node}/gpu": "a100"}

@@ -13,12 +13,13 @@ from typing import Final
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
 from tests.stores.servers import KEY, SECRET, Server, serving
+from tests.waiting import until
 from workbench.paths import Home
 from workbench.spec import DataStore
 
@@ -107,8 +108,8 @@ def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_hal
     job = pods.start(manifest(pods, s3, command, upload_seconds=0.3))
     results = s3.results(job)
 
-    wait_until((results / "model.bin").exists, "the results to be stored", 60)
-    wait_until((results / "learner-1" / "output.log").exists, "the output to be stored", 60)
+    until((results / "model.bin").exists, "the results to be stored", seconds=60)
+    until((results / "learner-1" / "output.log").exists, "the output to be stored", seconds=60)
 
     assert pods.show(job)["state"] == "PROCESSING"
     pods.fabric("halt", job)
@@ -272,7 +273,7 @@ def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None
     (pod,) = pods.pods()
     exec_argv = ["sh", "-c", "touch /tmp/go"]
     assert pods.space.admin.exec(pod["metadata"]["name"], "learner", exec_argv).wait() == 0
-    wait_until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", 60)
+    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", seconds=60)
 
     assert (s3.results(job) / "model.bin").read_text() == "model\n"
     assert (s3.results(job) / "learner-1" / "output.log").read_text() == "done\n"
@@ -400,7 +401,7 @@ def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_s
         assert fabric.json("data", "list", "--backend", "cluster", "--json") == []
     for job in fabric.json("list", "--json"):
         fabric("delete", job["id"], "--yes")
-    wait_until(lambda: pods.objects() == [], "all objects to be gone", 60)
+    until(lambda: pods.objects() == [], "all objects to be gone", seconds=60)
 
 
 def test_a_cluster_without_a_claim_for_copies_says_what_would_make_its_jobs_share_them(pods: Pods) -> None:
@@ -427,8 +428,8 @@ def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agen
     shown = pods.show()
     assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
     results = s3.results(shown["id"])
-    wait_until((results / "model.bin").exists, "the results to be stored", 60)
-    wait_until((results / "learner-1" / "output.log").exists, "the output to be stored", 60)
+    until((results / "model.bin").exists, "the results to be stored", seconds=60)
+    until((results / "learner-1" / "output.log").exists, "the output to be stored", seconds=60)
 
 
 @pytest.mark.soak("marks are made alike everywhere; the gate has them in stores/test_checkpoints")

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.harms import kill_container
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
+from tests.waiting import until
 from workbench.paths import Home, default_home
 
 
@@ -37,7 +38,7 @@ def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods)
     shown = pods.show()
     assert (shown["state"], shown["reason_code"]) == ("FAILED", "S103")
     assert "localhost/no/such:1" in ran.stderr
-    wait_until(lambda: not pods.pods(), "its pod to be gone")
+    until(lambda: not pods.pods(), "its pod to be gone")
 
 
 def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods) -> None:
@@ -49,7 +50,7 @@ def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods
     assert "nodes are available" in shown["reason"]
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")
-    wait_until(lambda: not pods.pods(), "its pod to be gone")
+    until(lambda: not pods.pods(), "its pod to be gone")
 
 
 @pytest.mark.parametrize(
@@ -109,9 +110,7 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
     job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
     pods.until_state(job, "PROCESSING")
     pods.fabric("controller", "stop")
-    wait_until(
-        lambda: not pods.fabric.json("controller", "status", "--json", expect=None)["running"], "its end"
-    )
+    until(lambda: not pods.fabric.json("controller", "status", "--json", expect=None)["running"], "its end")
     second = next(pod["metadata"]["name"] for pod in pods.pods() if _index(pod) == 1)
 
     assert pods.space.admin.exec(second, "learner", ["touch", "/tmp/fail"]).wait() == 0
@@ -122,7 +121,7 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
         phases[:] = [pod["status"]["phase"] for pod in pods.pods()]
         return phases == ["Failed", "Failed"]
 
-    wait_until(have_failed, lambda: f"both pods to end: {phases}", seconds=60)
+    until(have_failed, lambda: f"both pods to end: {phases}", seconds=60)
 
     pods.fabric("wait", job, expect=None)
     shown = pods.show(job)
@@ -136,7 +135,7 @@ def test_a_side_car_that_is_killed_costs_no_byte_of_a_running_learner(pods: Pods
     lines = "i=0; while [ $i -lt 80 ]; do printf 'part %03d\\r\\n' $i; i=$((i+1)); sleep 0.1; done"
     job = pods.start("--", "sh", "-c", lines)
     output = Home(default_home()).job(job).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
+    until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
 
     # The cluster's log drops carriage returns: whoever reads on there by offsets loses and doubles bytes.
     kill_container("journal")(pods.space, job)
@@ -160,7 +159,7 @@ def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric
         "spec": {"hard": hard},
     }
     space.admin.create(document)
-    wait_until(
+    until(
         lambda: (space.admin.read("ResourceQuota", "one") or {}).get("status", {}).get("hard"),
         "the quota to count",
     )

@@ -10,11 +10,12 @@ import yaml
 
 from backends.contract.host import Finding
 from backends.kubernetes.rbac import all_rights, missing_rights
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import KUBECONFIG, administrator
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space, write_kubeconfig
+from tests.waiting import until
 
 
 def found(space: Space, subject: str, **options: Any) -> list[Finding]:
@@ -40,7 +41,7 @@ def test_the_printed_role_is_what_an_administrator_applies(fabric: Fabric, space
 @pytest.mark.parametrize("right", [right.resource for right in all_rights()[:-2]])
 def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space: Space, right: str) -> None:
     space.take_rights(right)
-    wait_until(lambda: missing_rights(space.cluster()), "the right to be gone")
+    until(lambda: missing_rights(space.cluster()), "the right to be gone")
 
     lacks = found(space, "rights")
 
@@ -52,7 +53,7 @@ def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space
 
 def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
     space.take_rights("jobs", verbs=("create",))
-    wait_until(lambda: missing_rights(space.cluster()), "the right to be gone")
+    until(lambda: missing_rights(space.cluster()), "the right to be gone")
     config = str(space.kubeconfig)
 
     tried = fabric("backend", "test", space.address, KUBECONFIG=config, expect=77)
@@ -66,7 +67,7 @@ def test_a_quota_and_limits_are_told(space: Space) -> None:
     limit = {"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}
     document = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}}
     space.admin.create({**document, "spec": {"limits": [limit]}})
-    wait_until(lambda: found(space, "quota"), "the quota to be counted")
+    until(lambda: found(space, "quota"), "the quota to be counted")
 
     (told,) = found(space, "quota")
     assert told.level == "lack" and "0 of 9 pods" in told.found
@@ -146,7 +147,7 @@ def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(fabric: F
         return {slot["holder"] or slot["foreign"]: slot for slot in slots}
 
     ours, theirs = f"{space.namespace}/ours", f"pod {space.namespace}/theirs"
-    wait_until(lambda: {ours, theirs} <= set(gpus()), "both pods to hold a GPU", seconds=60)
+    until(lambda: {ours, theirs} <= set(gpus()), "both pods to hold a GPU", seconds=60)
     taken = gpus()
     assert taken[ours]["holder_job"] == "training-abcdefghj" and not taken[ours]["free"]
     assert taken[theirs]["foreign"] and not taken[theirs]["free"]

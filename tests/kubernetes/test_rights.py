@@ -21,9 +21,10 @@ from backends.kubernetes.rbac import (
 )
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.pod.runner import PodRunner
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
+from tests.waiting import until
 from workbench.errors import NotAllowed, RightsMissing
 
 OPTIONAL = tuple(right.resource for right in all_rights() if not right.needed and right.resource != "pods")
@@ -51,7 +52,7 @@ def shared_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
 def take(space: Space, *rights: str, verbs: tuple[str, ...] = ()) -> None:
     """Take rights away, and wait until the cluster knows."""
     space.take_rights(*rights, verbs=verbs)
-    wait_until(lambda: {each.resource for each in missing_rights(space.cluster())} >= set(rights), "the loss")
+    until(lambda: {each.resource for each in missing_rights(space.cluster())} >= set(rights), "the loss")
 
 
 def left(space: Space) -> list[str]:
@@ -81,7 +82,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     assert ran.stdout == "here\n"
     assert "without the right to pods/exec nobody can fetch them" in ran.stderr
     fabric("delete", "--yes", "@last")
-    wait_until(lambda: not left(user), "all objects to be gone", seconds=60)
+    until(lambda: not left(user), "all objects to be gone", seconds=60)
 
 
 @pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])
@@ -90,13 +91,13 @@ def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_f
 ) -> None:
     user.take_rights(EXEC, verbs=(taken,))
     with closing(user.cluster()) as cluster:
-        wait_until(lambda: not cluster.may(taken, "pods", "exec"), "the loss")
+        until(lambda: not cluster.may(taken, "pods", "exec"), "the loss")
         is_enough = taken == "create" and cluster.version < EXEC_CREATES_SINCE
         assert may_exec(cluster) is is_enough
 
     command = "echo here; echo made >$RESULT_DIR/file; until [ -e $RESULT_DIR/end ]; do sleep 0.1; done"
     job = fabric("run", "-d", "--accept-loss", "-b", "k8s", "--image", DEBIAN, "--", "sh", "-c", command)
-    wait_until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", 60)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)
     ran = fabric("exec", "@last", "--", "sh", "-c", "touch $RESULT_DIR/end", expect=None)
 
     assert ran.returncode == (0 if is_enough else 77), ran.stderr
@@ -133,7 +134,7 @@ def live(runner: PodRunner) -> None:
     request = request_of("echo here", home=runner.home_uuid, image=DEBIAN)
     job = LaunchedAttempt.planned(runner, request).launch()
     job.until_over()
-    wait_until(lambda: b"here" in runner.journal(job.ref(), {"output": 0})["output"].data, "the output")
+    until(lambda: b"here" in runner.journal(job.ref(), {"output": 0})["output"].data, "the output")
     runner.remove(request.attempt)
     runner.remove_job(request.attempt.job_id)
 
@@ -161,14 +162,14 @@ def test_a_job_of_who_has_no_right_at_all_is_refused_with_all_verbs_until_they_a
 ) -> None:
     role = role_document(user.namespace)
     user.admin.replace({**role, "rules": []})
-    wait_until(lambda: len(missing_rights(user.cluster())) == len(all_rights()), "all rights to be gone")
+    until(lambda: len(missing_rights(user.cluster())) == len(all_rights()), "all rights to be gone")
 
     ran = fabric("run", "-b", "k8s", "--image", DEBIAN, "--", "true", expect=77)
 
     for right in NEEDED:
         assert f"{right.verbs[-1]} {right.resource}" in ran.stderr
     user.admin.replace(role)
-    wait_until(lambda: not missing_rights(user.cluster()), "the rights to be back")
+    until(lambda: not missing_rights(user.cluster()), "the rights to be back")
     # The same controller, whose watch was refused a moment ago.
     granted = fabric("run", "-b", "k8s", "--image", DEBIAN, "--", "echo", "here")
     assert granted.stdout == "here\n"
@@ -177,8 +178,8 @@ def test_a_job_of_who_has_no_right_at_all_is_refused_with_all_verbs_until_they_a
 def test_a_right_that_was_missing_is_asked_for_again(user: Space) -> None:
     cluster = user.cluster()
     take(user, "events")
-    wait_until(lambda: not cluster.may("list", "events"), "the right to be gone")
+    until(lambda: not cluster.may("list", "events"), "the right to be gone")
 
     user.admin.replace(role_document(user.namespace))
 
-    wait_until(lambda: cluster.may("list", "events"), "the right to be known")
+    until(lambda: cluster.may("list", "events"), "the right to be known")

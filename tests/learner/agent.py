@@ -9,11 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.waiting import until
 from workbench.learner.boot import archive
 from workbench.learner.journal import state
 from workbench.learner.journal.output import ENTRY, HEADER
@@ -32,17 +31,6 @@ def remove_folder(folder: Path) -> None:
         return not folder.exists()
 
     until(is_gone)
-
-
-def until(condition: Callable[[], Found], seconds: float = 60.0) -> Found:
-    """Wait for a condition and return what it gave; fail when it does not come true."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.002)
 
 
 def oldest_python() -> str | None:

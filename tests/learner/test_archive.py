@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.learner.agent import until
 from tests.store.small_disk import fill, small_disk
+from tests.waiting import until
 from workbench.learner.boot import archive
 from workbench.learner.boot.bootstrap import unpack
 from workbench.learner.platform.version import VERSION

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
+from tests.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.learner.agent import Learner, until
+from tests.learner.agent import Learner
+from tests.waiting import until
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 

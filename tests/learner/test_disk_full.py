@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill
 from tests.store.small_disk import fill
+from tests.waiting import until
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.host.learners import learner as facts_of
 from workbench.learner.journal.state import StateFile, read, unwritten

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.learner.agent import Learner, until
+from tests.learner.agent import Learner
+from tests.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

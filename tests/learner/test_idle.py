@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill
 from tests.learner.collecting import Rig, context
+from tests.waiting import until
 from workbench.learner.collectors import make
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.regex.collector import RegexCollector
@@ -71,7 +72,7 @@ def sleeps_for(pids: list[int], seconds: float) -> bool:
             since, before = time.monotonic(), now
         return time.monotonic() - since >= seconds
 
-    until(slept, 40)
+    until(slept, seconds=40)
     return True
 
 
@@ -118,7 +119,7 @@ def test_files_of_metrics_that_a_silent_learner_writes_late_are_found(learner: M
 
     (Path(one.launch["log_dir"]) / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
 
-    until(lambda: one.records("metrics"), 40)
+    until(lambda: one.records("metrics"), seconds=40)
     one.stop()
     one.wait()
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill
+from tests.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.learner.agent import Learner, kill, remove_folder, until
+from tests.learner.agent import Learner, kill, remove_folder
+from tests.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -124,7 +125,7 @@ def test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_
     remove_folder(one.folder)
 
     guard.wait(30)
-    until(lambda: not one.left() and not system.start_ticks(scribe), 30)
+    until(lambda: not one.left() and not system.start_ticks(scribe), seconds=30)
 
 
 @pytest.mark.parametrize("ends_meanwhile", [False, True])

@@ -20,10 +20,11 @@ import pytest
 from tests.learner import (
     event_files as tf,
 )
-from tests.learner.agent import Learner, kill, until
+from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
 from tests.learner.sh_agent import Place, ShLearner
 from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, NOT_PROMISED, PLACES, WITH_LOCKS
+from tests.waiting import until
 from workbench.learner.boot import sh_launch
 from workbench.learner.platform import system
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.learner.agent import Learner, kill, remove_folder, until
+from tests.learner.agent import Learner, kill, remove_folder
+from tests.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.learner.agent import until
 from tests.learner.collecting import points_of
+from tests.waiting import until
 from workbench.learner.journal.output import Records
 from workbench.learner.scribe import transcriber as module
 from workbench.learner.scribe.transcriber import Transcriber

@@ -11,9 +11,9 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 from runners.shared.environment import marker
-from tests.learner.agent import until
 from tests.runners.conftest import HOME
 from tests.store.small_disk import fill, small_disk
+from tests.waiting import until
 from workbench.errors import CannotWrite, InputMissing
 from workbench.paths import Home
 

@@ -17,8 +17,8 @@ from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from runners.process import observe
 from runners.process.observe import lost
 from runners.shared.learner_status import status_of
-from tests.cli.conftest import wait_until
 from tests.runners.conftest import HOME, Jobs
+from tests.waiting import until
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
@@ -43,7 +43,9 @@ def kill_all(pids: list[int]) -> None:
 def folder_let_go(job: LaunchedAttempt) -> Path:
     """Return a learner's folder once its agent is gone, a moment after it has recorded the end."""
     folder = Path(job.plan.learners[0].native["folder"])
-    wait_until(lambda: not leases.is_held(str(folder / "agent.lock")), f"the agent of {folder} to let go", 10)
+    until(
+        lambda: not leases.is_held(str(folder / "agent.lock")), f"the agent of {folder} to let go", seconds=10
+    )
     return folder
 
 
@@ -126,7 +128,7 @@ def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost_whoever_looks(
         (seen,) = job.observe(0).seen
         return seen
 
-    wait_until(lambda: look().phase is LearnerPhase.LOST, lambda: f"the learner to be lost: {look()}", 30)
+    until(lambda: look().phase is LearnerPhase.LOST, lambda: f"the learner to be lost: {look()}", seconds=30)
     seen = look()
     assert seen.phase is LearnerPhase.LOST
     assert seen.reason is not None

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.runners.conftest import HOME, Jobs
 from tests.stubs import GIB, Gpus
+from tests.waiting import until
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
@@ -41,7 +41,7 @@ def held() -> set[str]:
 
 def held_become(expected: set[str]) -> bool:
     """Wait until exactly these are held: an agent lets go a moment after it has recorded the end."""
-    wait_until(lambda: held() == expected, lambda: f"the leases {expected}: {held()} are held", 10)
+    until(lambda: held() == expected, lambda: f"the leases {expected}: {held()} are held", seconds=10)
     return True
 
 

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ import pytest
 from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens.test_real_terminal import TMUX, Terminal
+from tests.waiting import until
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store import jobs
@@ -61,13 +61,6 @@ def real(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -
     yield made
     subprocess.run([*made.base, "kill-server"], capture_output=True)
     end_everything(home)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])

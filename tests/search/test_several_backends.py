@@ -15,13 +15,14 @@ import docker
 import pytest
 import yaml
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.containers.images import DEBIAN as OF_ENGINE
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import OPTIONS
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space
 from tests.ssh.conftest import Box
+from tests.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 EVERYWHERE = ("process@local", "container@local", "process@box", "cluster")
@@ -84,8 +85,10 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
     def begun() -> Counter[str]:
         return Counter(one["backend"] for one in trials(fabric) if one["backend"])
 
-    wait_until(
-        lambda: begun().keys() == {"local", "box", "cluster"}, lambda: f"all to be used: {begun()}", 120
+    until(
+        lambda: begun().keys() == {"local", "box", "cluster"},
+        lambda: f"all to be used: {begun()}",
+        seconds=120,
     )
     link.hold()
     cut_off_at = time.monotonic()
@@ -99,9 +102,11 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
         ]
         return {"local", "cluster"} <= {one["backend"] for one in over}
 
-    wait_until(go_on_elsewhere, lambda: f"trials of the other backends to end: {trials(fabric)}", 180)
-    wait_until(
-        lambda: time.monotonic() > cut_off_at + CUT_OFF_SECONDS, "the minute to be over", 2 * CUT_OFF_SECONDS
+    until(go_on_elsewhere, lambda: f"trials of the other backends to end: {trials(fabric)}", seconds=180)
+    until(
+        lambda: time.monotonic() > cut_off_at + CUT_OFF_SECONDS,
+        "the minute to be over",
+        seconds=2 * CUT_OFF_SECONDS,
     )
     link.release()
     shown: dict[str, Any] = {}
@@ -110,7 +115,7 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
         shown.update(fabric.json("experiment", "show", "@last", "--json"))
         return bool(shown["state"] != "RUNNING")
 
-    wait_until(is_over, lambda: f"the search to end: {shown} {trials(fabric)}", 300)
+    until(is_over, lambda: f"the search to end: {shown} {trials(fabric)}", seconds=300)
     assert shown["state"] == "COMPLETED", (shown, trials(fabric))
     found = trials(fabric)
     assert len(found) == SEARCH["max_trials"]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import Daemon
 from tests.ssh.harms import Harm, Scene
+from tests.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -55,9 +55,7 @@ def counts(ground: Ground, job_id: str) -> None:
 def is_deleted(ground: Ground, job_id: str) -> None:
     """Delete a job."""
     ground.ask(job_id, "delete")
-    wait_for(
-        lambda: ground.row(job_id).deleted_us is not None, lambda: str(ground.row(job_id)), seconds=SECONDS
-    )
+    until(lambda: ground.row(job_id).deleted_us is not None, lambda: str(ground.row(job_id)), seconds=SECONDS)
 
 
 def another_laptop(scene: Scene) -> None:
@@ -65,7 +63,7 @@ def another_laptop(scene: Scene) -> None:
     ground = Ground(Home(scene.box.folder / "second-home"), scene.ground.place)
     try:
         job_id = ground.submit(COUNT)
-        wait_for(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
+        until(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
         scene.box.daemon.kill_sessions()
         counts(ground, job_id)
         is_deleted(ground, job_id)
@@ -78,7 +76,7 @@ def another_host(scene: Scene) -> None:
     ground = scene.ground
     with second_host(scene.box, scene.box.folder / "leases") as (daemon, _):
         job_id = ground.submit(COUNT, place=place_of(scene.box, daemon))
-        wait_for(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
+        until(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
         scene.box.daemon.kill_sessions()
         counts(ground, job_id)
         is_deleted(ground, job_id)

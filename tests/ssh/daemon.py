@@ -12,10 +12,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.waiting import until
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 DEADLINE_SECONDS = 60.0
@@ -76,7 +77,7 @@ def set_password(user: User, password: str) -> None:
 
 def remove_user(user: User) -> None:
     """Kill what the user still runs, and remove the user with the home folder."""
-    wait_until(lambda: not kill_all(user), f"the processes of {user.name} to end")
+    until(lambda: not kill_all(user), f"the processes of {user.name} to end")
     _run("userdel", "-f", user.name)
     shutil.rmtree(user.home, ignore_errors=True)
     shutil.rmtree(f"/dev/shm/fabric-{user.name}", ignore_errors=True)
@@ -178,7 +179,7 @@ class Daemon:
                 stderr=log,
                 stdout=log,
             )
-        wait_until(self.listens, f"sshd to listen; {self._log.read_text()}")
+        until(self.listens, f"sshd to listen; {self._log.read_text()}")
 
     def stop(self) -> None:
         """Kill it and all its sessions at once."""
@@ -189,7 +190,7 @@ class Daemon:
             self._process.kill()
             self._process.wait()
             self._process = None
-        wait_until(lambda: not self.sessions(), "its sessions to end")
+        until(lambda: not self.sessions(), "its sessions to end")
 
     def sessions(self) -> list[int]:
         """List its processes that serve connections."""
@@ -225,15 +226,6 @@ class Daemon:
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
             return True
         return False
-
-
-def wait_until(condition: object, what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait for a condition, and fail when it does not come true in time."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
 
 
 def _free_port(address: str) -> int:

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 
-from tests.ssh.daemon import Daemon, wait_until
+from tests.ssh.daemon import Daemon
+from tests.waiting import until
 
 PROGRAM = """
 import asyncio, sys
@@ -71,7 +72,7 @@ class Relay:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(self._argv, stderr=subprocess.DEVNULL)
-        wait_until(self._listens, "the relay to listen")
+        until(self._listens, "the relay to listen")
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

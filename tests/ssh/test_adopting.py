@@ -14,7 +14,8 @@ import pytest
 
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of, wait_until
+from tests.ssh.daemon import processes_of
+from tests.waiting import until
 from workbench.paths import Home, config_file
 
 PRINT = (
@@ -40,7 +41,7 @@ def second_home(clean_environment: Path) -> Iterator[Home]:
 
 def give(first: Fabric, box: Box) -> str:
     job = first("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", PRINT).stdout.strip()
-    wait_until(lambda: "ready" in first("logs", job).stdout, "the job to run", 60)
+    until(lambda: "ready" in first("logs", job).stdout, "the job to run", seconds=60)
     return job
 
 
@@ -54,7 +55,7 @@ def test_a_job_is_taken_over_by_a_second_laptop_when_the_first_is_gone(
     assert (listed["id"], listed["alive"], listed["adopted"]) == (job, True, False)
 
     first("adopt", box.address, job, FABRIC_HOME=there)
-    wait_until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("ready\n"), "its output", 60)
+    until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("ready\n"), "its output", seconds=60)
     assert first("logs", job, FABRIC_HOME=there).stdout == first("logs", job).stdout
     first("halt", job, FABRIC_HOME=there)
     ended = first.json("show", job, "--json", FABRIC_HOME=there)
@@ -96,7 +97,7 @@ def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
     assert first.json("show", job, "--json")["state"] == "PROCESSING"
     first("kill", job)
     first("wait", job, expect=None)
-    wait_until(lambda: not _learners(box), "its agents to end", 30)
+    until(lambda: not _learners(box), "its agents to end", seconds=30)
     listed = first.json("gc", "--backend", "box", "--json", FABRIC_HOME=there)
     assert [(one["kind"], one["ours"]) for one in listed] == [("folder", False)]
     first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
@@ -113,7 +114,7 @@ def test_gc_removes_the_folders_of_ones_own_jobs_that_are_gone_and_no_other(
     copy = folder.with_name("copy")
     folder.rename(copy)
     first("delete", gone, "--yes")
-    wait_until(lambda: not home.job(gone).path.exists(), "the job to be gone", 30)
+    until(lambda: not home.job(gone).path.exists(), "the job to be gone", seconds=30)
     copy.rename(folder)  # as a laptop leaves it that breaks in the middle of it
     folder.with_name("training-zzzzzzzzz").mkdir()
 
@@ -181,15 +182,15 @@ def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_
 ) -> None:
     words = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
     job = first("run", "-d", "-q", "--backend", box.address, *words, SESAME="nopq").stdout.strip()
-    wait_until(lambda: first("logs", job).stdout == "abcd\nready\n", "the job to run", 60)
+    until(lambda: first("logs", job).stdout == "abcd\nready\n", "the job to run", seconds=60)
     first("controller", "stop")
     there = str(second_home.path)
     adopted = first("adopt", box.address, job, FABRIC_HOME=there)
     assert "SESAME" in adopted.stderr
-    wait_until(lambda: first("logs", job, FABRIC_HOME=there).stdout == "abcd\nready\n", "its output", 60)
+    until(lambda: first("logs", job, FABRIC_HOME=there).stdout == "abcd\nready\n", "its output", seconds=60)
 
     _end_agents(box)
-    wait_until(lambda: _state(first, job, there) == "FAILED", "the restart to be refused", 60)
+    until(lambda: _state(first, job, there) == "FAILED", "the restart to be refused", seconds=60)
     shown = first.json("show", job, "--json", FABRIC_HOME=there)
     assert shown["reason"] == "The secret SESAME of this job is not on this machine."
     assert "fabric resume" in shown["hint"]
@@ -197,9 +198,11 @@ def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_
     assert "SESAME" in refused.stderr
 
     first("resume", job, FABRIC_HOME=there, SESAME="nopq")
-    wait_until(lambda: _state(first, job, there) == "PROCESSING", "the job to go on", 60)
-    wait_until(
-        lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("abcd\nready\n"), "its output", 60
+    until(lambda: _state(first, job, there) == "PROCESSING", "the job to go on", seconds=60)
+    until(
+        lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("abcd\nready\n"),
+        "its output",
+        seconds=60,
     )
     first("kill", job, FABRIC_HOME=there)
 

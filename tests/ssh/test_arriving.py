@@ -19,7 +19,7 @@ from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
 from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import wait_until
+from tests.waiting import until
 from workbench.controller.runtime.connections import SHARED, SharedConnections
 from workbench.controller.runtime.prewarm import prewarm
 from workbench.errors import BackendUnreachable, NotAllowed
@@ -185,12 +185,12 @@ def test_what_is_sent_to_hosts_is_made_once_and_by_one_thread(monkeypatch: pytes
 def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
     told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
     prewarm(told)
-    wait_until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
+    until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
     shared = SHARED.open(TargetRef(**told), box.backend())
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
-    wait_until(lambda: not box.daemon.sessions(), "it to be given back when no job came", 30)
+    until(lambda: not box.daemon.sessions(), "it to be given back when no job came", seconds=30)
 
 
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:

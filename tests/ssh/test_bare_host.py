@@ -18,10 +18,10 @@ from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.containers.core import OVER_A_LINK
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.runners.local_hosts import AgentsHere
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
+from tests.waiting import until
 from workbench.job import State
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
@@ -116,7 +116,7 @@ def test_a_job_runs_there_and_everything_comes_home(bare: tuple[Box, Path], home
         assert ground.ends(stopped).state is State.HALTED
         assert ground.output(stopped).endswith("saved\n")
         ground.ask(stopped, "delete")
-        wait_for(lambda: ground.row(stopped).deleted_us is not None)
-        wait_for(lambda: len(processes_of(box.user)) <= 3)
+        until(lambda: ground.row(stopped).deleted_us is not None)
+        until(lambda: len(processes_of(box.user)) <= 3)
     finally:
         ground.clean_up()

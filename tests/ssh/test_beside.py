@@ -8,7 +8,8 @@ from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs, wait_until
+from tests.ssh.daemon import runs
+from tests.waiting import until
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
@@ -23,7 +24,7 @@ def fabric(fabric: Fabric) -> Fabric:
 def running(fabric: Fabric, *words: str) -> str:
     """Start a job at the host and return its id once it runs."""
     job = fabric("run", "-d", "-q", "--backend", "ssh://box", *words, "--", "sh", "-c", WAIT).stdout.strip()
-    wait_until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", 60)
+    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
     return job
 
 
@@ -67,7 +68,7 @@ def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple
     assert b"24 97" in terminal.ask(b"stty size")
     assert b"on-a-terminal" in terminal.ask(b"tty >/dev/null && echo on-a-''terminal")
     terminal.resize(40, 120)
-    wait_until(lambda: b"40 120" in terminal.ask(b"stty size"), "the new size to arrive")
+    until(lambda: b"40 120" in terminal.ask(b"stty size"), "the new size to arrive")
     terminal.press(b"exit 5\r")
     assert terminal.wait() == 5
     fabric("kill", job)
@@ -76,18 +77,18 @@ def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple
 def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     terminal = OnTerminal(fabric.folder, "exec", job, "--", "sleep", "4711")
-    wait_until(lambda: runs(box.user, b"4711"), "the command to run", 60)
+    until(lambda: runs(box.user, b"4711"), "the command to run", seconds=60)
     terminal.process.kill()
     terminal.wait()
-    wait_until(lambda: not runs(box.user, b"4711"), "the command to end")
+    until(lambda: not runs(box.user, b"4711"), "the command to end")
     fabric("kill", job)
 
 
 def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     command = fabric.start("exec", job, "--", "sleep", "4710")
-    wait_until(lambda: runs(box.user, b"4710"), "the command to run", 60)
+    until(lambda: runs(box.user, b"4710"), "the command to run", seconds=60)
     command.kill()
     command.communicate()
-    wait_until(lambda: not runs(box.user, b"4710"), "the command to end")
+    until(lambda: not runs(box.user, b"4710"), "the command to end")
     fabric("kill", job)

@@ -17,7 +17,7 @@ from runners.shared.code import deploy_code, upload_code
 from runners.shared.host_facts import HostFacts, read_host_facts
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import wait_until
+from tests.waiting import until
 from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
 
@@ -180,7 +180,7 @@ def test_prune_removes_the_code_that_a_host_keeps_but_for_jobs_that_run(
     hold = 'echo began; until [ -e "$JOB_STATE_DIR/end" ]; do sleep 0.1; done; wc -c < weights.bin'
     fabric("run", "--backend", "gpubox", "--", "true")
     running = fabric("run", "--detach", "--backend", "gpubox", "--", hold).stdout.strip()
-    wait_until(lambda: "began" in fabric("logs", running).stdout, "the job to run", 60)
+    until(lambda: "began" in fabric("logs", running).stdout, "the job to run", seconds=60)
     assert len(there(box, "jobs/*/attempt-1/learner-1/model-code")) == 2
 
     plan = fabric.json("prune", "--caches", "--backend", "gpubox", "--dry-run", "--json")

@@ -13,7 +13,8 @@ from backends.ssh.auth import ONE_TIME
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import SSHD, wait_until
+from tests.ssh.daemon import SSHD
+from tests.waiting import until
 
 CHECK = """#!/bin/sh
 # What PAM asks: is this code one that was not used yet?
@@ -106,14 +107,14 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
 
     log_in(fabric, box, "111111")
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", HOLD).stdout.strip()
-    wait_until(lambda: fabric("logs", job).stdout == "began\n", "the first line", 60)
+    until(lambda: fabric("logs", job).stdout == "began\n", "the first line", seconds=60)
     assert fabric("exec", job, "--", "cat", input="typed\n").stdout == "typed\n"
     fabric("exec", job, "--", "sh", "-c", "exit 7", expect=7)
     assert "reach" in fabric("backend", "test", box.address).stdout
     assert (codes / "tried").read_text() == "111111\n"
 
     assert box.daemon.kill_sessions()
-    wait_until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason", 60)
+    until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason", seconds=60)
     knocked, tried = box.daemon.connections(), (codes / "tried").read_text()
     assert tried.count("\n") <= 2, "an old code was tried more than once"
     time.sleep(QUIET_SECONDS)
@@ -123,7 +124,7 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
     assert (codes / "tried").read_text() == tried
 
     log_in(fabric, box, "222222")
-    wait_until(lambda: "needs login" not in reason(fabric, job), "the job to go on", 30)
+    until(lambda: "needs login" not in reason(fabric, job), "the job to go on", seconds=30)
     (box.user.home / "end").touch()
     fabric("wait", job)
     assert fabric("logs", job).stdout == "began\nended\n"

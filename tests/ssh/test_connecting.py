@@ -13,7 +13,8 @@ import pytest
 
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user, wait_until
+from tests.ssh.daemon import make_user, remove_user
+from tests.waiting import until
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed
 from workbench.paths import Home
 
@@ -75,7 +76,7 @@ def test_a_proxy_command_is_the_way_there_and_ends_with_the_connection(box: Box)
     def relays() -> list[Path]:
         return [one for one in Path("/proc").glob("[0-9]*/cmdline") if str(relay).encode() in _read(one)]
 
-    wait_until(lambda: not relays(), "the command to end")
+    until(lambda: not relays(), "the command to end")
 
 
 @pytest.mark.parametrize("transport", ["paramiko", "openssh"])
@@ -110,7 +111,7 @@ def test_the_agent_holds_the_key(box: Box, monkeypatch: pytest.MonkeyPatch) -> N
     path = box.folder / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as agent:
         try:
-            wait_until(path.exists, "the agent")
+            until(path.exists, "the agent")
             environment = {**os.environ, "SSH_AUTH_SOCK": str(path)}
             subprocess.run(["ssh-add", "-q", str(box.key)], env=environment, check=True, capture_output=True)
             box.key.unlink()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server, serving
+from tests.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.paths import Home
@@ -31,7 +32,7 @@ def test_results_come_from_the_host_while_the_job_runs(fabric: Fabric) -> None:
         " echo ready; sleep 600"
     )
     job = fabric("run", "-d", "--backend", "ssh://box", "--runner", "process", "--", command).stdout.strip()
-    wait_until(lambda: "ready" in fabric("logs", job, expect=None).stdout, "the command to print", 60)
+    until(lambda: "ready" in fabric("logs", job, expect=None).stdout, "the command to print", seconds=60)
 
     fabric("download", job, "results", "out")
     fabric("download", job, "results", "few", "--include", "*.pt")

@@ -17,8 +17,9 @@ from backends.ssh.auth import TOO_MANY, log_in
 from backends.ssh.config import Hop
 from backends.ssh.sockets import ChannelPipe
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs, wait_until
+from tests.ssh.daemon import runs
 from tests.ssh.relay import Relay
+from tests.waiting import until
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.learner.host import remote_loader
 
@@ -67,7 +68,7 @@ def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box
         box.daemon.kill_sessions()
         return bool(told)
 
-    wait_until(heard, "the sender to hear of it", 30)
+    until(heard, "the sender to hear of it", seconds=30)
     sender.join()
     host.close()
 
@@ -124,12 +125,12 @@ def test_an_agent_whose_link_was_cut_without_a_word_ends_and_gives_back_what_it_
         assert host.lock(held, folder=leases, text="before the cut") is not None
         waiting = threading.Thread(target=_run_without_end, args=(host,))
         waiting.start()
-        wait_until(lambda: runs(box.user, b"4242"), "the command to run")
+        until(lambda: runs(box.user, b"4242"), "the command to run")
         with closing(box.backend().open()) as other:
             assert other.lock(held, folder=leases, text="after the cut") is None
             relay.freeze()
-            wait_until(lambda: not runs(box.user, b"4242"), "the command to end with its agent", 60)
-            wait_until(lambda: other.lock(held, folder=leases, text="after") is not None, "the lock", 60)
+            until(lambda: not runs(box.user, b"4242"), "the command to end with its agent", seconds=60)
+            until(lambda: other.lock(held, folder=leases, text="after") is not None, "the lock", seconds=60)
     finally:
         relay.end()
     waiting.join()

@@ -15,10 +15,10 @@ import pytest
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.controller.stuck import stuck
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from tests.ssh.relay import Relay
+from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -69,7 +69,7 @@ def size(ground: Ground, job_id: str) -> int:
 
 
 def has_come(ground: Ground, job_id: str, count: int) -> None:
-    wait_for(lambda: size(ground, job_id) >= count or ground.row(job_id).state in TERMINAL)
+    until(lambda: size(ground, job_id) >= count or ground.row(job_id).state in TERMINAL)
 
 
 def is_whole(ground: Ground, job_id: str) -> None:
@@ -124,7 +124,7 @@ def test_a_host_that_is_away_for_a_while_leaves_the_job_its_state(ground: Ground
     has_come(ground, job_id, 100_000)
     ground.reaches(job_id, State.PROCESSING)
     box.daemon.stop()
-    wait_for(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+    until(lambda: "refuses the connection" in ground.row(job_id).reason.text)
 
     row = ground.row(job_id)
     assert row.state is State.PROCESSING
@@ -150,7 +150,7 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
         job_id = submit_stream(ground)
         has_come(ground, job_id, 200_000)
         relay.freeze()
-        wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+        until(lambda: "cannot be reached" in ground.row(job_id).reason.text)
         assert ground.row(job_id).state is State.PROCESSING
         relay.go_on()
         is_whole(ground, job_id)
@@ -164,9 +164,9 @@ def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Groun
     job_id = ground.submit(
         "head -c 3000000 /dev/urandom > $RESULT_DIR/big; sha256sum < $RESULT_DIR/big; sleep 0.5"
     )
-    wait_for(lambda: size(ground, job_id) > 60)
+    until(lambda: size(ground, job_id) > 60)
     box.daemon.stop()
-    wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+    until(lambda: "cannot be reached" in ground.row(job_id).reason.text)
     box.daemon.start()
     row = ground.reaches(job_id, *TERMINAL, seconds=60)
 
@@ -181,16 +181,14 @@ def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
     job_id = ground.submit("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     box.daemon.stop()
-    wait_for(
-        lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: stuck(ground.home, job_id)
-    )
+    until(lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: stuck(ground.home, job_id))
     ground.ask(job_id, "halt")
     box.daemon.start()
     row = ground.reaches(job_id, *TERMINAL, seconds=60)
 
     assert row.state is State.HALTED
     assert "saved" in ground.output(job_id)
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])
 
 
 def test_an_agent_of_a_learner_that_is_killed_ends_the_job_with_a_reason(ground: Ground, box: Box) -> None:
@@ -205,4 +203,4 @@ def test_an_agent_of_a_learner_that_is_killed_ends_the_job_with_a_reason(ground:
     row = ground.ends(job_id)
 
     assert (row.state, row.reason.code) == (State.FAILED, "S202")
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.processes() == [])

@@ -10,8 +10,8 @@ import pytest
 
 from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
+from tests.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
@@ -81,8 +81,8 @@ def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, box: Box) -
     job_id = ground.submit("echo made > $RESULT_DIR/made; echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     ground.ask(job_id, "delete")
-    wait_for(lambda: ground.row(job_id).deleted_us is not None)
-    wait_for(lambda: not ground.home.job(job_id).path.exists())
+    until(lambda: ground.row(job_id).deleted_us is not None)
+    until(lambda: not ground.home.job(job_id).path.exists())
 
     assert sorted(path.name for path in there(box).iterdir()) == ["agents", "bin", "jobs"]
     assert list((there(box) / "jobs").iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back
 ) -> None:
     box.daemon.stop()
     job_id = ground.submit("echo ready", cpus=cpus)
-    wait_for(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+    until(lambda: "refuses the connection" in ground.row(job_id).reason.text)
     assert ground.row(job_id).state in (State.QUEUED, State.PENDING)
     box.daemon.start()
     row = ground.ends(job_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Collection
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -13,7 +14,8 @@ from backends.ssh.connection import SshConnection
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import set_password, wait_until
+from tests.ssh.daemon import set_password
+from tests.waiting import until
 from workbench.errors import NeedsLogin
 from workbench.paths import Home
 
@@ -52,7 +54,7 @@ class WithPassword:
         fabric("run", "-q", "--backend", box.address, "--", "true")
         fabric("controller", "stop")
         job = fabric("run", "-d", "-q", "--backend", box.address, "--", "true").stdout.strip()
-        wait_until(lambda: "needs login" in fabric.json("show", job, "--json")["reason"], "the reason", 60)
+        until(lambda: "needs login" in fabric.json("show", job, "--json")["reason"], "the reason", seconds=60)
         tries = box.daemon.connections()
         fabric("list")
         assert box.daemon.connections() <= tries + 1
@@ -121,7 +123,7 @@ def log_in(fabric: Fabric, box: Box, *passwords: str) -> None:
     """Log in at a terminal, typing each of these when asked again."""
     terminal = OnTerminal(fabric.folder, "backend", "login", box.address)
     for number, password in enumerate(passwords, 1):
-        wait_until(lambda number=number: _asked(terminal, number), f"the question; {terminal.shown!r}", 60)
+        until(partial(_asked, terminal, number), lambda: f"the question; {terminal.shown!r}")
         terminal.press(password.encode() + b"\r")
     code = terminal.wait(60)
     assert code == 0, terminal.shown

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
 from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
+from tests.waiting import until
 from workbench.errors import BackendUnreachable
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -44,7 +44,7 @@ def test_a_link_that_is_cut_between_us_and_a_jump_host_costs_no_byte(
     try:
         job_id = ground.submit(COUNT)
         for share in (0.1, 0.5):
-            wait_for(partial(_has_come, ground, job_id, int(share * len(COUNTED))))
+            until(partial(_has_come, ground, job_id, int(share * len(COUNTED))))
             behind.link("down")
             time.sleep(random.Random(share).uniform(0.5, 3.0))
             behind.link("up")
@@ -105,7 +105,7 @@ def test_two_hosts_with_one_home_keep_their_jobs_apart(home: Home, box: Box, cle
         try:
             here = ground.submit(COUNT)
             there = ground.submit(COUNT, place=place_of(box, second))
-            wait_for(lambda: len(ground.output(there)) > 1000)
+            until(lambda: len(ground.output(there)) > 1000)
             box.daemon.kill_sessions()
             for job_id in (here, there):
                 counts(ground, job_id)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
+from tests.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -47,8 +47,8 @@ def test_a_job_starts_its_machine_once_and_an_idle_machine_is_stopped(
     ground: Ground, box: Box, commands: Path
 ) -> None:
     job_id = ground.submit("echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done")
-    wait_for(lambda: ran(commands) == ["start"])
-    wait_for(lambda: "its start command has run" in ground.row(job_id).reason.text)
+    until(lambda: ran(commands) == ["start"])
+    until(lambda: "its start command has run" in ground.row(job_id).reason.text)
     assert ground.row(job_id).state is State.QUEUED
     box.daemon.start()
     ground.prints(job_id, "ready")
@@ -56,7 +56,7 @@ def test_a_job_starts_its_machine_once_and_an_idle_machine_is_stopped(
 
     ground.ask(job_id, "kill")
     ground.ends(job_id)
-    wait_for(lambda: ran(commands) == ["start", "stop"])
+    until(lambda: ran(commands) == ["start", "stop"])
 
 
 def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
@@ -69,7 +69,7 @@ def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
         other.prints(theirs, "ready")
         ground.ends(ground.submit("true"))
         log = ground.home.controller_log
-        wait_for(lambda: "is not stopped: a learner runs there" in log.read_text())
+        until(lambda: "is not stopped: a learner runs there" in log.read_text())
         assert ran(commands) == []
     finally:
         other.clean_up()
@@ -81,7 +81,7 @@ def test_a_start_command_that_fails_is_told_in_the_jobs_reason(home: Home, box: 
     ground = Ground(home, TargetRef("cloud", "ssh", "process", address=box.address, options=options))
     try:
         job_id = ground.submit("true")
-        wait_for(lambda: "its start command failed: no credits left" in ground.row(job_id).reason.text)
+        until(lambda: "its start command failed: no credits left" in ground.row(job_id).reason.text)
         ground.ask(job_id, "kill")
         ground.ends(job_id)
     finally:

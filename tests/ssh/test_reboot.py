@@ -12,11 +12,11 @@ import pytest
 
 from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import kill_all, wait_until
+from tests.ssh.daemon import kill_all
 from tests.ssh.harms import Scene, reboot
 from tests.ssh.relay import Relay
+from tests.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -85,9 +85,9 @@ def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_
     mine = ("--filter", f"label=fabric.job={job_id}")
     (before,) = docker("ps", "-q", *mine)
     with restarted(engine_box):
-        wait_until(lambda: docker("ps", "-q", *mine) == [], "the container to end", 30)
+        until(lambda: docker("ps", "-q", *mine) == [], "the container to end", seconds=30)
         subprocess.run(["docker", "start", before], capture_output=True, check=False)
-    wait_for(lambda: "ready" in ground.output(job_id, attempt=2), lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "ready" in ground.output(job_id, attempt=2), lambda: str(ground.row(job_id)), seconds=60)
 
     (results,) = engine_box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
     assert (results / "starts").read_text() == "x\nx\n", "a learner ran twice under one number"
@@ -96,4 +96,4 @@ def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_
     (results / "end").touch()
     assert ground.ends(job_id, attempt=2).state is State.COMPLETED
     ground.ask(job_id, "delete")
-    wait_for(lambda: docker("ps", "-aq", *mine) == [], lambda: str(docker("ps", "-a", *mine)), seconds=60)
+    until(lambda: docker("ps", "-aq", *mine) == [], lambda: str(docker("ps", "-a", *mine)), seconds=60)

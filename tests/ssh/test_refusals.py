@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from backends.ssh.bootstrap import DiskFull
 from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user, wait_until
+from tests.ssh.daemon import make_user, remove_user
+from tests.waiting import until
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.paths import Home
 
@@ -216,7 +218,7 @@ def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(box: Box, fabr
             reasons.append(str(fabric.json("show", job, "--json")["reason"]))
             return "No space left" in reasons[-1]
 
-        wait_until(is_disk_full, "the disk to be full")
+        until(is_disk_full, "the disk to be full")
         # Read once: it is tried again, and says so while it is.
         assert "On gpubox: " in reasons[-1]
         assert f"{small}/" in reasons[-1]
@@ -305,17 +307,22 @@ def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_a
         for words in (("--set", "cpus=1"), (), ())
     ]
     for job in jobs:
-        wait_until(lambda job=job: "next try within" in shown(fabric, job), "the reason", 30)
+        until(partial(is_tried_again, fabric, job), "the reason")
         assert "refuses the connection" in shown(fabric, job)
     for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
         words = ("--yes",) if verb == "delete" else ()
         fabric(verb, job, *words)
-        wait_until(lambda job=job: is_over(fabric, job), f"the {verb} to be done though the host is away", 20)
+        until(partial(is_over, fabric, job), f"the {verb} to be done though the host is away", seconds=20)
 
 
 def shown(fabric: Fabric, job: str) -> str:
     """Return why a job is as it is."""
     return str(fabric.json("show", job, "--json")["reason"])
+
+
+def is_tried_again(fabric: Fabric, job: str) -> bool:
+    """Say whether a job's reason names the next try."""
+    return "next try within" in shown(fabric, job)
 
 
 def is_over(fabric: Fabric, job: str) -> bool:

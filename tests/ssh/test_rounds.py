@@ -17,12 +17,12 @@ import pytest
 
 from tests.controller.processes import log_of
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.company import COMPANY
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of, wait_until
+from tests.ssh.daemon import processes_of
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
 from tests.ssh.relay import Relay
+from tests.waiting import until
 from workbench.data.code.snapshot import take_snapshot
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
@@ -157,7 +157,7 @@ def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator
         if kind_of(seed) == "disk":
             for pid in processes_of(box.user):
                 subprocess.run(["kill", "-9", str(pid)], check=False)
-            wait_until(lambda: not processes_of(box.user), "its processes to end")
+            until(lambda: not processes_of(box.user), "its processes to end")
             subprocess.run(["umount", "-l", str(small)], check=True)
 
 
@@ -177,10 +177,10 @@ def test_a_round(scene: Scene, seed: int, tmp_path: Path, note_harm: Callable[[s
         time.sleep(draw.uniform(0.0, 0.8))
     elif phase == "upload":
         share = draw.uniform(0.05, 0.9) * CODE_BYTES
-        wait_for(lambda: uploaded(scene) >= share, lambda: log_of(ground.home))
+        until(lambda: uploaded(scene) >= share, lambda: log_of(ground.home))
     else:
         share = draw.uniform(0.05, 0.7) * PARTS * PART_BYTES
-        wait_for(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
+        until(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
     if phase == "stop":
         ground.ask(job_id, "halt")
     note_harm(TOLD[kind])
@@ -238,8 +238,8 @@ def is_gone_when_deleted(scene: Scene, job_id: str) -> None:
     """Delete a job, and look for anything of its own that is left."""
     ground, user = scene.ground, scene.box.user
     ground.ask(job_id, "delete")
-    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home), seconds=SECONDS)
-    wait_for(lambda: ground.processes() == [])
+    until(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home), seconds=SECONDS)
+    until(lambda: ground.processes() == [])
     assert not list(user.home.glob(f".fabric/*/*/jobs/{job_id}"))
     assert not list(Path("/dev/shm").glob(f"fabric-{user.uid}/*{job_id}*"))
-    wait_for(lambda: not ground.home.job(job_id).path.exists())
+    until(lambda: not ground.home.job(job_id).path.exists())

@@ -11,7 +11,8 @@ import pytest
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs, wait_until
+from tests.ssh.daemon import runs
+from tests.waiting import until
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
@@ -20,7 +21,7 @@ def running(box: Box, fabric: Fabric) -> str:
     """Log in, start a job, and return its id once it runs."""
     fabric("backend", "login", box.address)
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", WAIT).stdout.strip()
-    wait_until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", 60)
+    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
     return job
 
 
@@ -63,21 +64,21 @@ def test_what_asks_a_place_asks_over_it_too(box: Box, fabric: Fabric) -> None:
 def test_who_goes_away_ends_what_ran_for_them(box: Box, fabric: Fabric) -> None:
     job = running(box, fabric)
     command = fabric.start("exec", job, "--", "sleep", "4712")
-    wait_until(lambda: runs(box.user, b"4712"), "the command to run", 60)
+    until(lambda: runs(box.user, b"4712"), "the command to run", seconds=60)
     command.kill()
     command.communicate()
-    wait_until(lambda: not runs(box.user, b"4712"), "the command to end")
+    until(lambda: not runs(box.user, b"4712"), "the command to end")
 
 
 def test_a_command_ends_with_a_sentence_when_the_controller_goes_away(box: Box, fabric: Fabric) -> None:
     job = running(box, fabric)
     command = fabric.start("exec", job, "--", "sleep", "4713")
-    wait_until(lambda: runs(box.user, b"4713"), "the command to run", 60)
+    until(lambda: runs(box.user, b"4713"), "the command to run", seconds=60)
     os.kill(controller_pid(fabric), signal.SIGKILL)
     _, said = command.communicate(timeout=60)
     assert command.returncode == 69, said
     assert b"was lost" in said
-    wait_until(lambda: not runs(box.user, b"4713"), "the command to end")
+    until(lambda: not runs(box.user, b"4713"), "the command to end")
 
 
 def test_a_controller_that_is_stopped_holds_up_nobody(box: Box, fabric: Fabric) -> None:
@@ -95,7 +96,7 @@ def test_after_the_connection_is_gone_commands_make_their_own(box: Box, fabric: 
     before = box.daemon.connections()
     assert box.daemon.kill_sessions()
     assert fabric("exec", job, "--", "echo", "here").stdout == "here\n"
-    wait_until(lambda: box.daemon.connections() >= before + 2, "one for the command, and one for the job")
+    until(lambda: box.daemon.connections() >= before + 2, "one for the command, and one for the job")
 
 
 class TestOneSession:

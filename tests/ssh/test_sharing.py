@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user
 from tests.stubs import Gpus, nvml_library
+from tests.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -58,7 +58,7 @@ def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(
     first = mine.submit(HOLD, gpus=1)
     mine.prints(first, "ready")
     second = theirs.submit("echo mine now", gpus=1)
-    wait_for(lambda: "GPU 0" in theirs.row(second).reason.text, lambda: str(theirs.row(second)))
+    until(lambda: "GPU 0" in theirs.row(second).reason.text, lambda: str(theirs.row(second)))
     row = theirs.row(second)
     assert row.state is State.QUEUED
     assert mine.row(first).owner in row.reason.text
@@ -75,7 +75,7 @@ def test_a_gpu_on_which_a_foreign_process_computes_is_left_alone_and_named(
     gpus.say(f"process {UUID} {os.getpid()} 1073741824 compute")
     gpus.path.chmod(0o644)
     job_id = mine.submit("true", gpus=1)
-    wait_for(lambda: "GPU 0" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
+    until(lambda: "GPU 0" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
     assert mine.row(job_id).state is State.QUEUED
     mine.ask(job_id, "kill")
     mine.ends(job_id)

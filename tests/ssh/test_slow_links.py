@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
+from tests.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -56,7 +56,7 @@ def ground(home: Home, behind: Lab) -> Iterator[Ground]:
     behind.throttle(FAST)
     for row in open_jobs(made.store):
         made.ask(row.id, "kill")
-    wait_for(lambda: not open_jobs(made.store), seconds=120)
+    until(lambda: not open_jobs(made.store), seconds=120)
     made.clean_up()
 
 
@@ -75,7 +75,7 @@ def comes_through(ground: Ground, box: Box, busy: str) -> None:
     """Run a trivial job to its end and halt another one, while a log fills the link; see that both take seconds."""
     began = time.monotonic()
     trivial = ground.submit("echo ready")
-    wait_for(
+    until(
         lambda: ground.output(trivial) == "ready\n", lambda: str(ground.row(trivial)), seconds=PROMPT_SECONDS
     )
     first_line_seconds = time.monotonic() - began
@@ -83,9 +83,7 @@ def comes_through(ground: Ground, box: Box, busy: str) -> None:
     assert row.state is State.COMPLETED, row.reason
     began = time.monotonic()
     ground.ask(busy, "halt")
-    wait_for(
-        lambda: is_asked_to_stop(box, busy), lambda: str(ground.row(busy).reason), seconds=PROMPT_SECONDS
-    )
+    until(lambda: is_asked_to_stop(box, busy), lambda: str(ground.row(busy).reason), seconds=PROMPT_SECONDS)
     print(f"first line {first_line_seconds:.2f} s, halt {time.monotonic() - began:.2f} s")
 
 
@@ -95,7 +93,7 @@ def test_a_job_that_floods_its_log_holds_up_neither_a_halt_nor_another_job(
     flood = ground.submit(FLOOD)
     ground.prints(flood, "100000")
     behind.throttle(RATE)
-    wait_for(lambda: log_there(box, flood).stat().st_size > len(ground.output(flood)) + 5_000_000)
+    until(lambda: log_there(box, flood).stat().st_size > len(ground.output(flood)) + 5_000_000)
 
     comes_through(ground, box, flood)
 
@@ -115,10 +113,10 @@ def test_the_logs_of_a_night_offline_hold_up_neither_a_halt_nor_another_job(
     behind.link("down")
     for log in logs:
         (log.parents[2] / "results" / "go").touch()
-    wait_for(lambda: all(log.stat().st_size > BACKLOG_BYTES for log in logs), seconds=60)
+    until(lambda: all(log.stat().st_size > BACKLOG_BYTES for log in logs), seconds=60)
     behind.throttle(RATE)
     behind.link("up")
-    wait_for(lambda: any(len(ground.output(job_id)) > 500_000 for job_id in jobs), seconds=60)
+    until(lambda: any(len(ground.output(job_id)) > 500_000 for job_id in jobs), seconds=60)
 
     comes_through(ground, box, other)
 

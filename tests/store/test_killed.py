@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
 from tests.store.test_rebuild import contents
+from tests.waiting import until
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -65,7 +65,7 @@ def test_a_writer_killed_at_any_instant_leaves_rows_that_the_histories_give(seed
                 assert writer.stdout is not None
                 assert writer.stdout.readline() == "ready\n"
                 enough = before + chance.randint(1, 20_000)
-                wait_until(partial(has_written, home, enough, writer), f"the writer to write {enough} bytes")
+                until(partial(has_written, home, enough, writer), f"the writer to write {enough} bytes")
             finally:
                 writer.kill()
                 writer.communicate()

@@ -12,8 +12,8 @@ import pytest
 from runners.container.limits import FILE
 from tests.containers.images import BUSYBOX, USER
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server
+from tests.waiting import until
 from workbench.job import State
 from workbench.learner.stores.mount import missing_support
 from workbench.paths import Home
@@ -149,7 +149,7 @@ def volume(engine: None) -> Iterator[str]:
     yield name
     # A job's state may be told a moment before the engine has removed its container, which holds the volume.
     remove = ["docker", "volume", "rm", "-f", name]
-    wait_for(lambda: subprocess.run(remove, capture_output=True).returncode == 0, seconds=30)
+    until(lambda: subprocess.run(remove, capture_output=True).returncode == 0, seconds=30)
 
 
 def test_a_volume_is_used_where_it_is(volume: str, containers: Ground) -> None:

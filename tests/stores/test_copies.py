@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.stores.servers import Server
+from tests.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -83,7 +83,7 @@ def test_copies_here_are_pruned_but_for_those_that_a_job_reads(
         "echo up; while [ ! -e end ]; do sleep 0.05; done; wc -c <$DATA_DIR/file",
         data_stores=(s3.store(training_data="second", training_results=""),),
     )
-    wait_for(lambda: ground.output(reading) == "up\n", lambda: ground.output(reading))
+    until(lambda: ground.output(reading) == "up\n", lambda: ground.output(reading))
     folder = clean_environment / "work"
     folder.mkdir()
     fabric = Fabric(folder)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, PATIENCE, SLOW, again, big, filling, half_files
+from tests.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 
@@ -44,7 +44,7 @@ def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_l
         for number in range(files):
             slow.write(f"tf_training_data/{number}.bin", bytes(24 * MEGABYTE // files))
         job_id = ground.submit("echo never", data_stores=(slow.store(),))
-        wait_for(lambda: filling(ground), seconds=30)
+        until(lambda: filling(ground), seconds=30)
         filler = fill(disk)
         row = ground.ends(job_id)
 

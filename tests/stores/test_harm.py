@@ -17,8 +17,8 @@ from backends.local.host import LocalHost
 from runners.interface import AttemptRef, LaunchRequest
 from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
+from tests.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.store.jobs import detail
@@ -98,11 +98,9 @@ def test_a_store_that_is_killed_while_data_is_copied_and_comes_back_gives_it_all
     job_id = ground.submit(
         "sha256sum <$DATA_DIR/big.bin; echo ok >$RESULT_DIR/ok", data_stores=(slow.store(),)
     )
-    wait_for(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground), seconds=30)
     slow.stop()
-    wait_for(
-        lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
-    )
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -121,9 +119,7 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
     job_id = ground.submit(command, data_stores=(slow.store(),))
     ground.reaches(job_id, State.STORING)
     slow.stop()
-    wait_for(
-        lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
-    )
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -196,7 +192,7 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
 def test_a_data_mover_that_is_killed_is_started_again(ground: Ground, slow: Server) -> None:
     big(slow)
     job_id = ground.submit("stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),))
-    wait_for(lambda: filling(ground) and bool(rclones_of(ground, job_id)), seconds=30)
+    until(lambda: filling(ground) and bool(rclones_of(ground, job_id)), seconds=30)
     for pid in rclones_of(ground, job_id):
         os.kill(pid, signal.SIGKILL)
 
@@ -211,7 +207,7 @@ def test_an_agent_that_is_killed_while_data_is_copied_costs_an_attempt_and_no_da
     job_id = ground.submit(
         "stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),), max_platform_restarts=2
     )
-    wait_for(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground), seconds=30)
     os.kill(state_of(ground, job_id)["pid"], signal.SIGKILL)
 
     row = ground.reaches(job_id, State.COMPLETED, seconds=90)
@@ -286,7 +282,7 @@ def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> N
 def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground, slow: Server) -> None:
     big(slow, megabytes=60)
     job_id = ground.submit("echo never", data_stores=(slow.store(),))
-    wait_for(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground), seconds=30)
     ground.ask(job_id, "halt")
 
     assert ground.ends(job_id).state is State.HALTED

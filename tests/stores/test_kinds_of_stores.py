@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, free_port, serving
+from tests.waiting import until
 from workbench.job import State
 from workbench.learner.stores.mount import missing_support
 from workbench.metrics import notes
@@ -89,7 +89,7 @@ def test_http_is_read(ground: Ground, tmp_path: Path) -> None:
         store = DataStore(
             id="web", type="http", training_data="set", connection={"auth_url": f"http://127.0.0.1:{port}"}
         )
-        wait_for(lambda: listens(port), lambda: f"nobody answers at port {port}")
+        until(lambda: listens(port), lambda: f"nobody answers at port {port}")
         job_id = ground.submit("cat $DATA_DIR/x.txt", data_stores=(store,))
         row = ground.ends(job_id)
     finally:

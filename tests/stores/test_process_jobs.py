@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.controller.real import Ground
-from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server, serving
+from tests.waiting import until
 from workbench.job import State
 from workbench.metrics import progress
 from workbench.store.queries.jobs import transitions
@@ -68,8 +68,8 @@ def test_new_results_and_output_go_up_while_it_runs(ground: Ground, s3: Server) 
     job_id = ground.submit(f"{SAVE}; echo said; sleep 600", data_stores=(s3.store(),), upload_seconds=0.3)
 
     results = s3.results(job_id)
-    wait_for((results / "model.bin").exists, seconds=40)
-    wait_for((results / "learner-1" / "output.log").exists, seconds=40)
+    until((results / "model.bin").exists, seconds=40)
+    until((results / "learner-1" / "output.log").exists, seconds=40)
     assert ground.row(job_id).state is State.PROCESSING
     ground.ask(job_id, "kill")
     ground.ends(job_id)
