@@ -3,7 +3,7 @@ UV ?= uv
 RUN = $(UV) run -q
 PYTEST = $(RUN) pytest -n auto
 
-.PHONY: help setup lint format types quick test learner containers ssh kubernetes screens gate soak harm docs structure bench
+.PHONY: help setup lint format types quick test affected learner containers ssh kubernetes screens gate hunt soak harm docs structure bench
 
 help: ## List the tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,12 @@ kubernetes: ## Needs FABRIC_TEST_KUBECONFIG
 
 screens: ## The screens, their pictures included
 	$(PYTEST) tests/screens
+
+affected: ## The tests that a change can reach, nearest first, in about two minutes: make affected SINCE=HEAD MINUTES=5
+	$(RUN) python -m tests.gate.affected --since $(or $(SINCE),origin/main) --minutes $(or $(MINUTES),2)
+
+hunt: ## Run unsteady tests again and again beside busy loops: make hunt TEST=tests/ssh/test_jobs.py TIMES=50 LOAD=2
+	$(RUN) python -m tests.gate.hunt $(TEST) --times $(or $(TIMES),20) --load $(or $(LOAD),2)
 
 soak: ## Random harm, and variants of what the gate tries once: hours; make soak ROUNDS=200
 	$(PYTEST) -m soak --chaos-rounds $(or $(ROUNDS),10)

@@ -4,6 +4,8 @@
 * The gate is what runs by default: every behaviour once, on real parts.
 * ``@pytest.mark.soak("why")`` keeps a test out of the gate: ``pytest -m soak`` (``make soak``) runs it. A test may be
   marked as a function, class, module or parameter.
+* ``@pytest.mark.unsteady("what is known")`` is for a test that fails by chance and cannot be mended today: it runs, its
+  failure is printed, and fails nothing. CONTRIBUTING.md lists them.
 * ``@pytest.mark.chaos`` tests do rounds of random harm. The gate does few, with fixed seeds; the soak does many.
 
 A round of harm calls the fixture ``note_harm`` with the kind of harm, and the soak prints how many there were.
@@ -94,6 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if soak and item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.soak("rounds of harm"))
+        if known := item.get_closest_marker("unsteady"):
+            item.add_marker(pytest.mark.xfail(reason=f"unsteady: {known.args[0]}", strict=False))
         if why := _left_of_its_suite(item):
             item.add_marker(pytest.mark.soak(why))
         asked_for = soak or (rounds and item.get_closest_marker("chaos"))

@@ -4,20 +4,23 @@
 2. Run the README's test command: ruff, mypy, and pytest with all workers.
 3. Run the tests that failed once more: one at a time, nothing beside them. One that passes then is *unsteady*: its
    first error is printed, and it does not make the run red. More than ``MOST_UNSTEADY`` of them do.
-4. Print what the run leaves behind and the closing line, and append a line to ``fabric-gate/runs`` in the user's cache.
+4. Print where the time went, what the run leaves behind and the closing line; append a line to ``fabric-gate/runs`` in
+   the user's cache, and write the seconds of each module into ``fabric-gate/seconds.json``.
 
 A failure of ruff, mypy or a contract is red at once: tests are what may fail by chance.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -113,17 +116,33 @@ def try_tests(command: Sequence[str], alone: Sequence[str], folder: Path) -> tup
 
 
 def print_unsteady(verdict: Verdict, first: Record) -> None:
-    """Print the first error of each unsteady test, with its traceback."""
-    for test in verdict.unsteady:
-        error = first.errors[test]
-        lines = [line for line in error.splitlines() if line.startswith("E ")] or error.splitlines()
-        print(f"\nUNSTEADY {test}: {lines[0].removeprefix('E ').strip() if lines else 'no message'}\n{error}")
+    """Print the first error of each unsteady test, with its traceback, those that are marked so included."""
+    for title, errors in (
+        ("UNSTEADY", {test: first.errors[test] for test in verdict.unsteady}),
+        ("MARKED UNSTEADY", first.excused),
+    ):
+        for test, error in errors.items():
+            print(f"\n{title} {test}: {first_error(error)}\n{error}")
 
 
-def runs_file() -> Path:
-    """Return the file with a line for each run of the gate on this machine."""
+def first_error(traceback: str) -> str:
+    """Return the line of a traceback that says what went wrong."""
+    lines = [line for line in traceback.splitlines() if line.startswith("E ")] or traceback.splitlines()
+    return lines[0].removeprefix("E ").strip() if lines else "no message"
+
+
+def seconds_by_folder(seconds: Mapping[str, float]) -> list[str]:
+    """Return a line for each folder of tests, the dearest first: the seconds of its tests, all workers together."""
+    folders: Counter[str] = Counter()
+    for module, taken in seconds.items():
+        folders[module.removeprefix("tests/").rpartition("/")[0].partition("/")[0]] += round(taken)
+    return [f"{taken:6} s {folder}" for folder, taken in folders.most_common()]
+
+
+def cache_folder() -> Path:
+    """Return the folder in the user's cache that runs of the gate are recorded in."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "fabric-gate" / "runs"
+    return cache / "fabric-gate"
 
 
 def record_line(commit: str, verdict: Verdict, seconds: float, load: float) -> str:
@@ -151,8 +170,11 @@ def main() -> int:
     print(f"== the README's test command\n{command}", flush=True)
     with tempfile.TemporaryDirectory(prefix="fabric-gate-") as folder:
         verdict, first = try_tests(["bash", "-euo", "pipefail", "-c", command], ALONE, Path(folder))
+    cache_folder().mkdir(parents=True, exist_ok=True)
     if first:
         print_unsteady(verdict, first)
+        print("\n== seconds of tests", *seconds_by_folder(first.seconds), sep="\n")
+        (cache_folder() / "seconds.json").write_text(json.dumps(first.seconds))
     left = machine.left_behind(before, machine.traces())
     print("\n== left behind" + (":" if left else ": nothing"), *left, sep="\n")
     for test in verdict.failed:
@@ -161,9 +183,7 @@ def main() -> int:
         print(f"more than {MOST_UNSTEADY} unsteady tests: this is not chance")
     if verdict.broken:
         print(f"RED: {verdict.broken}")
-    file = runs_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as stream:
+    with (cache_folder() / "runs").open("a") as stream:
         stream.write(record_line(commit_of_checkout(), verdict, time.monotonic() - started, load) + "\n")
     print(verdict, flush=True)
     return 0 if verdict.green else 1

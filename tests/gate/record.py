@@ -29,6 +29,10 @@ class Record:
     """By node id. A test whose set-up or teardown failed is a failed one."""
     errors: dict[str, str] = field(default_factory=dict)
     """The first traceback of each failed test, by node id."""
+    excused: dict[str, str] = field(default_factory=dict)
+    """The traceback of each test that failed and is marked ``unsteady``, by node id."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long the tests of each module took, with set-up and teardown, added up over all workers."""
 
     def of(self, outcome: Outcome) -> list[str]:
         """Return the node ids of the tests with this outcome."""
@@ -58,6 +62,10 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the set-up, call or teardown of one test."""
+        module = report.nodeid.partition("::")[0]
+        self.record.seconds[module] = self.record.seconds.get(module, 0.0) + report.duration
+        if report.skipped and hasattr(report, "wasxfail"):
+            self.record.excused[report.nodeid] = report.longreprtext
         if report.failed:
             self._fail(report.nodeid, report.longreprtext)
         elif report.skipped:

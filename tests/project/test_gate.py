@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.gate.__main__ import MOST_UNSTEADY, Verdict, command_of, judge, record_line, try_tests
+from tests.gate.__main__ import (
+    MOST_UNSTEADY,
+    Verdict,
+    command_of,
+    judge,
+    print_unsteady,
+    record_line,
+    seconds_by_folder,
+    try_tests,
+)
+from tests.gate.affected import STARTED, Affected, affected, arrows_of, within
+from tests.gate.hunt import hunt
 from tests.gate.machine import left_behind, traces
 from tests.gate.record import Outcome, Record
 
@@ -42,7 +54,8 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n  soak(why): long\n  chaos: harm\n  quick: short\n  timeout: limit\n"
+        "[pytest]\nmarkers =\n  soak(why): long\n  unsteady(known): chance\n  chaos: harm\n"
+        "  quick: short\n  timeout: limit\n"
     )
     return folder
 
@@ -159,6 +172,109 @@ def test_what_a_run_leaves_behind_is_named_by_kind_and_the_first_few() -> None:
 
     assert left_behind(before, after) == ["7 files: b, c, d, e, f, and 2 more"]
     assert left_behind(before, before) == []
+
+
+MARKED = """
+import pytest
+@pytest.mark.unsteady("two threads meet")
+def test_by_chance():
+    assert 1 == 2, "the other came first"
+@pytest.mark.unsteady("nothing yet")
+def test_good_today(): pass
+"""
+
+
+def test_a_test_that_is_marked_unsteady_is_shown_and_fails_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "test_marked.py").write_text(MARKED)
+    verdict, first = try_tests(argv(project), argv(project, "-n", "0", "--last-failed"), project)
+
+    assert first is not None
+    assert verdict.green
+    assert "the other came first" in first.excused["test_marked.py::test_by_chance"]
+    print_unsteady(verdict, first)
+    assert "MARKED UNSTEADY test_marked.py::test_by_chance: AssertionError" in capsys.readouterr().out
+
+
+def test_marked_tests_are_few_and_listed_for_those_who_work_on_fabric() -> None:
+    root = Path(__file__).parents[2]
+    marked = [
+        file.relative_to(root).as_posix()
+        for file in sorted((root / "tests").rglob("test_*.py"))
+        for line in file.read_text().splitlines()
+        if re.match(r"\s*(@pytest\.mark\.unsteady\(|pytestmark = .*mark\.unsteady\()", line)
+        and file.name != "test_gate.py"
+    ]
+    listed = (root / "CONTRIBUTING.md").read_text()
+
+    assert len(marked) <= 5
+    assert [file for file in marked if file not in listed] == []
+
+
+def test_a_hunt_counts_how_often_a_test_failed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "conftest.py").write_text('pytest_plugins = ("tests.gate.record", "tests.lanes")')
+    (project / "test_a.py").write_text(PASSES + FAILS_ONCE)
+
+    assert not hunt([str(project / "test_a.py")], times=3, load=1, workers=0)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "2 tests, 3 runs beside 1 busy loops: 1 of them failed at least once"
+    )
+    assert hunt([str(project / "test_a.py")], times=2, load=0, workers=0)
+    assert not hunt([str(project / "test_b.py")], times=2, load=0, workers=0)  # there is none
+
+
+def test_the_seconds_of_modules_are_added_up_by_folder(project: Path) -> None:
+    (project / "test_a.py").write_text(PASSES)
+    _, first = try_tests(argv(project, "-n", "2"), argv(project), project)
+
+    assert first is not None
+    assert list(first.seconds) == ["test_a.py"]
+    assert seconds_by_folder({"tests/ssh/a.py": 2.0, "tests/cli/b.py": 9.0, "tests/ssh/sub/c.py": 3.0}) == [
+        "     9 s cli",
+        "     5 s ssh",
+    ]
+
+
+ARROWS = {
+    "workbench.a": set[str](),
+    "workbench.b": {"workbench.a"},
+    "tests.a.conftest": {"workbench.b"},
+    "tests.a.test_near": {"workbench.a"},
+    "tests.a.test_far": {"tests.a.conftest"},
+    "tests.b.test_apart": set[str](),
+}
+
+
+def test_what_a_change_can_reach_is_found_nearest_first() -> None:
+    def names(*files: str) -> list[str]:
+        return [f"{one.path} {one.distance}" for one in affected(files, ARROWS, {})]
+
+    assert names("workbench/a.py") == ["tests/a/test_near.py 1", "tests/a/test_far.py 3"]
+    assert names("workbench/b.py") == ["tests/a/test_far.py 2"]
+    assert names("tests/b/test_apart.py") == ["tests/b/test_apart.py 0"]
+    assert names("tests/b/golden.json") == ["tests/b/test_apart.py 0"]
+
+
+def test_the_nearest_are_taken_until_the_time_is_over_and_what_has_changed_in_any_case() -> None:
+    found = [
+        Affected("changed", 0, 500.0),
+        Affected("near", 1, 60.0),
+        Affected("dear", 2, 90.0),
+        Affected("far", 3, 1.0),
+    ]
+
+    taken, left = within(found, 600.0)
+
+    assert [[one.path for one in them] for them in (taken, left)] == [["changed", "near", "far"], ["dear"]]
+
+
+def test_the_tests_of_the_command_line_are_reached_by_what_it_starts() -> None:
+    arrows = arrows_of()
+
+    assert {"workbench.controller.main", "workbench.cli.commands.upkeep"} <= arrows["tests.cli.conftest"]
+    assert "tests.cli.conftest" in arrows["tests.cli.test_life"]
+    assert set(STARTED) <= set(arrows)
 
 
 SOAK = """
