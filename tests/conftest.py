@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE, patience
 from workbench.paths import Home
 from workbench.services import open_store
 
-pytest_plugins = ("tests.lanes", "tests.gate.record")
+pytest_plugins = ("tests.gate.leftovers", "tests.lanes", "tests.gate.record")
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
 hypothesis.settings.register_profile("fabric", deadline=None, derandomize="CI" in os.environ)

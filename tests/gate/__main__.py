@@ -5,7 +5,7 @@
 3. Run the tests that failed once more: one at a time, nothing beside them. One that passes then is *unsteady*: its
    first error is printed, and it does not make the run red. More than ``MOST_UNSTEADY`` of them do.
 4. Print where the time went, what the run leaves behind and the closing line; append a line to ``fabric-gate/runs`` in
-   the user's cache, and write the seconds of each module into ``fabric-gate/seconds.json``.
+   the user's cache, and write the seconds of each module into ``fabric-gate/seconds.json``. Remove what is left.
 
 A failure of ruff, mypy or a contract is red at once: tests are what may fail by chance.
 """
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.gate import machine
+from tests.gate import leftovers, machine
 from tests.gate.record import VARIABLE, Record
 
 MOST_UNSTEADY: Final = 8
@@ -177,6 +177,7 @@ def main() -> int:
         (cache_folder() / "seconds.json").write_text(json.dumps(first.seconds))
     left = machine.left_behind(before, machine.traces())
     print("\n== left behind" + (":" if left else ": nothing"), *left, sep="\n")
+    leftovers.remove_when_alone()
     for test in verdict.failed:
         print(f"FAILED {test}")
     if len(verdict.unsteady) > MOST_UNSTEADY:

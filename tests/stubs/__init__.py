@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,20 +14,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patience
+
 GIB = 1 << 30
 
 
 @cache
 def nvml_library() -> Path:
-    """Return a folder with the stub ``libnvidia-ml.so.1``, compiled once; skips aloud without cc."""
+    """Return a folder with the stub ``libnvidia-ml.so.1``, compiled once a machine; skips aloud without cc."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("the stub of NVIDIA's library needs a C compiler (cc)")
-    folder = Path(tempfile.mkdtemp(prefix="fab-nvml-"))
-    library = folder / "libnvidia-ml.so.1"
     source = Path(__file__).with_name("nvml.c")
-    argv = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(source)]
-    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    folder = Path("/var/tmp") / f"fabric-test-nvml-{os.getuid()}-{digest}"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    library = folder / "libnvidia-ml.so.1"
+    if not library.exists():
+        made = library.with_suffix(f".{os.getpid()}")
+        argv = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(made), str(source)]
+        subprocess.run(argv, check=True, capture_output=True, timeout=patience(60))
+        made.rename(library)  # other workers compile it at the same time
     return folder
 
 
