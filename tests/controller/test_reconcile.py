@@ -317,9 +317,17 @@ def test_a_job_that_nobody_stops_waits_for_its_files_and_says_for_what() -> None
 
 
 def test_files_that_came_after_all_leave_no_word_about_them() -> None:
-    found = decide(view(**FAILING, drained=True, collected_at=NOW - 1))
+    found = decide(view(**FAILING | {"collect_failure": ""}, drained=True, collected_at=NOW - 1))
 
     assert "stay on the backend" not in finish_of(found).outcome.reason.text
+
+
+def test_files_that_were_given_up_are_named_in_the_reason() -> None:
+    found = decide(view(**FAILING, drained=True, collected_at=NOW - 1))
+
+    assert finish_of(found).outcome.reason.text.endswith(
+        "; its last output and files stay on the backend: node-1 does not answer"
+    )
 
 
 def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:

@@ -20,7 +20,7 @@ from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.opener import RegistryTarget
-from workbench.errors import BackendUnreachable
+from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -110,6 +110,27 @@ def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
         assert bench.ends(job_id).reason.text.endswith(
             "its last output and files stay on the backend: node-1 does not answer"
         )
+
+
+def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_AGAIN_SECONDS", 0.01)
+    ended = threading.Event()
+
+    def follow() -> None:
+        if ended.is_set():
+            raise NotAllowed("you may not read pods/exec")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+
+    assert bench.ends(job_id).reason.text.endswith(
+        "its last output and files stay on the backend: you may not read pods/exec"
+    )
 
 
 def test_files_of_an_ended_job_come_when_its_backend_answers_again(

@@ -203,7 +203,7 @@ def _ending(job: JobSnapshot) -> Decision:
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
-        if job.collect_failure and job.collected_at is None:
+        if job.collect_failure:
             outcome = replace(outcome, reason=_add_missing_files(outcome.reason, job.collect_failure))
         restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
