@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +24,8 @@ from workbench.job import LearnerPhase, new_job_id
 from workbench.spec import Framework, JobSpec
 from workbench.values import dataclass
 
-PATIENCE_SECONDS: Final = 60.0
-"""How long a test waits for anything before it fails."""
+PATIENCE_SECONDS: Final = 60.0 * float(os.environ.get("FABRIC_TEST_PATIENCE", "1"))
+"""How long a test waits for anything before it fails; longer where the environment says that the machine is busy."""
 
 OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 

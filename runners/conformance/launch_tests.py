@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from backends.contract.host import Cluster, Host
 from runners.conformance.base import FOREVER, ContractBase, MakeJob
+from runners.conformance.harness import PATIENCE_SECONDS
 from runners.interface import Runner
 from workbench.job import LearnerPhase
+
+GRACE_SECONDS: Final = PATIENCE_SECONDS * 5
 
 
 class LaunchContract(ContractBase):
@@ -187,11 +191,10 @@ class LaunchContract(ContractBase):
         job = make_job("trap '' TERM; " + FOREVER).launch()
         job.until_printed(b"ready")
 
-        started = time.monotonic()
-        status = job.stop("halt", 300.0).stop("kill").stop("halt", 300.0).until_over()[1]
+        # The grace period is longer than the test waits for the end.
+        status = job.stop("halt", GRACE_SECONDS).stop("kill").stop("halt", GRACE_SECONDS).until_over()[1]
 
         assert status.stopped == "kill"
-        assert time.monotonic() - started < 100
 
     def test_a_stop_ends_what_has_forked_twice_and_ignores_it(self, make_job: MakeJob) -> None:
         hidden = "(trap '' TERM HUP; (setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' &) )"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.controller.memory_backend import MemoryBackend
-from tests.waiting import until
+from tests.controller.real import Ground, KeptGround
+from tests.learner.kept_agents import agents_removed as agents_removed
+from tests.learner.kept_agents import lend_agents
+from tests.waiting import patience, until
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.client import Submission, ask, submit
@@ -24,6 +27,12 @@ from workbench.store.jobs import job
 MEMORY = TargetRef(backend="local", type="local", runner="memory")
 FAR = TargetRef(backend="far", type="ssh", runner="memory", address="ssh://far")
 """The same one, whose journals have to be mirrored."""
+
+
+KILLS: Final = 20
+"""How often the controller of a search is killed in the soak."""
+FEW_KILLS: Final = 4
+"""How often in the gate."""
 
 
 class Bench:
@@ -52,13 +61,13 @@ class Bench:
 
         self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(patience())
 
     def stop(self) -> None:
         """End the loop, as a signal would."""
         if self.loop is not None and self._thread is not None:
             self.loop.post(EndRequested("the test is over"))
-            self._thread.join(10)
+            self._thread.join(patience())
             assert not self._thread.is_alive()
             self.loop = None
 
@@ -130,4 +139,46 @@ def bench(home: Home) -> Iterator[Bench]:
     assert "defect" not in made.log()
 
 
-Starter = Callable[..., Bench]
+@pytest.fixture
+def kills(chaos_rounds: int | None, note_harm: Callable[[str], None]) -> int:
+    """How often the controller of a search is killed."""
+    count = FEW_KILLS if chaos_rounds is None else KILLS
+    for _ in range(count):
+        note_harm("controller of a search killed")
+    return count
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the loop try again after a moment what it would try after seconds."""
+    for name, value in {
+        "decide.reconcile.KILL_AGAIN_SECONDS": (0.1, 5.0),
+        "decide.restarts.FIRST_DELAY_SECONDS": 0.05,
+        "loop.loop.SWEEP_AFTER_SECONDS": 0.1,
+        "loop.queue.MEASURE_AGAIN_SECONDS": 0.1,
+        "targets.observer.AGAIN_SECONDS": 0.05,
+    }.items():
+        monkeypatch.setattr(f"workbench.controller.{name}", value)
+
+
+@pytest.fixture(scope="module")
+def kept_ground() -> Iterator[KeptGround]:
+    """The ground of a module's tests."""
+    made = KeptGround()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home whose jobs run for real, in common with other tests of the module; nothing is left of them."""
+    yield kept_ground.enter(monkeypatch)
+    kept_ground.leave()
+
+
+@pytest.fixture
+def own_ground(home: Home) -> Iterator[Ground]:
+    """A home of the test's own whose jobs run for real; nothing is left of them."""
+    made = Ground(lend_agents(home))
+    yield made
+    made.clean_up()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.controller.runtime.client import ControllerStatus, status, stop_controller
 from workbench.paths import Home
 
@@ -59,7 +59,7 @@ def end_all(home: Home) -> None:
         stop_controller(home)
         until(lambda: not alive(said.pid), lambda: log_of(home))
     while _started:
-        _started.pop().wait(20)
+        ended(_started.pop(), lambda: log_of(home))
 
 
 def alive(pid: int) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
@@ -20,6 +24,7 @@ from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job, open_jobs
+from workbench.store.updates.experiments import experiments, record_event
 
 CLIENT_LOOKS_SECONDS = 1.0
 """How often a client that waits looks whether there is a controller."""
@@ -116,20 +121,33 @@ class Ground:
         """List the processes that carry this home's mark: commands and all that they started."""
         return marked(self.uuid)
 
-    def clean_up(self) -> None:
-        """Kill what still runs, and end the controller."""
+    def end_jobs(self) -> None:
+        """Kill what still runs."""
+        for search in experiments(self.store, only_open=True):
+            record_event(
+                self.store, search.id, {"do": "kill", "state": "STOPPING", "reason": "the test is over"}
+            )
         for row in open_jobs(self.store):
             with contextlib.suppress(UnknownName):  # its deletion was under way, and is done
                 ask(self.store, row.id, "kill", origin="test")
         if open_jobs(self.store):
             ensure_controller(self.home)
             answers(self.home)
-            until(lambda: not open_jobs(self.store), lambda: log_of(self.home))
-        end_all(self.home)
-        self.store.close()
+        until(
+            lambda: not open_jobs(self.store) and not experiments(self.store, only_open=True),
+            lambda: log_of(self.home),
+        )
         # An agent lives for a moment longer than what it says of its learner.
         until(lambda: self.processes() == [], lambda: f"processes were left behind: {self.processes()}")
         assert not any(word in log_of(self.home) for word in ("defect", "Fatal Python error"))
+
+    def clean_up(self) -> None:
+        """Kill what still runs, and end the controller."""
+        try:
+            self.end_jobs()
+        finally:
+            end_all(self.home)
+            self.store.close()
 
 
 def marked(uuid: str) -> list[int]:
@@ -148,3 +166,60 @@ def marked(uuid: str) -> list[int]:
         ):
             found.append(int(entry.name))
     return found
+
+
+class KeptGround:
+    """A ground that the tests of a module have in common, with its controller; each leaves it without a job.
+
+    The start of a controller and the first start of an agent take longer than most of what is tried with them.
+    """
+
+    def __init__(self, **environment: str) -> None:
+        self._environment = environment
+        self._root: Path | None = None
+        self._ground: Ground | None = None
+
+    def enter(self, environment: pytest.MonkeyPatch) -> Ground:
+        """Make the environment that of the ground, and return it; it is made anew where a test has spoilt it."""
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="fab-"))
+            (self._root / "run").mkdir(mode=0o700)
+            (self._root / "leases").mkdir(mode=0o1777)
+        for name, path in {
+            "HOME": self._root,
+            "FABRIC_HOME": self._root / "fabric",
+            "FABRIC_LEASES": self._root / "leases",
+            "XDG_RUNTIME_DIR": self._root / "run",
+            **self._environment,
+        }.items():
+            environment.setenv(name, str(path))
+        if self._ground is None:
+            self._ground = Ground(Home(self._root / "fabric"))
+        return self._ground
+
+    def leave(self) -> None:
+        """End what a test has left there; where that does not succeed the next test gets another ground."""
+        assert self._ground is not None
+        try:
+            self._ground.end_jobs()
+        except BaseException:
+            self._forget()
+            raise
+
+    def close(self) -> None:
+        """End it for good."""
+        if self._ground is not None:
+            with pytest.MonkeyPatch.context() as environment:
+                self.enter(environment)
+                try:
+                    self._ground.clean_up()
+                finally:
+                    self._forget()
+
+    def _forget(self) -> None:
+        ground, root = self._ground, self._root
+        self._ground = self._root = None
+        if ground is not None and root is not None:
+            end_all(ground.home)
+            ground.store.close()
+            shutil.rmtree(root, ignore_errors=True)

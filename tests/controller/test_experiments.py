@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.controller.conftest import Bench
 from tests.controller.processes import controller, end_all, kill, log_of
 from tests.controller.real import Ground
+from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
+from workbench.controller.targets.opener import RegistryTarget
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -35,16 +40,27 @@ from workbench.store.updates.experiments import (
 )
 from workbench.store.updates.rebuild import rebuild
 
-KILLS = 20
-TRAIN = """
-import time
-from fabric_learner import hparams, report, should_stop
-x = hparams()["x"]
-for epoch in range(1, 10):
-    report({VALUES})
+GOES_ON = "goes-on"
+"""The file that says up to which epoch a paced trial may train: in its results, since copies begin with checkpoints."""
+PACE = """
+import os, time
+from fabric_learner import should_stop
+
+def rest(epoch):
+    file = os.path.join(os.environ["RESULT_DIR"], "{GOES_ON}")
+    if epoch in {PACED_AT}:
+        while not should_stop() and (not os.path.exists(file) or float(open(file).read()) < epoch):
+            time.sleep(0.005)
     end = time.monotonic() + {SECONDS}
     while time.monotonic() < end and not should_stop():
         time.sleep(0.01)
+"""
+TRAIN = """
+from fabric_learner import hparams, report
+x = hparams()["x"]
+for epoch in range(1, 10):
+    report({VALUES})
+    rest(epoch)
     if should_stop():
         print("stops after", epoch, flush=True)
         break
@@ -59,11 +75,11 @@ for step in range(done + 1, 41):
     report(loss=hparams()["x"] / step, step=step)
     open(file + ".new", "w").write(str(step))
     os.replace(file + ".new", file)
-    time.sleep(0.05)
+    while step == 5 and not os.path.exists({GO}):
+        time.sleep(0.01)
 """
 STAGED = """
-import os, time
-from fabric_learner import hparams, report, should_stop
+from fabric_learner import hparams, report
 file = os.path.join(os.environ["CHECKPOINT_DIR"], "state")
 done, before = open(file).read().split() if os.path.exists(file) else ("0", "")
 x = hparams()["x"]
@@ -73,9 +89,7 @@ for epoch in range(int(done) + 1, {EPOCHS} + 1):
     with open(file + ".new", "w") as stream:
         stream.write(str(epoch) + " " + before + "," + str(x))
     os.replace(file + ".new", file)
-    end = time.monotonic() + {SECONDS}
-    while time.monotonic() < end and not should_stop():
-        time.sleep(0.01)
+    rest(epoch)
     if should_stop():
         break
 """
@@ -123,22 +137,48 @@ RANDOM: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    """A home whose jobs run for real; nothing is left of them."""
-    made = Ground(home)
-    yield made
-    made.clean_up()
+def train(
+    values: str = "loss=x / epoch, epoch=epoch", seconds: float = 0.0, *, paced_at: Sequence[int] = ()
+) -> str:
+    """Return a command that trains for nine epochs of so many seconds.
+
+    After those in which it is paced it waits until :func:`ended` lets it go on, so that no search is too slow for it.
+    """
+    return python(pace(seconds, paced_at) + TRAIN.replace("{VALUES}", values))
 
 
-def train(values: str = "loss=x / epoch, epoch=epoch", seconds: float = 0.05) -> str:
-    code = TRAIN.replace("{VALUES}", values).replace("{SECONDS}", str(seconds))
+def staged(epochs: int, seconds: float = 0.0, *, paced_at: Sequence[int] = ()) -> str:
+    """Return a command that trains for so many epochs, and goes on from its checkpoint."""
+    return python(pace(seconds, paced_at) + STAGED.replace("{EPOCHS}", str(epochs)))
+
+
+def pace(seconds: float, paced_at: Sequence[int] = ()) -> str:
+    values = {"GOES_ON": GOES_ON, "SECONDS": str(seconds), "PACED_AT": str(list(paced_at))}
+    return functools.reduce(lambda text, name: text.replace(f"{{{name}}}", values[name]), values, PACE)
+
+
+def python(code: str) -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
 
 
-def staged(seconds: float, epochs: int) -> str:
-    code = STAGED.replace("{SECONDS}", str(seconds)).replace("{EPOCHS}", str(epochs))
-    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+def going_on(go: Path) -> str:
+    """Return a command that trains on from its checkpoint; where it has come to step 5 it waits for a file."""
+    return python(GOING_ON.replace("{GO}", repr(str(go))))
+
+
+def let_go_on(ground: Ground, experiment_id: str) -> None:
+    """Let each trial train on whose last report the search has taken, and neither stops it nor has it wait."""
+    jobs = {one.trial: one.job_id for one in trials(ground.store, experiment_id)}
+    for event in events_of(ground.home, experiment_id):
+        if event["do"] != "report" or event.get("waits") or event["units"] is None:
+            continue
+        if any(each["do"] == "stop" and each["trial"] == event["trial"] for each in event["operations"]):
+            continue
+        file = ground.home.job(jobs[event["trial"]]).results / GOES_ON
+        if file.parent.is_dir() and not (file.exists() and float(file.read_text()) >= event["units"]):
+            new = file.with_name(f"{GOES_ON}.new")
+            new.write_text(str(event["units"]))
+            new.rename(file)
 
 
 def search(
@@ -181,13 +221,19 @@ def row_of(ground: Ground, experiment_id: str) -> ExperimentRow:
 
 
 def ended(ground: Ground, experiment_id: str, *, seconds: float = 60.0) -> ExperimentRow:
-    """Wait for the end of a search."""
+    """Wait for the end of a search; trials that are paced go on as soon as it has taken what they reported."""
+
+    def is_over() -> bool:
+        let_go_on(ground, experiment_id)
+        return not row_of(ground, experiment_id).is_open
+
     until(
-        lambda: not row_of(ground, experiment_id).is_open,
+        is_over,
         lambda: (
             f"{row_of(ground, experiment_id)}\n{trials(ground.store, experiment_id)}\n{log_of(ground.home)}"
         ),
         seconds=seconds,
+        every=0.03,
     )
     return row_of(ground, experiment_id)
 
@@ -225,21 +271,21 @@ def killed_at_random(home: Home, kills: int, draw: random.Random) -> None:
 
 
 def searched_twice(
-    home: Home, config: dict[str, Any], command: str, *, seed: int
+    home: Home, config: dict[str, Any], command: str, *, seed: int, most: int
 ) -> Iterator[tuple[Ground, str]]:
     """Yield a search that nobody disturbs, then the same one whose controller is killed again and again."""
     draw = random.Random(seed)
-    for kills in (0, KILLS):
-        ground = Ground(home)
+    for kills in (0, most):
+        ground = Ground(home if home.path.exists() else lend_agents(home))
         experiment_id = search(ground, config, command, wakes=False)
         killed_at_random(home, kills, draw)
-        assert ended(ground, experiment_id, seconds=90).state == "COMPLETED"
+        assert ended(ground, experiment_id).state == "COMPLETED"
         yield ground, experiment_id
         ground.clean_up()
 
 
 def test_a_search_runs_its_trials_and_stops_the_bad_ones(ground: Ground) -> None:
-    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(seconds=0.5))
+    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(paced_at=(3,)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = trials(ground.store, experiment_id)
@@ -278,9 +324,10 @@ def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> 
     assert ended(ground, experiment_id).state == "KILLED"
 
 
-def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home) -> None:
+@pytest.mark.chaos
+def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home, kills: int) -> None:
     decisions = []
-    for ground, experiment_id in searched_twice(home, ASHA, train(seconds=0.3), seed=3):
+    for ground, experiment_id in searched_twice(home, ASHA, train(seconds=0.03), seed=3, most=kills):
         found = trials(ground.store, experiment_id)
         jobs = [row.id for row in list_jobs(ground.store) if row.parent == experiment_id]
         assert sorted(jobs) == sorted(one.job_id for one in found)
@@ -290,7 +337,7 @@ def test_a_controller_that_is_killed_changes_nothing_of_a_search(home: Home) -> 
 
 
 def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint(ground: Ground) -> None:
-    experiment_id = search(ground, {**PROMOTION, "max_concurrent": 2}, staged(0.3, 9))
+    experiment_id = search(ground, {**PROMOTION, "max_concurrent": 2}, staged(9, paced_at=(3, 9)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = trials(ground.store, experiment_id)
@@ -307,9 +354,10 @@ def test_a_trial_that_is_promoted_goes_on_from_its_checkpoint(ground: Ground) ->
     assert all(row.attempt == 1 for row in rows)
 
 
-def test_a_controller_that_is_killed_changes_nothing_of_promotions(home: Home) -> None:
+@pytest.mark.chaos
+def test_a_controller_that_is_killed_changes_nothing_of_promotions(home: Home, kills: int) -> None:
     decisions = []
-    for ground, experiment_id in searched_twice(home, PROMOTION, staged(0.3, 9), seed=11):
+    for ground, experiment_id in searched_twice(home, PROMOTION, staged(9, 0.03), seed=11, most=kills):
         assert states(ground, experiment_id) == ["STOPPED"] * 6
         decisions.append(decided(ground, experiment_id))
 
@@ -327,7 +375,7 @@ def test_a_promoted_trial_that_has_run_to_its_end_counts_by_what_it_has_reported
 
 
 def test_a_population_is_replaced_by_copies_that_begin_with_checkpoints(ground: Ground) -> None:
-    experiment_id = search(ground, PBT, staged(0.2, 99))
+    experiment_id = search(ground, PBT, staged(99, paced_at=(3, 6, 9, 12)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     found = {one.trial: one for one in trials(ground.store, experiment_id)}
@@ -347,9 +395,12 @@ def test_a_population_is_replaced_by_copies_that_begin_with_checkpoints(ground: 
     assert sum((one.units or 0) >= 9 for one in found.values()) == 3
 
 
-def test_a_controller_that_is_killed_changes_nothing_of_a_population(home: Home) -> None:
+@pytest.mark.chaos
+def test_a_controller_that_is_killed_changes_nothing_of_a_population(home: Home, kills: int) -> None:
     decisions = []
-    for ground, experiment_id in searched_twice(home, PBT, staged(0.3, 99), seed=13):
+    # No trial comes to its last epoch while no controller is there.
+    command = staged(99, 0.025 * kills)
+    for ground, experiment_id in searched_twice(home, PBT, command, seed=13, most=kills):
         compared, created = decided(ground, experiment_id)
         # Those of a round arrive in any order, and train on while no controller halts them.
         decisions.append((sorted((trial, values["loss"]) for trial, values in compared), created))
@@ -358,7 +409,8 @@ def test_a_controller_that_is_killed_changes_nothing_of_a_population(home: Home)
 
 
 def test_a_population_that_stores_no_checkpoints_says_so(ground: Ground) -> None:
-    experiment_id = search(ground, {**PBT, "population": 2, "truncate": 0.5, "rounds": 2}, train(seconds=0.1))
+    config = {**PBT, "population": 2, "truncate": 0.5, "rounds": 2}
+    experiment_id = search(ground, config, train(paced_at=(3, 6)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     copy = trials(ground.store, experiment_id)[2]
@@ -385,7 +437,8 @@ def test_a_time_metric_that_is_not_reported_ends_the_search(ground: Ground) -> N
 
 
 def test_steps_of_reports_are_a_time_metric_of_their_own(ground: Ground) -> None:
-    experiment_id = search(ground, {**ASHA, "time_metric": "step"}, train("loss=x / epoch, step=epoch", 0.1))
+    command = train("loss=x / epoch, step=epoch", paced_at=(3,))
+    experiment_id = search(ground, {**ASHA, "time_metric": "step"}, command)
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     reported = [event for event in events_of(ground.home, experiment_id) if event["do"] == "report"]
@@ -412,7 +465,7 @@ def test_a_search_whose_trials_all_fail_has_failed(ground: Ground) -> None:
 
 def test_what_is_no_number_is_the_worst(ground: Ground) -> None:
     values = "loss=float('nan') if x > 200 else x, epoch=epoch"
-    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(values, 0.2))
+    experiment_id = search(ground, {**ASHA, "max_concurrent": 2}, train(values, paced_at=(3,)))
 
     assert ended(ground, experiment_id).state == "COMPLETED"
     assert any(one.last is None for one in trials(ground.store, experiment_id))
@@ -451,9 +504,8 @@ def reports_something(ground: Ground, experiment_id: str) -> None:
     )
 
 
-def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground) -> None:
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
-    experiment_id = search(ground, {**RANDOM, "max_trials": 3}, command)
+def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground, tmp_path: Path) -> None:
+    experiment_id = search(ground, {**RANDOM, "max_trials": 3}, going_on(tmp_path / "go"))
     reports_something(ground, experiment_id)
 
     steers(ground, experiment_id, "pause", "PAUSED")
@@ -466,6 +518,7 @@ def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground) ->
     ensure_controller(ground.home)
     assert [ground.row(job_id).state for job_id in jobs] == [State.HALTED] * 2
 
+    (tmp_path / "go").touch()
     steers(ground, experiment_id, "resume", "RUNNING")
     assert ended(ground, experiment_id).state == "COMPLETED"
     assert states(ground, experiment_id) == ["COMPLETED"] * 3
@@ -474,12 +527,12 @@ def test_a_search_that_is_paused_goes_on_from_its_checkpoints(ground: Ground) ->
         assert "starts after 0" not in ground.output(job_id, attempt=2)
 
 
+@pytest.mark.chaos
 def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_nothing(
-    ground: Ground,
+    ground: Ground, tmp_path: Path, note_harm: Callable[[str], None]
 ) -> None:
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
     draw = random.Random(5)
-    experiment_id = search(ground, RANDOM, command)
+    experiment_id = search(ground, RANDOM, going_on(tmp_path / "go"))
     reports_something(ground, experiment_id)
 
     for turn in range(6):
@@ -487,6 +540,8 @@ def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_
         steers(ground, experiment_id, *(("resume", "RUNNING") if turn % 2 else ("pause", "PAUSED")))
         time.sleep(draw.uniform(0.0, 0.4))  # the random instant itself
         kill(controller(ground.home).pid if there is None else there.pid)
+        note_harm("controller killed as a search is paused or resumed")
+    (tmp_path / "go").touch()
     ensure_controller(ground.home)
 
     assert ended(ground, experiment_id).state == "COMPLETED"
@@ -535,18 +590,18 @@ def continues(ground: Ground, experiment_id: str, config: dict[str, Any], *, wak
 def failing_once(since: float, seconds: float) -> str:
     """Return a command that fails in its first attempt where x is larger than that."""
     code = FAILING_ONCE.replace("{FROM}", str(since)).replace("{SECONDS}", str(seconds))
-    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+    return python(code)
 
 
-def test_a_search_that_was_killed_goes_on_from_its_checkpoints(ground: Ground) -> None:
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(GOING_ON)}"
-    config = {**RANDOM, "max_trials": 3}
-    experiment_id = search(ground, config, command)
+def test_a_search_that_was_killed_goes_on_from_its_checkpoints(own_ground: Ground, tmp_path: Path) -> None:
+    ground, config = own_ground, {**RANDOM, "max_trials": 3}
+    experiment_id = search(ground, config, going_on(tmp_path / "go"))
     reports_something(ground, experiment_id)
     steers(ground, experiment_id, "kill", "STOPPING")
     assert ended(ground, experiment_id).state == "KILLED"
     begun = [one.job_id for one in trials(ground.store, experiment_id)]
     record_event(ground.store, experiment_id, {"do": "archive"})
+    (tmp_path / "go").touch()
 
     continues(ground, experiment_id, config)
 
@@ -568,7 +623,7 @@ def test_a_search_that_was_killed_goes_on_from_its_checkpoints(ground: Ground) -
 
 
 def test_no_more_trials_go_on_at_once_than_may_and_further_ones_begin(ground: Ground) -> None:
-    experiment_id = search(ground, {**RANDOM, "max_trials": 5}, failing_once(0.0, 0.1))
+    experiment_id = search(ground, {**RANDOM, "max_trials": 5}, failing_once(0.0, 0.05))
     assert ended(ground, experiment_id).state == "FAILED"
 
     continues(ground, experiment_id, {**RANDOM, "max_trials": 6})
@@ -583,20 +638,21 @@ def test_no_more_trials_go_on_at_once_than_may_and_further_ones_begin(ground: Gr
     assert max(at_once) <= 2
 
 
-def test_a_controller_that_is_killed_changes_nothing_of_a_search_that_goes_on(home: Home) -> None:
+@pytest.mark.chaos
+def test_a_controller_that_is_killed_changes_nothing_of_a_search_that_goes_on(home: Home, kills: int) -> None:
     draw = random.Random(23)
     config = {**RANDOM, "max_concurrent": 1}
     stories = []
-    for kills in (0, KILLS):
-        ground = Ground(home)
-        experiment_id = search(ground, config, failing_once(0.5, 0.1))
+    for most in (0, kills):
+        ground = Ground(home if home.path.exists() else lend_agents(home))
+        experiment_id = search(ground, config, failing_once(0.5, 0.05))
         assert ended(ground, experiment_id).state == "COMPLETED"
         failed = [one for one in trials(ground.store, experiment_id) if one.state == "FAILED"]
         assert 0 < len(failed) < 4
         end_all(home)
         continues(ground, experiment_id, {**config, "max_trials": 6}, wakes=False)
-        killed_at_random(home, kills, draw)
-        assert ended(ground, experiment_id, seconds=90).state == "COMPLETED"
+        killed_at_random(home, most, draw)
+        assert ended(ground, experiment_id).state == "COMPLETED"
         found = trials(ground.store, experiment_id)
         assert len(found) == 6
         again = {one.trial: ground.row(one.job_id).attempt for one in found}
@@ -638,7 +694,8 @@ def test_a_trial_whose_job_is_deleted_does_not_go_on(ground: Ground) -> None:
     assert ground.row(second).attempt == 2
 
 
-def test_a_lost_database_is_made_again_with_its_searches(ground: Ground) -> None:
+def test_a_lost_database_is_made_again_with_its_searches(own_ground: Ground) -> None:
+    ground = own_ground
     experiment_id = search(ground, RANDOM, train(seconds=0.01))
     before = ended(ground, experiment_id), trials(ground.store, experiment_id)
     record_event(ground.store, experiment_id, {"do": "archive"})
@@ -659,12 +716,11 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
     config = {**config, "max_trials": 3, "params": {"x": {"int": [1, 4], "count": 4}}}
     if method == "grid":
         config = {**config, "method": "grid"}
-    code = TRAIN.replace("{VALUES}", "loss=x, epoch=epoch").replace("{SECONDS}", "0.05")
-    code = code.replace(
+    code = pace(0.0) + TRAIN.replace("{VALUES}", "loss=x, epoch=epoch").replace(
         "for epoch",
         "if x < 4:\n    report({'invalid_hp': 1}, group='searcher')\n    raise SystemExit\nfor epoch",
     )
-    experiment_id = search(ground, config, f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}")
+    experiment_id = search(ground, config, python(code))
 
     row = ended(ground, experiment_id)
 
@@ -676,12 +732,21 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
     assert len(found) - len(invalid) == (1 if method == "grid" else 3)
 
 
-def test_a_search_whose_trials_are_all_invalid_gives_up(ground: Ground) -> None:
+def test_a_search_whose_trials_are_all_invalid_gives_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.loop.experiments.INVALID_IN_A_ROW_MAX", 12)
+    bench.stop()
+    bench.start(open_target=RegistryTarget)
+    ground = Ground(bench.home)
     config = {**RANDOM, "max_concurrent": 8, "max_trials": 8}
     code = "from fabric_learner import report\nreport({'invalid_hp': 1}, group='searcher')"
-    experiment_id = search(ground, config, f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}")
+    experiment_id = search(ground, config, python(code), wakes=False)
+    bench.wake()
 
-    row = ended(ground, experiment_id, seconds=150)
+    row = ended(ground, experiment_id)
 
     assert row.state == "FAILED"
-    assert row.reason == "100 trials in a row said that their hyper-parameters are invalid"
+    assert row.reason == "12 trials in a row said that their hyper-parameters are invalid"
+    until(lambda: ground.processes() == [])
+    ground.store.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.processes import answers, kill, log_of
-from tests.controller.real import PROCESS, Ground, marked
+from tests.controller.real import PROCESS, Ground, KeptGround, marked
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.job import State
@@ -29,17 +32,15 @@ PYTHON = shlex.quote(sys.executable)
 FOREVER = "echo ready; while :; do sleep 0.05; done"
 
 
-@pytest.fixture(params=["python", "sh"])
-def ground(request: pytest.FixtureRequest, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    """A home whose jobs run for real, with either agent; nothing is left of them."""
-    if request.param == "sh":
-        monkeypatch.setenv("FABRIC_AGENT", "sh")
-    made = Ground(home)
+@pytest.fixture(scope="module", params=["python", "sh"])
+def kept_ground(request: pytest.FixtureRequest) -> Iterator[KeptGround]:
+    """The ground of the tests of either agent."""
+    made = KeptGround(FABRIC_AGENT=request.param)
     yield made
-    made.clean_up()
+    made.close()
 
 
-only_python = pytest.mark.parametrize("ground", ["python"], indirect=True)
+only_python = pytest.mark.parametrize("kept_ground", ["python"], indirect=True)
 """For what does not concern the agent, or what the ``sh`` agent does not promise."""
 
 
@@ -224,22 +225,18 @@ def test_a_job_outlives_its_controller_and_the_next_one_tells_its_true_end(groun
     kill(answers(ground.home).pid)
     (ground.home.job(job_id).results / "go").touch()
     until(lambda: ground.processes() == [])
-    ended_us = ground.learner(job_id).state.stat().st_mtime_ns // 1000
+    recorded = json.loads(ground.learner(job_id).state.read_text())
     ensure_controller(ground.home)
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 4)
-    assert row.ended_us is not None and abs(row.ended_us - ended_us) < 2_000_000
+    assert row.ended_us == recorded["ended_us"]
 
 
 @only_python
 def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the_platform(
     ground: Ground,
 ) -> None:
-    import json
-    import os
-    import signal
-
     job_id = ground.submit(FOREVER)
     ground.prints(job_id, "ready")
     state = json.loads(ground.learner(job_id).state.read_text())
@@ -277,14 +274,15 @@ def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Pa
     other.clean_up()
 
 
-@only_python
-def test_the_controller_ends_when_its_last_job_has(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_controller_ends_when_its_last_job_has(
+    own_ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FABRIC_LINGER_SECONDS", "0.1")
-    job_id = ground.submit("true")
-    ground.ends(job_id)
+    job_id = own_ground.submit("true")
+    own_ground.ends(job_id)
 
-    until(lambda: status(ground.home) is None)
-    until(lambda: "nothing was left to do" in log_of(ground.home))
+    until(lambda: status(own_ground.home) is None)
+    until(lambda: "nothing was left to do" in log_of(own_ground.home))
 
-    assert ground.row(job_id).state is State.COMPLETED
-    assert log_of(ground.home).count("ends: ") == 1
+    assert own_ground.row(job_id).state is State.COMPLETED
+    assert log_of(own_ground.home).count("ends: ") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.controller.decide.messages import Event, LogNote
 from workbench.controller.targets.worker_pool import Call, WorkerPool
 
@@ -38,7 +38,7 @@ def call_of(text: str, held: threading.Event | None = None, deadline_seconds: fl
 
 def told_by(lane_told: SimpleQueue[Event], count: int) -> list[str]:
     """Wait until so many calls have told something; return that, sorted."""
-    events = [lane_told.get(timeout=20) for _ in range(count)]
+    events = [lane_told.get(timeout=patience()) for _ in range(count)]
     return sorted(event.text for event in events if isinstance(event, LogNote))
 
 

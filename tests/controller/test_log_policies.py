@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,19 +11,10 @@ from tests.controller.test_stop_rules import notes
 from workbench.controller.decide.log_policies import LogMatch, bar_to_restart, search_outputs
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import Reason, State
-from workbench.paths import Home
 from workbench.store.queries.learners import learners
 
 OOM = {"name": "OOM", "pattern": ".*out of memory.*", "action": "cancel_retries"}
 ECC = {"pattern": "ECC error [0-9]+$", "action": "exclude_node"}
-
-
-@pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    """A home whose jobs run for real; nothing is left of them."""
-    made = Ground(home)
-    yield made
-    made.clean_up()
 
 
 def found(*policies: dict[str, str], output: bytes) -> tuple[list[tuple[str, str]], str]:
@@ -56,7 +46,8 @@ def test_a_policy_finds_its_first_line(policy: dict[str, str], output: bytes, li
     assert found(policy, output=output) == ([] if line is None else [(name, line)], "")
 
 
-def test_a_pattern_that_takes_too_long_is_named_and_ends_the_search() -> None:
+def test_a_pattern_that_takes_too_long_is_named_and_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.1)
     matches, trouble = found(OOM, {"pattern": "(a|aa)+$"}, output=b"out of memory\n" + b"a" * 60 + b"!")
 
     assert matches == [("OOM", "out of memory")]

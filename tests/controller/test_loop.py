@@ -9,7 +9,7 @@ import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
 from tests.controller.conftest import Bench
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid
@@ -129,6 +129,7 @@ def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
     )
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_next_attempt_does_not_start_while_anything_of_the_last_one_is_there(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
@@ -233,6 +234,7 @@ def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launche
     bench.runs(job_id)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
@@ -256,14 +258,14 @@ def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
     def hang(plan: LaunchPlan, progress: LaunchProgress) -> None:
         if plan.request.spec.gpus == 0 and plan.request.attempt.job_id == slow:
             hanging.set()
-            release.wait(30)
+            release.wait(patience())
 
     slow = ""
     bench.backend.on_launch = hang
     bench.stop()
     slow = bench.submit()
     bench.start()
-    assert hanging.wait(10)
+    assert hanging.wait(patience())
     quick = bench.submit()
     bench.runs(quick)
 
@@ -282,7 +284,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
 
     bench.backend.on_launch = build
     job_id = bench.submit()
-    assert begun.wait(10)
+    assert begun.wait(patience())
     bench.reaches(job_id, State.DOWNLOADING)
     bench.says(job_id, "builds the environment")
     bench.ask(job_id, "halt")
@@ -293,6 +295,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
     assert bench.backend.starts == []
 
 
+@pytest.mark.usefixtures("hasty")
 def test_slots_that_others_hold_send_the_job_back_to_the_queue_until_they_are_free(bench: Bench) -> None:
     def busy(plan: LaunchPlan, progress: LaunchProgress) -> None:
         if bench.backend.free_slots == 0:
@@ -333,6 +336,7 @@ def test_ends_when_all_waits_for_all(bench: Bench) -> None:
     assert bench.ends(job_id).state is State.COMPLETED
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) -> None:
     bench.backend.on_stop = lambda attempt, request: None
     job_id = bench.submit(grace_seconds=0.0)
@@ -344,6 +348,7 @@ def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) ->
     assert bench.ends(job_id).exit_code == 137
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
     failures = iter([RunnerError("the engine is busy")])
 
@@ -360,6 +365,7 @@ def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
     assert bench.ends(job_id).exit_code == 137
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Bench) -> None:
     full = [CannotWrite("cannot write /home/x: the disk is full", hint="make room, then try again")]
 
@@ -375,6 +381,7 @@ def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Be
     bench.runs(job_id)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_job_folder_deleted_under_it_ends_the_job_and_nothing_else(bench: Bench) -> None:
     import shutil
 
@@ -404,6 +411,7 @@ def test_a_new_controller_goes_on_where_the_last_one_was(bench: Bench) -> None:
     assert len(bench.backend.starts) == 2
 
 
+@pytest.mark.usefixtures("hasty")
 def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(bench: Bench) -> None:
     mine = home_uuid(bench.home)
     over = bench.submit()

@@ -18,7 +18,7 @@ from backends.contract.host import Chunk
 from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
@@ -207,17 +207,19 @@ def test_a_call_that_waits_is_answered_by_the_first_byte_and_by_an_interruption(
     follower = JournalFollower()
     known: dict[str, dict[str, int]] = {str(journal.folder): {"index": 24}}
     answers: list[object] = []
-    waiting = threading.Thread(target=lambda: answers.append(follower.follow(known, 60.0)))
+    waiting = threading.Thread(target=lambda: answers.append(follower.follow(known, 3600.0)))
     waiting.start()
     journal.prints(b"first\n")
-    waiting.join(10)
+    waiting.join(patience())
+    assert not waiting.is_alive()
     assert "output" in answers[0][str(journal.folder)]  # type: ignore[index] # of a test
 
     known[str(journal.folder)] = {"index": 48, "output": 6}
-    waiting = threading.Thread(target=lambda: answers.append(follower.follow(known, 60.0)))
+    waiting = threading.Thread(target=lambda: answers.append(follower.follow(known, 3600.0)))
     waiting.start()
     follower.interrupt()
-    waiting.join(10)
+    waiting.join(patience())
+    assert not waiting.is_alive()
     follower.close()
 
     assert answers[1] == {}

@@ -16,6 +16,7 @@ import pytest
 from runners.interface import Runner
 from tests.controller.processes import ROOT, answers, controller, end_all
 from tests.controller.values import HOME, row, spec
+from tests.waiting import patience
 from workbench.controller.decide.errors import EXHAUSTED, classify_error
 from workbench.controller.decide.messages import Event, LogNote, Unreachable
 from workbench.controller.decide.model import BackendTrouble, Finish, Operation
@@ -125,7 +126,7 @@ def test_a_call_is_made_once_a_thread_can_be_started(threads: Threads) -> None:
     pool.check(1.0)
 
     assert due is not None, "it is looked at again"
-    assert posted.get(timeout=20) == LogNote("made")
+    assert posted.get(timeout=patience()) == LogNote("made")
     pool.close()
 
 
@@ -137,11 +138,11 @@ def test_a_call_that_no_thread_can_be_started_for_is_given_up_and_the_pool_goes_
     pool = WorkerPool("test", posted.put)
     pool.submit(Call(lambda: LogNote("made"), lambda: None, 60.0, starved=lambda error: LogNote(str(error))))
     pool.check(float("inf"))
-    assert posted.get(timeout=20) == LogNote(str(NO_THREAD))
+    assert posted.get(timeout=patience()) == LogNote(str(NO_THREAD))
 
     threads.refused = False
     pool.submit(Call(lambda: LogNote("next"), lambda: None, 60.0))
-    assert posted.get(timeout=20) == LogNote("next")
+    assert posted.get(timeout=patience()) == LogNote("next")
     pool.close()
 
 
@@ -156,12 +157,12 @@ def test_a_watch_whose_thread_cannot_be_started_says_so_and_is_started_later(thr
     observer = TargetObserver("box", make_runner, posted.put)
     observer.probe()
     assert observer.check() is not None
-    event = posted.get(timeout=20)
+    event = posted.get(timeout=patience())
     assert isinstance(event, Unreachable) and "no memory or threads" in event.text
 
     threads.refused = False
     assert observer.check() is None
-    assert asked.wait(20)
+    assert asked.wait(patience())
     observer.end()
 
 
@@ -187,7 +188,7 @@ def test_the_socket_answers_again_after_a_time_without_descriptors(
     made.start()
     from workbench.controller.runtime.connect import _connect, _read_answer
 
-    assert failed.wait(20)
+    assert failed.wait(patience())
     connection = _connect(str(made.path), "wake")
     assert connection is not None
     assert _read_answer(connection) == {"ok": True}

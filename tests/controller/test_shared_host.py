@@ -10,6 +10,7 @@ import pytest
 
 from tests.controller.processes import log_of
 from tests.controller.real import Ground
+from tests.learner.kept_agents import lend_agents
 from tests.stubs import Gpus, pretend
 from tests.waiting import until
 from workbench.job import State
@@ -31,7 +32,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
 @pytest.fixture
 def grounds(gpus: Gpus, home: Home, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
     """Two homes on one machine with four GPUs."""
-    both = Ground(home), Ground(Home(tmp_path / "theirs"))
+    both = Ground(lend_agents(home)), Ground(lend_agents(Home(tmp_path / "theirs")))
     yield both
     for ground in both:
         ground.clean_up()
@@ -59,7 +60,7 @@ def test_a_sweep_of_small_jobs_does_not_starve_a_large_one_of_another_home(
         mine.prints(job_id, "ready")
     large = theirs.submit("true", gpus=4)
     until(lambda: large in lined_up(), lambda: str(theirs.row(large)))
-    rest = [mine.submit("true", gpus=2) for _ in range(12)]
+    rest = [mine.submit("true", gpus=2) for _ in range(4)]
     until(lambda: set(rest) <= lined_up(), lambda: str(mine.row(rest[0])))
 
     ends[0].touch()
@@ -67,7 +68,7 @@ def test_a_sweep_of_small_jobs_does_not_starve_a_large_one_of_another_home(
     until(lambda: "2 free" in mine.row(rest[0]).reason.text, lambda: str(mine.row(rest[0])))
     reason = mine.row(rest[0]).reason.text
     assert mine.row(rest[0]).state is State.QUEUED
-    assert reason.startswith("waits: needs 2 GPUs, 2 free; 2nd of 13, behind ")
+    assert reason.startswith("waits: needs 2 GPUs, 2 free; 2nd of 5, behind ")
     ends[1].touch()
 
     theirs.ends(large)

@@ -6,18 +6,17 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.controller.processes import controller, kill
+from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.controller.test_experiments import RANDOM, ended, search
 from workbench.controller.loop.stop_rules import WatchedRule
 from workbench.controller.runtime.client import ensure_controller
 from workbench.job import State
-from workbench.paths import Home
 from workbench.store.jobs import transitions
 from workbench.store.queries.requests import requests
 from workbench.store.updates.experiments import trials
@@ -32,14 +31,6 @@ print("all reported", flush=True)
 while {WAITS}:
     time.sleep(0.1)
 """
-
-
-@pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    """A home whose jobs run for real; nothing is left of them."""
-    made = Ground(home)
-    yield made
-    made.clean_up()
 
 
 def reporting(values: str, *, waits: bool = True) -> str:
@@ -109,8 +100,8 @@ def test_a_job_that_has_ended_stays_as_it_ended(ground: Ground) -> None:
     ]
 
 
-def test_a_resumed_job_is_judged_anew(ground: Ground) -> None:
-    seen = shlex.quote(str(ground.home.path / "seen"))
+def test_a_resumed_job_is_judged_anew(ground: Ground, tmp_path: Path) -> None:
+    seen = shlex.quote(str(tmp_path / "seen"))
     again, first = reporting("[2.0, 1.0]", waits=False), reporting("[1.0, 9.0]")
     command = f"if [ -e {seen} ]; then exec {again}; fi; touch {seen}; {first}"
     job_id = ground.submit(command, stop_when=({"metric": "loss", "above": 5.0},))
@@ -144,15 +135,15 @@ def test_a_job_that_is_worse_than_the_median_of_its_sweep_is_stopped(ground: Gro
     assert notes(ground, alone) == []
 
 
-def test_a_stop_survives_the_death_of_the_controller(ground: Ground) -> None:
+def test_a_stop_survives_the_death_of_the_controller(ground: Ground, tmp_path: Path) -> None:
     """What arrives while no controller runs is judged by the next one, and asked for once."""
     job_id = ground.submit(
-        f"until [ -e {ground.home.path}/go ]; do sleep 0.05; done; " + reporting("[1.0, 9.0]"),
+        f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; " + reporting("[1.0, 9.0]"),
         stop_when=({"metric": "loss", "above": 5.0},),
     )
     ground.reaches(job_id, State.PROCESSING)
-    kill(controller(ground.home).pid)
-    (ground.home.path / "go").touch()
+    kill(answers(ground.home).pid)
+    (tmp_path / "go").touch()
     ground.prints(job_id, "all reported")
     ensure_controller(ground.home)
 

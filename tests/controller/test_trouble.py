@@ -15,7 +15,7 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef
 from tests.controller.conftest import FAR, Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
@@ -38,7 +38,7 @@ class Hanging:
     def once(self) -> None:
         if not self.hangs.is_set():
             self.hangs.set()
-            self.release.wait(60)
+            self.release.wait(patience())
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ def hanging() -> Iterator[Hanging]:
     made.release.set()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +62,7 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     job_id = bench.submit()
     bench.runs(job_id)
     bench.ask(job_id, "kill")
-    assert hanging.hangs.wait(10)
+    assert hanging.hangs.wait(patience())
     bench.says(job_id, "has not answered for")
 
     assert bench.ends(job_id).exit_code == 137
@@ -151,12 +152,13 @@ def test_a_watch_that_hangs_is_begun_anew(
     job_id = bench.submit()
     bench.runs(job_id)
     bench.backend.on_observe = hanging.once
-    assert hanging.hangs.wait(10)
+    assert hanging.hangs.wait(patience())
     bench.backend.exit(job_id, code=6)
 
     assert bench.ends(job_id).exit_code == 6
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +186,7 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
 
     bench.backend.on_launch = fall
     job_id = bench.submit(max_platform_restarts=0)
-    assert hanging.hangs.wait(10)
+    assert hanging.hangs.wait(patience())
     bench.stop()
     hanging.release.set()
     bench.start()
@@ -205,7 +207,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
 
     bench.backend.on_launch = launch
     job_id = bench.submit()
-    assert hanging.hangs.wait(10)
+    assert hanging.hangs.wait(patience())
     bench.ask(job_id, "kill")
     assert bench.ends(job_id).exit_code == 137
     hanging.release.set()
@@ -229,7 +231,7 @@ def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
     bench.stop()
     bench.start(open_target=open_slowly)
     job_id = bench.submit()
-    assert hanging.hangs.wait(10)
+    assert hanging.hangs.wait(patience())
 
     bench.runs(job_id)
 
@@ -350,7 +352,7 @@ def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_place
     held = threading.Event()
 
     def answer_late() -> None:
-        held.wait(30)
+        held.wait(patience())
 
     bench.backend.on_observe = answer_late
     bench.start(looked_us=before)

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.waiting import until
+from tests.learner.kept_agents import agent
+from tests.waiting import LIMIT_SECONDS, ended, patience, until
 from workbench.learner.boot import archive
 from workbench.learner.journal import state
 from workbench.learner.journal.output import ENTRY, HEADER
@@ -21,6 +22,29 @@ from workbench.learner.platform import processes
 HOME_UUID = "0b9c2f4e-home"
 JOB = "training-abcdefghj"
 Found = TypeVar("Found")
+NOTES_WAITS = """
+import os, select, time
+class Poll:
+    def __init__(self):
+        self._poll = poll()
+    def __getattr__(self, name):
+        return getattr(self._poll, name)
+    def poll(self, milliseconds=None):
+        found = self._poll.poll(milliseconds)
+        if milliseconds is not None:
+            note(milliseconds / 1000, bool(found))
+        return found
+def note(seconds, is_woken):
+    file = os.open({FILE}, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(file, b"%f %s\\n" % (seconds, b"woken" if is_woken else b"over"))
+    os.close(file)
+def sleep_noted(seconds):
+    sleep(seconds)
+    note(seconds, False)
+poll, select.poll = select.poll, Poll
+sleep, time.sleep = time.sleep, sleep_noted
+"""
+"""Lines of Python that let an agent note its waits."""
 
 
 def remove_folder(folder: Path) -> None:
@@ -108,8 +132,7 @@ class Learner:
         return f"{HOME_UUID}/{JOB}/{self.launch['attempt']}/{self.launch['learner']}"
 
     def argv(self) -> list[str]:
-        agents = Path(os.environ["HOME"]) / "agents"
-        return archive.guard_argv(self.python, archive.build(str(agents)), str(self.folder))
+        return archive.guard_argv(self.python, agent(), str(self.folder))
 
     def start_with(self, *preparation: str) -> subprocess.Popen[bytes]:
         """Start it after some lines of Python that change what the agent finds."""
@@ -120,6 +143,26 @@ class Learner:
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
         return self.process
 
+    def start_sparing(self, seconds: float) -> subprocess.Popen[bytes]:
+        """Start it with an agent that gives what a command leaves behind so long to end."""
+        return self.start_with(
+            "from workbench.learner.guard import guard", f"guard.LEFTOVER_SECONDS = {seconds}"
+        )
+
+    def start_noting_waits(self) -> subprocess.Popen[bytes]:
+        """Start it with agents that note how long they wait, and whether to the end; see :meth:`waits`."""
+        return self.start_with(NOTES_WAITS.replace("{FILE}", repr(str(self.work / "waits"))))
+
+    def waits(self) -> list[tuple[float, bool]]:
+        """Return how long each wait could take in seconds, and whether it took so long."""
+        path = self.work / "waits"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [
+            (float(line.split()[0]), line.endswith("over"))
+            for line in lines
+            if line.endswith(("over", "woken"))
+        ]
+
     def start(self) -> subprocess.Popen[bytes]:
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -127,7 +170,7 @@ class Learner:
             )
         return self.process
 
-    def run(self, seconds: float = 60.0) -> dict[str, Any]:
+    def run(self, seconds: float = LIMIT_SECONDS) -> dict[str, Any]:
         """Keep it from start to end; return its state."""
         self.start()
         return self.wait(seconds)
@@ -137,10 +180,10 @@ class Learner:
         assert subprocess.run(self.argv(), check=False).returncode == 0
         return self.state().get("phase") == "exited"
 
-    def wait(self, seconds: float = 60.0) -> dict[str, Any]:
+    def wait(self, seconds: float = LIMIT_SECONDS) -> dict[str, Any]:
         """Wait until its guard has ended; return its state."""
         assert self.process is not None
-        code = self.process.wait(seconds)
+        code = ended(self.process, lambda: f"the guard to end: {self.state()} {self.said()}", seconds=seconds)
         assert code == 0, (code, self.said())
         found = self.state()
         assert found.get("phase") == "exited", (found, self.said())
@@ -158,10 +201,16 @@ class Learner:
         return document
 
     def until_phase(self, phase: str) -> dict[str, Any]:
-        return until(lambda: self.state() if self.state().get("phase") == phase else {})
+        return until(
+            lambda: found if (found := self.state()).get("phase") == phase else {},
+            lambda: f"the phase {phase}: {self.state()} {self.said()}",
+        )
 
     def until_printed(self, text: bytes) -> bytes:
-        return until(lambda: self.output() if text in self.output() else b"")
+        return until(
+            lambda: found if text in (found := self.output()) else b"",
+            lambda: f"{text!r} to be printed: {self.state()} {self.said()}",
+        )
 
     def stop(self, kind: str = "halt", **more: Any) -> None:
         state.ask_to_stop(str(self.folder), {"kind": kind, "by": "me@box", **more})
@@ -194,7 +243,7 @@ class Learner:
         if self.process is not None and self.process.poll() is None:
             self.stop("kill")
             try:
-                self.process.wait(10)
+                self.process.wait(patience(10))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.learner.agent import Learner, oldest_python
 from tests.learner.collecting import Rig, instances_held
+from tests.learner.kept_agents import agents_removed as agents_removed
 
 OLD_PYTHON: Final = "Python 3.8"
 ON_OLD_PYTHON: Final = (
@@ -32,8 +33,9 @@ ON_OLD_PYTHON: Final = (
 """What the gate tries on the oldest Python: that all modules load, start, end, stop, takeover and reports."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the soak what an old Python repeats."""
+    """Leave to the soak what an old Python repeats: before ``tests/lanes.py`` looks at the marks."""
     for item in items:
         if item.path.parent != Path(__file__).parent or not isinstance(item, pytest.Function):
             continue

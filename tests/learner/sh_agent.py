@@ -89,6 +89,13 @@ class ShLearner(Learner):
             )
         return self.process
 
+    def start_sparing(self, seconds: float) -> subprocess.Popen[bytes]:
+        script = self.place.agent.read_text()
+        hasty = script.replace("begin_ending 200 ", f"begin_ending {round(seconds * 100)} ")
+        assert hasty != script
+        self.place.agent.write_text(hasty)
+        return self.start()
+
     def read(self, name: str = "output") -> None:
         """Do what a reader does: publish what there is, and collect records."""
         with contextlib.closing(Transcriber(str(self.folder), self.launch, name=name)) as transcriber:

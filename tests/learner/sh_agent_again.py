@@ -123,7 +123,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_an_agent_without_what_only_linux_has_keeps_a_learner": _INSIDE,
     "test_an_end_that_a_full_disk_does_not_take_is_tried_now_and_then": _INSIDE,
     "test_deciding_twice_gives_the_same_answer": _INSIDE,
-    "test_lines_are_published_within_a_hundredth_of_a_second": _READER,
+    "test_each_line_is_published_though_nothing_follows_it": _READER,
     "test_memory_that_processes_share_counts_once": _USAGE,
     "test_nothing_is_started_again_after_the_scribe_has_recorded_the_end": _LOST,
     "test_of_many_at_once_exactly_one_decides": _INSIDE,

@@ -71,8 +71,8 @@ def expected(seed: int, blocks: int, work: Path) -> tuple[bytes, list[int]]:
     return output, ends
 
 
-FEW = 2
-"""How many rounds the gate does."""
+FEW = 1
+"""How many rounds of each harm the gate does."""
 
 
 def rounds(asked: int | None) -> range:

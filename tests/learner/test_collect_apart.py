@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.learner.collecting import Rig, context
+from tests.waiting import patience
 from workbench.learner.collectors import make, subprocess
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.regex.collector import RegexCollector
@@ -26,7 +26,8 @@ def in_thread(do: Callable[[], Any]) -> Any:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(do()))
     thread.start()
-    thread.join(60)
+    thread.join(patience())
+    assert found, "it has not come back"
     return found[0]
 
 
@@ -64,14 +65,12 @@ def test_in_a_thread_a_catastrophic_regex_is_given_up_as_well(tmp_path: Path) ->
     assert isinstance(collector.inner, IsolatedCollector)
     data = b"a" * 60 + b"!\nn=5\n"
 
-    begun = time.monotonic()
     in_thread(lambda: collector.output(data, len(data), 1))
     collector.finish(2)
     records = collector.take()
 
     assert [record.get("values") for record in records] == [{"n": [5]}, None]
     assert "takes too long" in records[1]["text"]
-    assert time.monotonic() - begun < 30
 
 
 def test_what_ends_by_itself_stays_where_it_is(tmp_path: Path) -> None:

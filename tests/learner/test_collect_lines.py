@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +37,6 @@ def test_each_line_says_where_the_next_one_begins() -> None:
 def test_a_line_of_50_megabytes_is_passed_over_but_for_its_beginning() -> None:
     cutter = LineCutter(0)
     piece = b"x" * 65536
-    begun = time.monotonic()
     for number in range(800):
         assert cutter.feed(piece, (number + 1) * 65536) == []
     end = 800 * 65536 + 5
@@ -47,7 +45,6 @@ def test_a_line_of_50_megabytes_is_passed_over_but_for_its_beginning() -> None:
     assert [(len(text), text[-2:]) for text, _end in lines] == [(LINE_LIMIT, b"xx"), (2, b"ok")]
     assert lines[-1][1] == end
     assert cutter.cut_short == 1
-    assert time.monotonic() - begun < 10
 
 
 def test_the_offset_is_where_the_line_begins_that_has_no_end_yet() -> None:

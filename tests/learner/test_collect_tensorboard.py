@@ -8,7 +8,6 @@ import math
 import os
 import random
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from tests.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
+from tests.metrics.costs import loops
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector, read_points
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner
@@ -387,11 +387,9 @@ def test_cursors_stay_small(tmp_path: Path) -> None:
 def test_a_hundred_thousand_scalars_are_read_faster_than_a_second(tmp_path: Path) -> None:
     # The benchmark compares it with TensorBoard's own; here only what would be a mistake is caught.
     path = logs(tmp_path, "a/tfevents", tf.scalars({n: {"loss": n / 7} for n in range(100_000)}))
-    begun = time.process_time()
-    points = read_points(os.fspath(path))
 
-    assert time.process_time() - begun < 1.0
-    assert len(points["loss"].values) == 100_000
+    assert loops(lambda: read_points(os.fspath(path))) < 30
+    assert len(read_points(os.fspath(path))["loss"].values) == 100_000
 
 
 def test_what_tensorboards_own_writer_wrote_is_read(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import ended, until
+
 ROOT = Path(__file__).resolve().parents[2]
 PIPES = ("control", "output", "result", "exit")
 CONTAIN = (
@@ -96,7 +98,7 @@ def test_a_start_that_the_death_of_the_engine_cut_off_is_asked_for_again(learner
         # The container's first process: it waits for the agent, and then says how the command ended.
         with (learner / "inside" / "control.command").open("rb"):
             (learner / "inside" / "result.command").write_bytes(b"7 0 0 0\n")
-            code = process.wait(60)
+            code = ended(process)
 
         assert (code, engine.starts) == (7, 3)
     assert not (learner / "reason.json").exists()
@@ -104,9 +106,9 @@ def test_a_start_that_the_death_of_the_engine_cut_off_is_asked_for_again(learner
 
 def test_a_command_that_is_stopped_does_not_wait_for_an_engine_that_went_away(learner: Path) -> None:
     with engine_at(learner, dies=1_000_000) as engine, start(learner) as process:
-        while engine.starts < 2:
-            assert process.poll() is None
+        until(lambda: engine.starts >= 2 or process.poll() is not None)
+        assert process.poll() is None
         process.terminate()
 
-        assert process.wait(30) == 125
+        assert ended(process) == 125
     assert json.loads((learner / "reason.json").read_text())["code"] == "S200"

@@ -145,7 +145,7 @@ def _decide(folder: str, number: int) -> bool:
 
 
 def test_of_many_at_once_exactly_one_decides(attempt: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
         won = pool.starmap(_decide, [(str(attempt), number) for number in range(1, 9)])
 
     assert sum(won) == 1

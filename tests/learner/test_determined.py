@@ -10,24 +10,19 @@ from typing import Any
 
 import pytest
 
-import workbench
-
-ROOT = Path(workbench.__file__).parents[1]
-LIBRARIES = ROOT / "workbench/learner/libraries"
+from tests.learner.kept_agents import agent
+from tests.waiting import patience
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return the variables of a job whose files lie in ``tmp_path``."""
     # The agent's archive has an empty module in the place of the workbench's own.
-    (tmp_path / "agent/workbench").mkdir(parents=True)
-    (tmp_path / "agent/workbench/__init__.py").touch()
-    (tmp_path / "agent/workbench/learner").symlink_to(ROOT / "workbench/learner")
+    unpacked = Path(agent()).with_suffix("")
     (tmp_path / "tmp").mkdir()
     return {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{LIBRARIES}:{tmp_path / 'agent'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": f"{unpacked}/workbench/learner/libraries:{unpacked}:{tmp_path}/more",
         "TMPDIR": str(tmp_path / "tmp"),
         "TRAINING_ID": "training-abc12",
         "CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
@@ -51,7 +46,7 @@ def run(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-de
             capture_output=True,
             text=True,
             env={**environment, **env},
-            timeout=60,
+            timeout=patience(),
         )
 
     return ran
@@ -86,7 +81,7 @@ def run_ranks(python: str, environment: dict[str, str]):  # type: ignore[no-unty
             for rank in range(size)
         ]
         try:
-            outputs = [process.communicate(timeout=60) for process in processes]
+            outputs = [process.communicate(timeout=patience()) for process in processes]
         finally:
             for process in processes:
                 process.kill()
@@ -430,7 +425,9 @@ def launch(python: str, environment: dict[str, str]):  # type: ignore[no-untyped
 
     def ran(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [python, "-m", *words]
-        return subprocess.run(command, capture_output=True, text=True, env={**environment, **env}, timeout=60)
+        return subprocess.run(
+            command, capture_output=True, text=True, env={**environment, **env}, timeout=patience()
+        )
 
     return ran
 
@@ -473,9 +470,9 @@ def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path
     assert none.returncode == 1
     assert "torch is not installed in" in none.stderr
     # What stands for torch prints how it is called.
-    (tmp_path / "agent/torch/distributed").mkdir(parents=True)
-    (tmp_path / "agent/torch/__init__.py").touch()
-    (tmp_path / "agent/torch/distributed/run.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    (tmp_path / "more/torch/distributed").mkdir(parents=True)
+    (tmp_path / "more/torch/__init__.py").touch()
+    (tmp_path / "more/torch/distributed/run.py").write_text("import sys\nprint(sys.argv[1:])\n")
 
     ran = launch(
         "determined.launch.torch_distributed",

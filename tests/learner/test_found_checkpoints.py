@@ -152,6 +152,22 @@ def test_what_the_code_reports_itself_is_not_found_again(tmp_path: Path) -> None
     assert found(one) == {"step-1.pt": 9, "whole": 9}
 
 
+def test_of_files_of_one_instant_the_one_without_a_number_is_the_newest(tmp_path: Path) -> None:
+    where = job(tmp_path)
+    names = ("best.pt", "epoch-9.pt", "last.pt", "epoch-10.pt")
+    files = [save(tmp_path / "checkpoints" / name) for name in names]
+    older = save(tmp_path / "checkpoints/latest.pt")
+    instant_ns = older.stat().st_mtime_ns
+    for file in files:
+        os.utime(file, ns=(instant_ns, instant_ns))
+    os.utime(older, ns=(instant_ns - 10**9, instant_ns - 10**9))
+    one = rig(where)
+    one.step()
+    one.finish()
+
+    assert list(found(one)) == ["latest.pt", "epoch-9.pt", "epoch-10.pt", "best.pt", "last.pt"]
+
+
 def test_a_restarted_agent_finds_none_again(tmp_path: Path) -> None:
     where = job(tmp_path)
     one = rig(where)

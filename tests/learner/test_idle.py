@@ -17,7 +17,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill
 from tests.learner.collecting import Rig, context
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.learner.collectors import make
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.regex.collector import RegexCollector
@@ -29,7 +29,8 @@ from workbench.learner.scribe.transcriber import IDLE_POLL_SECONDS, Transcriber
 Make = Callable[..., Learner]
 
 SILENT = 'echo ready; until [ -e "$WORK/go" ]; do read -r < "$WORK/pipe"; done; echo done'
-QUIET_SECONDS = 3.0
+QUIET_SECONDS = 1.5 * IDLE_POLL_SECONDS
+"""Longer than an agent that has to look by itself lets pass between two looks."""
 
 pytestmark = pytest.mark.skipif(not system.LINUX, reason="other systems report less of what changes")
 
@@ -72,7 +73,7 @@ def sleeps_for(pids: list[int], seconds: float) -> bool:
             since, before = time.monotonic(), now
         return time.monotonic() - since >= seconds
 
-    until(slept, seconds=40)
+    until(slept)
     return True
 
 
@@ -119,7 +120,7 @@ def test_files_of_metrics_that_a_silent_learner_writes_late_are_found(learner: M
 
     (Path(one.launch["log_dir"]) / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
 
-    until(lambda: one.records("metrics"), seconds=40)
+    until(lambda: one.records("metrics"))
     one.stop()
     one.wait()
 
@@ -219,7 +220,7 @@ def waiting() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     yield process
-    process.communicate(timeout=20)
+    process.communicate(timeout=patience())
 
 
 def work(process: subprocess.Popen[bytes]) -> None:
@@ -316,7 +317,7 @@ def test_descendants_are_those_of_every_thread(fork: str) -> None:
         found = process_table.descendants(os.getpid(), without=[parent.pid])
         assert found is not None and not found & {parent.pid, child}
     finally:
-        parent.communicate(timeout=20)
+        parent.communicate(timeout=patience())
 
 
 # Files of metrics

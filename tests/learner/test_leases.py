@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import patience
 from workbench.learner.platform import leases
 from workbench.learner.platform.errors import Failure
 
@@ -95,7 +96,7 @@ def test_many_processes_never_hold_the_same(folder: str, tmp_path: Path) -> None
     for process in running:
         process.start()
     for process in running:
-        process.join(60)
+        process.join(patience())
 
     assert [process.exitcode for process in running] == [0, 0, 0]
 
@@ -145,7 +146,10 @@ def test_a_folder_of_somebody_else_is_refused() -> None:
     shutil.rmtree(parent)
 
 
-def test_somebody_who_keeps_the_turn_for_good_stops_nobody(folder: str) -> None:
+def test_somebody_who_keeps_the_turn_for_good_stops_nobody(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "MUTEX_SECONDS", 0.1)
     leases.make_folder(folder)
     kept = os.open(Path(folder) / leases.MUTEX, os.O_RDWR | os.O_CREAT, 0o666)
     fcntl.flock(kept, fcntl.LOCK_EX)
@@ -173,7 +177,7 @@ def test_many_processes_never_hold_the_same_while_somebody_keeps_the_turn(
         for process in running:
             process.start()
         for process in running:
-            process.join(60)
+            process.join(patience())
 
     assert [process.exitcode for process in running] == [0, 0, 0]
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.learner.agent import Learner
 from tests.waiting import until
+from workbench.learner.journal.output import HEADER
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -84,18 +85,22 @@ def test_a_line_is_published_while_the_command_runs(learner: Make, python: str) 
     assert one.output() == b"early\nlate\n"
 
 
-def test_lines_are_published_within_a_hundredth_of_a_second(learner: Make) -> None:
-    """The middle of many, since a busy machine delays some; what is printed and the index have one clock."""
+def test_each_line_is_published_though_nothing_follows_it(learner: Make) -> None:
+    """Each is printed when the one before it is published; how soon that is, ``tests/bench/output.py`` measures."""
     code = (
-        "import sys, time\nfor _ in range(30):\n print(time.time_ns() // 1000, flush=True)\n time.sleep(0.03)"
+        "import os, time\n"
+        f"index, size = os.environ['INDEX'], {HEADER.size}\n"
+        "for number in range(20):\n"
+        " print(number, flush=True)\n"
+        " while not os.path.exists(index) or os.path.getsize(index) <= size: time.sleep(0.0005)\n"
+        " size = os.path.getsize(index)\n"
     )
-    one = learner(f"exec \"$PYTHON\" -c '{code}'")
-    one.run()
+    one = learner(f'exec "$PYTHON" -c "{code}"')
+    one.rewrite(env={**one.launch["env"], "INDEX": str(one.folder / "output.idx")})
 
-    times = [time_us for _, time_us, _ in one.entries()]
-    late = sorted(seen - int(line) for seen, line in zip(times, one.output().split(), strict=True))
-
-    assert late[len(late) // 2] < 10_000
+    assert one.run()["exit_code"] == 0
+    assert one.output() == b"".join(b"%d\n" % number for number in range(20))
+    assert len(one.entries()) == 20
 
 
 def test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard(learner: Make, python: str) -> None:
@@ -112,12 +117,10 @@ def test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard(learner
 
 
 def test_a_child_that_keeps_the_pipe_open_does_not_keep_the_learner(learner: Make) -> None:
-    one = learner("sleep 1000 & echo main")
-    began = time.monotonic()
+    one = learner("sleep 100000 & echo main")
 
     assert one.run()["exit_code"] == 0
 
-    assert time.monotonic() - began < 10
     assert one.output() == b"main\n"
 
 
@@ -174,11 +177,14 @@ def test_secrets_reach_the_command_and_not_its_output(learner: Make, secret: str
 
 
 def test_a_lines_time_is_when_it_was_printed(learner: Make) -> None:
-    one = learner("echo a; sleep 0.2; echo b")
+    one = learner('echo a; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo b')
     before = time.time_ns() // 1000
+    one.start()
+    one.until_printed(b"a\n")
+    between = time.time_ns() // 1000
+    (one.work / "go").touch()
 
-    one.run()
+    one.wait()
 
     (_, first, _), (_, second, _) = one.entries()
-    assert first >= before
-    assert second - first > 150_000
+    assert before <= first <= between <= second

@@ -89,11 +89,7 @@ def test_ending_asks_first_and_then_kills() -> None:
 
 
 def test_ending_with_nothing_there_returns_at_once() -> None:
-    began = time.monotonic()
-
-    assert processes.end(MARKER + "x", 60.0) == []
-
-    assert time.monotonic() - began < 5
+    assert processes.end(MARKER + "x", 3600.0) == []
 
 
 def test_double_forked_children_and_those_that_keep_forking_are_ended() -> None:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from tests.lanes import examples
 from tests.learner.collecting import Rig, context
+from tests.learner.kept_agents import agent
+from tests.waiting import ended
 from workbench.learner import checkpoint, hparams, progress, report, should_stop
-from workbench.learner.boot import archive
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.report import ReportCollector
 
@@ -50,11 +51,11 @@ class Scalar:
         return self.value
 
 
-def test_in_a_job_the_archive_offers_it_by_a_name_of_its_own(tmp_path: Path, python: str) -> None:
+def test_in_a_job_the_archive_offers_it_by_a_name_of_its_own(python: str) -> None:
     script = (
         "import fabric_learner as f; print(f.report, f.checkpoint, f.should_stop(), f.hparams(), f.progress)"
     )
-    path = os.pathsep.join([archive.build(str(tmp_path)), ""])
+    path = os.pathsep.join([agent(), ""])
     told = subprocess.run([python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": path})
 
     assert told.stdout.count(b"<function") == 3
@@ -194,7 +195,7 @@ def test_threads_and_forks_say_everything_once(job: Rig) -> None:
         children.append(child)
     for thread in threads:
         thread.join()
-    assert [child.wait(30) for child in children] == [0] * 4
+    assert [ended(child) for child in children] == [0] * 4
     job.finish()
 
     for who in range(8):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill, remove_folder
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -124,8 +124,8 @@ def test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_
         guard.wait()
     remove_folder(one.folder)
 
-    guard.wait(30)
-    until(lambda: not one.left() and not system.start_ticks(scribe), seconds=30)
+    ended(guard)
+    until(lambda: not one.left() and not system.start_ticks(scribe))
 
 
 @pytest.mark.parametrize("ends_meanwhile", [False, True])

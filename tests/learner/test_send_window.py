@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.waiting import patience
 from workbench.learner.platform.send_window import (
     ACKNOWLEDGED_BYTES,
     INITIAL_BYTES,
@@ -146,7 +147,7 @@ def test_who_waits_goes_on_when_there_is_room_and_when_the_connection_ends() -> 
     waiting = threading.Thread(target=wait)
     waiting.start()
     window.acknowledge(sent)
-    waiting.join(30)
+    waiting.join(patience())
     assert came == ["room"]
 
     while window.try_reserve(MIN_BYTES):
@@ -156,5 +157,5 @@ def test_who_waits_goes_on_when_there_is_room_and_when_the_connection_ends() -> 
         other.start()
     window.close()
     for other in others:
-        other.join(30)
+        other.join(patience())
     assert came == ["room", "closed", "closed", "closed"]

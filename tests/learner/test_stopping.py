@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill, remove_folder
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -34,20 +34,20 @@ def test_a_halt_asks_and_says_who(learner: Make, python: str) -> None:
 
 
 def test_a_halt_kills_when_the_grace_period_is_over(learner: Make, python: str) -> None:
-    one = started(learner(STUBBORN, python=python))
+    one = started(learner(STUBBORN, python=python, grace_seconds=3600.0))
     began = time.monotonic()
 
     one.stop("halt", grace_seconds=0.3)
     state = one.wait()
 
     assert (state["signal"], state["stopped"]) == (signal.SIGKILL, "halt")
-    assert 0.3 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.3
 
 
 def test_a_halt_is_seen_while_the_command_saves(learner: Make) -> None:
     one = started(learner(STUBBORN))
 
-    one.stop("halt", grace_seconds=60)
+    one.stop("halt", grace_seconds=3600)
     state = one.until_phase("stopping")
     assert (state["stopped"], state["reason"]["text"]) == ("halt", "halted by me@box")
 
@@ -57,30 +57,30 @@ def test_a_halt_is_seen_while_the_command_saves(learner: Make) -> None:
 
 def test_a_kill_does_not_wait_and_hastens_a_halt(learner: Make, python: str) -> None:
     one = started(learner(STUBBORN, python=python))
-    one.stop("halt", grace_seconds=60)
+    one.stop("halt", grace_seconds=3600)  # it would not end in time by itself
     one.until_phase("stopping")
-    began = time.monotonic()
 
     one.stop("kill", by="root@box")
     state = one.wait()
 
     assert (state["signal"], state["stopped"]) == (signal.SIGKILL, "kill")
     assert state["reason"]["text"] == "killed by root@box"
-    assert time.monotonic() - began < 5
 
 
 def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
-    """The shell dies of the first signal; the child that it waited for does not."""
+    """The shell dies of the first signal; the child that it waited for takes longer than what is left behind may."""
     code = (
         "import os, signal, time\n"
-        "def save(*_): time.sleep(2.5); os.write(1, b'saved\\n'); os._exit(0)\n"
+        "def save(*_): time.sleep(1); os.write(1, b'saved\\n'); os._exit(0)\n"
         "signal.signal(signal.SIGTERM, save)\n"
         "print('ready', flush=True)\n"
         "while True: signal.pause()\n"
     )
-    one = started(learner(f'"$PYTHON" -c "{code}"; echo not reached'))
+    one = learner(f'"$PYTHON" -c "{code}"; echo not reached')
+    one.start_sparing(0.3)
+    one.until_printed(b"ready\n")
 
-    one.stop("halt", grace_seconds=30)
+    one.stop("halt", grace_seconds=3600)
     state = one.wait()
 
     assert one.output() == b"ready\nsaved\n"
@@ -125,9 +125,9 @@ def test_a_request_that_came_before_the_start_starts_nothing(learner: Make, pyth
 def test_a_stopped_process_can_be_halted(learner: Make) -> None:
     one = started(learner("sh -c 'echo ready; kill -STOP $$'; echo woken"))
 
-    one.stop("halt", grace_seconds=60)
+    one.stop("halt", grace_seconds=3600)
 
-    assert one.wait(20)["stopped"] == "halt"
+    assert one.wait()["stopped"] == "halt"
 
 
 def test_a_command_is_stopped_when_its_time_is_over(learner: Make, python: str) -> None:
@@ -211,7 +211,7 @@ def test_a_learner_whose_folder_is_removed_ends_with_its_agents(
 
     remove_folder(one.folder)
 
-    assert one.process.wait(20) == 0
+    assert ended(one.process) == 0
     until(lambda: not one.left() and not system.start_ticks(scribe))
 
 

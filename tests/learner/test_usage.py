@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -16,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.metrics.costs import loops
 from tests.stubs import Gpus
+from tests.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import process_table, system
@@ -46,7 +47,7 @@ def start() -> Iterator[Start]:
 
     yield begin
     for process in started:
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience())
 
 
 IDLE = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -114,12 +115,13 @@ churning.join()
 
 def spend(meter: usage.Meter, pids: list[int], seconds: float) -> dict[str, Any]:
     """Sample when the process has used so much CPU more."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    deadline = time.monotonic() + 20
     path = Path(f"/proc/{pids[0]}/stat")
-    first = int(path.read_text().rpartition(")")[2].split()[11])
-    while int(path.read_text().rpartition(")")[2].split()[11]) - first < seconds * ticks:
-        assert time.monotonic() < deadline
+
+    def used() -> float:
+        return int(path.read_text().rpartition(")")[2].split()[11]) / os.sysconf("SC_CLK_TCK")
+
+    first = used()
+    until(lambda: used() - first >= seconds, lambda: f"{seconds} s of CPU: {used() - first} are used")
     return meter.sample(pids)
 
 
@@ -231,7 +233,7 @@ def test_a_sample_that_fails_is_noted_once_and_costs_no_later_one(start: Start) 
 
 
 def next_records(sampler: usage.Sampler) -> list[dict[str, Any]]:
-    assert select.select([sampler.pipe], [], [], 20)[0], "no record came"
+    assert select.select([sampler.pipe], [], [], patience())[0], "no record came"
     return sampler.take()
 
 
@@ -300,11 +302,8 @@ def test_a_large_process_is_not_held_up_each_time(start: Start, monkeypatch: pyt
 def test_ten_processes_are_sampled_in_a_few_milliseconds(start: Start) -> None:
     pids = [start(IDLE).pid for _ in range(10)]
     meter = usage.Meter()
-    begun = time.process_time()
-    for _ in range(20):
-        meter.sample(pids)
 
-    assert (time.process_time() - begun) / 20 < 0.02
+    assert loops(lambda: [meter.sample(pids) for _ in range(20)]) < 12
 
 
 WRITES = """
@@ -443,9 +442,7 @@ def test_a_process_in_another_network_is_told_from_ours(start: Start) -> None:
     other = subprocess.Popen(["unshare", "-Urn", "cat"], stdin=subprocess.PIPE)
     try:
         ours = "/proc/self/net/dev"
-        deadline = time.monotonic() + 20
-        while usage._is_same_file(f"/proc/{other.pid}/net/dev", ours):
-            assert time.monotonic() < deadline
+        until(lambda: not usage._is_same_file(f"/proc/{other.pid}/net/dev", ours))
         assert usage._is_same_file(f"/proc/{process.pid}/net/dev", ours)
     finally:
         other.communicate()
@@ -515,12 +512,13 @@ def test_the_list_of_processes_is_overwritten_and_goes_with_the_learner(start: S
     process = start(BUSY)
     sampler = usage.Sampler(OwnTree(process.pid), [], 0.02, folder=str(tmp_path))  # type: ignore[arg-type] # stands in for a tree
     file = tmp_path / usage.PROCESSES_FILE
-    listed: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 30
-    while len({one["time"] for one in listed}) < 3:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(OSError, ValueError):  # not there yet, or half of a line
-            listed.append(json.loads(file.read_text().split("\n")[0]))
+    times: set[int] = set()
+
+    def was_written_thrice() -> bool:
+        times.add(json.loads(file.read_text().split("\n")[0])["time"])
+        return len(times) >= 3
+
+    until(was_written_thrice, despite=(OSError, ValueError))  # not there yet, or half of a line
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(file.read_text()) < 1000
 

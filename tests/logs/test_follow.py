@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.writing import START_US, Journal
+from tests.waiting import ended
 from workbench.logs.file_copy import copy_published
 from workbench.logs.follow import LINE_MAX, LearnerOutput, LineFormat, follow, labels
 from workbench.logs.grep import Pattern
@@ -283,7 +284,7 @@ def test_two_processes_that_print_at_once_are_followed_without_loss(tmp_path: Pa
     lines = b"".join(follow(sources, wait=lambda paths: watcher.wait(1.0))).splitlines()
     watcher.close()
 
-    assert [process.wait(60) for process in several] == [0, 0]
+    assert [ended(process) for process in several] == [0, 0]
     for letter in "ab":
         head = f"[{letter}] ".encode()
         assert [line for line in lines if line.startswith(head)] == [

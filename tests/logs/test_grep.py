@@ -127,7 +127,7 @@ HOSTILE = [("loss.*step.*x$", "loss step " * 4000), ("(a|aa)+$", "a" * 60 + "!")
 def test_an_expression_that_runs_on_is_given_up_by_its_name(
     expression: str, line: str, ignore_case: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.2)
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.05)
     pattern = Pattern(expression, ignore_case=ignore_case)
     block = line.encode() + b"\n"
 
@@ -143,7 +143,10 @@ def test_an_expression_that_runs_on_is_given_up_by_its_name(
     assert pattern.highlights(line) == []
 
 
-def test_an_expression_given_up_in_a_log_is_no_reason_of_a_query_that_fails_later(tmp_path: Path) -> None:
+def test_an_expression_given_up_in_a_log_is_no_reason_of_a_query_that_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.05)
     expression, line = HOSTILE[0]
     with pytest.raises(PatternTooSlow):
         Pattern(expression).matches(line.encode())
@@ -153,8 +156,9 @@ def test_an_expression_given_up_in_a_log_is_no_reason_of_a_query_that_fails_late
     assert not isinstance(failure, PatternTooSlow)
 
 
-def test_other_threads_run_while_an_expression_is_matched() -> None:
+def test_other_threads_run_while_an_expression_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held up, a screen takes no key until the match has ended."""
+    monkeypatch.setattr("workbench.expression.SECONDS_MAX", 0.5)
     pattern, line, ended = Pattern(HOSTILE[0][0]), HOSTILE[0][1].encode(), list[Exception]()
 
     def match() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.metrics.writing import Records
 from tests.store.building import add_job
 from tests.store.small_disk import fill, small_disk
+from tests.waiting import ended
 from workbench.errors import CannotWrite, ConfigError
 from workbench.formats import iso, stamp
 from workbench.metrics import (
@@ -587,7 +588,7 @@ def test_several_takers_at_once_take_each_record_once(store: Store, records: Rec
     arguments = [sys.executable, "-c", TAKER, str(store.home.path), str(records.file)]
     several = [subprocess.Popen(arguments) for _ in range(3)]
 
-    assert [process.wait(60) for process in several] == [0, 0, 0]
+    assert [ended(process) for process in several] == [0, 0, 0]
 
     assert values(store, "loss") == [float(block) for block in range(300) for _ in range(10)]
 

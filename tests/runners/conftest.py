@@ -11,6 +11,8 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
+from tests.learner.kept_agents import agents_removed as agents_removed
+from tests.learner.kept_agents import lend_agents
 from tests.stubs import Gpus, pretend
 from workbench.paths import Home
 
@@ -41,7 +43,7 @@ class Jobs:
 
 @pytest.fixture
 def jobs(home: Home) -> Iterator[Jobs]:
-    host = LocalHost(home)
+    host = LocalHost(lend_agents(home))
     made = Jobs(host)
     yield made
     for job in made.made:

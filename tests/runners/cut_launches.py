@@ -66,9 +66,9 @@ def cut(request: Any, at: int, after: bool) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != DONE
 
 
-def main(learners: int, gpus: int) -> None:
-    """Cut at every operation, before and after it, until a launch gets through."""
-    for after in (False, True):
+def main(learners: int, gpus: int, *instants: str) -> None:
+    """Cut at every operation, before or after it, until a launch gets through."""
+    for after in (instant == "after" for instant in instants):
         for at in itertools.count(1):
             request = request_of(COMMAND, home=HOME, learners=learners, gpus=gpus, ends_when="all")
             was_cut = cut(request, at, after)
@@ -91,4 +91,4 @@ def main(learners: int, gpus: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -36,9 +36,13 @@ class AgentsHere:
 class OverLocalHost:
     """This machine directly."""
 
+    def prepared(self, home: Home) -> Home:
+        """Return the home that jobs are in; a suite may put into it what takes long to make."""
+        return home
+
     @pytest.fixture
     def connection(self, home: Home) -> Iterator[Host]:
-        host = LocalHost(home)
+        host = LocalHost(self.prepared(home))
         yield host
         host.close()
 
@@ -46,9 +50,13 @@ class OverLocalHost:
 class OverPipeHost:
     """The same at the other end of a pipe."""
 
+    def built(self, folder: Path) -> str:
+        """Return the agent's archive, which may be built into a folder of the test."""
+        return archive.build(str(folder))
+
     @pytest.fixture
     def connection(self, tmp_path: Path) -> Iterator[Host]:
-        agent = archive.build(str(tmp_path / "agents"))
+        agent = self.built(tmp_path / "agents")
         host = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
         yield host
         host.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar, Final
 
 import pytest
@@ -13,6 +14,7 @@ from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
+from tests.learner.kept_agents import agent, lend_agents
 from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
@@ -23,6 +25,18 @@ class ProcessContract(AgentsHere, RunnerContract):
     """What both ways to reach this machine have in common."""
 
     runner_class = ProcessRunner
+
+
+class KeptAgents:
+    """Every home has the agent that is built already."""
+
+    def prepared(self, home: Home) -> Home:
+        """Give it to a home."""
+        return lend_agents(home)
+
+    def built(self, folder: Path) -> str:
+        """Return it."""
+        return agent()
 
 
 THROUGH_A_PIPE: Final = (
@@ -40,13 +54,27 @@ THROUGH_A_PIPE: Final = (
     "test_observe_can_be_interrupted",
 )
 """What the gate tries through a pipe: what copies, streams, waits or is cut off."""
+WITH_THE_SH_AGENT: Final = (
+    *THROUGH_A_PIPE,
+    "test_a_learner_whose_agent_was_killed_ends_with_a_reason",
+    "test_a_signal_is_seen",
+    "test_a_stop_ends_what_has_forked_twice_and_ignores_it",
+    "test_another_home_is_never_touched",
+    "test_learners_know_who_they_are_and_share_a_folder",
+    "test_observe_gives_everything_first_and_then_only_what_changed",
+    "test_remove_ends_and_forgets_the_attempt_and_may_be_repeated",
+    "test_stopping_what_is_over_or_was_never_there_does_nothing",
+    "test_the_index_ends_where_the_output_does",
+    "test_two_launches_at_once_start_one_learner",
+)
+"""What of the sh agent depends on who starts, reads and removes it."""
 
 
-class TestOverLocalHost(OverLocalHost, ProcessContract):
+class TestOverLocalHost(KeptAgents, OverLocalHost, ProcessContract):
     """Directly."""
 
 
-class TestOverPipeHost(OverPipeHost, ProcessContract):
+class TestOverPipeHost(KeptAgents, OverPipeHost, ProcessContract):
     """Through a pipe."""
 
     in_gate: ClassVar[Collection[str]] = THROUGH_A_PIPE
@@ -56,6 +84,8 @@ class TestOverPipeHost(OverPipeHost, ProcessContract):
 class TestWithTheShAgent(ProcessContract):
     """The promises that the agent in POSIX shell makes, with Python hidden from the runner."""
 
+    in_gate: ClassVar[Collection[str]] = WITH_THE_SH_AGENT
+    why_soak: ClassVar[str] = "what the sh agent does by itself; the gate runs tests/learner/test_sh_agent.py"
     left_out: ClassVar[Mapping[str, str]] = {
         "test_usage_is_sampled": "the sh agent takes no usage samples",
         "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",

@@ -41,7 +41,7 @@ def held() -> set[str]:
 
 def held_become(expected: set[str]) -> bool:
     """Wait until exactly these are held: an agent lets go a moment after it has recorded the end."""
-    until(lambda: held() == expected, lambda: f"the leases {expected}: {held()} are held", seconds=10)
+    until(lambda: held() == expected, lambda: f"the leases {expected}: {held()} are held")
     return True
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.building import add_job, make_detail
+from tests.waiting import ended
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -208,7 +209,7 @@ def test_two_processes_write_one_jobs_history_line_by_line(store: Store) -> None
         subprocess.Popen([sys.executable, "-c", code, str(store.home.path), row.id, letter])
         for letter in "ab"
     ]
-    assert [process.wait(60) for process in several] == [0, 0]
+    assert [ended(process) for process in several] == [0, 0]
 
     told = [entry.text for entry in transitions(store, row.id)[1:]]
     written = [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,9 +17,21 @@ from workbench.store.queries.where import parse
 NOW_US = 1_800_000_000_000_000
 
 
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store that tests only read."""
+    with Store.open(Home(tmp_path_factory.mktemp("listed") / "fabric")) as opened:
+        yield filled(opened)
+
+
 @pytest.fixture
-def store(home: Home) -> Store:
-    opened = Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    """The same for a test that changes it."""
+    with Store.open(home) as opened:
+        yield filled(opened)
+
+
+def filled(opened: Store) -> Store:
     dice = random.Random(7)
     for number in range(57):
         job = add_job(
@@ -35,13 +48,13 @@ def ids(found: Window) -> list[str]:
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("sort", [*SORTS, *COLUMN_SORTS, "loss", "min(train/loss)"])
-def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: str, descending: bool) -> None:
+def test_every_window_of_an_order_is_a_piece_of_the_whole(listed: Store, sort: str, descending: bool) -> None:
     listing = JobList(sort=sort, descending=descending)
-    whole = window(store, listing, now_us=NOW_US, limit=1000)
+    whole = window(listed, listing, now_us=NOW_US, limit=1000)
     assert len(whole.rows) == whole.total == whole.jobs == 57 and whole.start == 0
 
     for place in (0, 3, 28, 55, 56):
-        found = window(store, listing, now_us=NOW_US, anchor=whole.keys[place], limit=10)
+        found = window(listed, listing, now_us=NOW_US, anchor=whole.keys[place], limit=10)
 
         assert found.start == max(0, place - 5)
         assert ids(found) == ids(whole)[found.start : found.start + len(found.rows)]
@@ -49,22 +62,22 @@ def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: st
         assert found.total == 57
 
 
-def test_newest_first_is_the_order_that_lists_have(store: Store) -> None:
-    assert ids(window(store, JobList(), now_us=NOW_US, limit=1000)) == [job.id for job in list_jobs(store)]
+def test_newest_first_is_the_order_that_lists_have(listed: Store) -> None:
+    assert ids(window(listed, JobList(), now_us=NOW_US, limit=1000)) == [job.id for job in list_jobs(listed)]
 
 
-def test_names_are_sorted_without_regard_to_case(store: Store) -> None:
-    found = window(store, JobList(sort="name", descending=False), now_us=NOW_US, limit=1000)
+def test_names_are_sorted_without_regard_to_case(listed: Store) -> None:
+    found = window(listed, JobList(sort="name", descending=False), now_us=NOW_US, limit=1000)
 
     assert [row.name.lower() for row in found.rows] == sorted(row.name.lower() for row in found.rows)
 
 
-def test_rows_from_an_offset(store: Store) -> None:
-    whole = window(store, JobList(), now_us=NOW_US, limit=1000)
-    found = window(store, JobList(), now_us=NOW_US, offset=40, limit=10)
+def test_rows_from_an_offset(listed: Store) -> None:
+    whole = window(listed, JobList(), now_us=NOW_US, limit=1000)
+    found = window(listed, JobList(), now_us=NOW_US, offset=40, limit=10)
 
     assert (found.start, ids(found)) == (40, ids(whole)[40:50])
-    assert window(store, JobList(), now_us=NOW_US, offset=999).rows == ()
+    assert window(listed, JobList(), now_us=NOW_US, offset=999).rows == ()
 
 
 def test_an_anchor_is_a_place_and_not_a_row(store: Store) -> None:
@@ -80,9 +93,9 @@ def test_an_anchor_is_a_place_and_not_a_row(store: Store) -> None:
     assert found.jobs == 56
 
 
-def test_a_filter_is_counted_apart_from_the_store(store: Store) -> None:
+def test_a_filter_is_counted_apart_from_the_store(listed: Store) -> None:
     listing = replace(JobList(), where=parse("state:failed"))
-    found = window(store, listing, now_us=NOW_US, limit=5)
+    found = window(listed, listing, now_us=NOW_US, limit=5)
 
     assert (len(found.rows), found.total, found.jobs) == (5, 19, 57)
     assert found.states == {State.FAILED: 19, State.QUEUED: 38}
@@ -96,18 +109,18 @@ def test_an_empty_store_has_an_empty_window(home: Home) -> None:
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("sort", SORTS)
-def test_the_jobs_between_two_are_those_of_the_list(store: Store, sort: str, descending: bool) -> None:
+def test_the_jobs_between_two_are_those_of_the_list(listed: Store, sort: str, descending: bool) -> None:
     listing = JobList(sort=sort, descending=descending)
-    whole = ids(window(store, listing, now_us=NOW_US))
+    whole = ids(window(listed, listing, now_us=NOW_US))
 
     for first, last in ((3, 9), (9, 3), (5, 5), (0, len(whole) - 1)):
-        between = jobs_between(store, listing, whole[first], whole[last], now_us=NOW_US)
+        between = jobs_between(listed, listing, whole[first], whole[last], now_us=NOW_US)
         assert [row.id for row in between] == whole[min(first, last) : max(first, last) + 1]
 
 
-def test_there_is_nothing_between_a_job_and_one_that_is_not_listed(store: Store) -> None:
-    whole = window(store, JobList(), now_us=NOW_US).rows
+def test_there_is_nothing_between_a_job_and_one_that_is_not_listed(listed: Store) -> None:
+    whole = window(listed, JobList(), now_us=NOW_US).rows
     filtered = JobList(where=parse(f"!{whole[2].id}"))
 
-    assert jobs_between(store, filtered, whole[2].id, whole[5].id, now_us=NOW_US) == ()
-    assert len(jobs_between(store, filtered, whole[1].id, whole[5].id, now_us=NOW_US)) == 4
+    assert jobs_between(listed, filtered, whole[2].id, whole[5].id, now_us=NOW_US) == ()
+    assert len(jobs_between(listed, filtered, whole[1].id, whole[5].id, now_us=NOW_US)) == 4

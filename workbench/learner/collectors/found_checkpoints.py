@@ -113,9 +113,8 @@ class FoundCheckpoints:
             return 0
         self._read_reports()
         looked = ((found, self._whole(found, begun, ended=ended)) for found in self._candidates())
-        whole = [(look.newest_us, found.step or 0, look, found) for found, look in looked if look is not None]
-        # The last one that is reported is what a job goes on from; a folder gives step-100 before step-20.
-        for _newest_us, _step, look, found in sorted(whole, key=lambda one: one[:2]):
+        whole = [(look, found) for found, look in looked if look is not None]
+        for look, found in sorted(whole, key=_age):
             self._append(found, look)
         self._searched_at = time.monotonic()
         self._cost_seconds = self._searched_at - begun
@@ -280,6 +279,16 @@ class FoundCheckpoints:
                 self._reported[found.path] = now_us
             finally:
                 os.close(descriptor)
+
+
+def _age(one: Tuple[_Look, _Found]) -> Tuple[int, bool, int]:
+    """Order checkpoints by age: the last one that is reported is what a job goes on from.
+
+    A folder gives step-100 before step-20. Files that are written within one tick of the file system's clock have one
+    time: then one without a number, as ``last.pt``, is the newest, since it is written after the one that it repeats.
+    """
+    look, found = one
+    return look.newest_us, found.step is None, found.step or 0
 
 
 def _described(path: str, name: str) -> _Found:

@@ -50,6 +50,8 @@ class Checkpoint:
 def list_checkpoints(store: Store, row: JobRow, report: Report = ignore) -> list[Checkpoint]:
     """Return a job's checkpoints in the order of their time; one that was reported twice counts once.
 
+    At equal times one without a step is the last: it repeats the newest of the others.
+
     ``report`` takes a notice where the job's store does not say which of them it has.
     """
     from workbench.controller.runtime.result_store import result_store
@@ -72,7 +74,7 @@ def list_checkpoints(store: Store, row: JobRow, report: Report = ignore) -> list
             metrics=each.metrics,
             where=_where(store, row, stored, name, in_store),
         )
-    return sorted(found.values(), key=lambda each: (each.time_us, each.step or 0))
+    return sorted(found.values(), key=lambda each: (each.time_us, each.step is None, each.step or 0))
 
 
 def name_of(path: str, job_id: str = "") -> str:
