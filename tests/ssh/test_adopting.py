@@ -41,7 +41,7 @@ def second_home(clean_environment: Path) -> Iterator[Home]:
 
 def give(first: Fabric, box: Box) -> str:
     job = first("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", PRINT).stdout.strip()
-    until(lambda: "ready" in first("logs", job).stdout, "the job to run", seconds=60)
+    until(lambda: "ready" in first("logs", job).stdout, "the job to run")
     return job
 
 
@@ -55,7 +55,7 @@ def test_a_job_is_taken_over_by_a_second_laptop_when_the_first_is_gone(
     assert (listed["id"], listed["alive"], listed["adopted"]) == (job, True, False)
 
     first("adopt", box.address, job, FABRIC_HOME=there)
-    until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("ready\n"), "its output", seconds=60)
+    until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("ready\n"), "its output")
     assert first("logs", job, FABRIC_HOME=there).stdout == first("logs", job).stdout
     first("halt", job, FABRIC_HOME=there)
     ended = first.json("show", job, "--json", FABRIC_HOME=there)
@@ -97,7 +97,7 @@ def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
     assert first.json("show", job, "--json")["state"] == "PROCESSING"
     first("kill", job)
     first("wait", job, expect=None)
-    until(lambda: not _learners(box), "its agents to end", seconds=30)
+    until(lambda: not _learners(box), "its agents to end")
     listed = first.json("gc", "--backend", "box", "--json", FABRIC_HOME=there)
     assert [(one["kind"], one["ours"]) for one in listed] == [("folder", False)]
     first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
@@ -114,7 +114,7 @@ def test_gc_removes_the_folders_of_ones_own_jobs_that_are_gone_and_no_other(
     copy = folder.with_name("copy")
     folder.rename(copy)
     first("delete", gone, "--yes")
-    until(lambda: not home.job(gone).path.exists(), "the job to be gone", seconds=30)
+    until(lambda: not home.job(gone).path.exists(), "the job to be gone")
     copy.rename(folder)  # as a laptop leaves it that breaks in the middle of it
     folder.with_name("training-zzzzzzzzz").mkdir()
 
@@ -182,15 +182,15 @@ def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_
 ) -> None:
     words = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
     job = first("run", "-d", "-q", "--backend", box.address, *words, SESAME="nopq").stdout.strip()
-    until(lambda: first("logs", job).stdout == "abcd\nready\n", "the job to run", seconds=60)
+    until(lambda: first("logs", job).stdout == "abcd\nready\n", "the job to run")
     first("controller", "stop")
     there = str(second_home.path)
     adopted = first("adopt", box.address, job, FABRIC_HOME=there)
     assert "SESAME" in adopted.stderr
-    until(lambda: first("logs", job, FABRIC_HOME=there).stdout == "abcd\nready\n", "its output", seconds=60)
+    until(lambda: first("logs", job, FABRIC_HOME=there).stdout == "abcd\nready\n", "its output")
 
     _end_agents(box)
-    until(lambda: _state(first, job, there) == "FAILED", "the restart to be refused", seconds=60)
+    until(lambda: _state(first, job, there) == "FAILED", "the restart to be refused")
     shown = first.json("show", job, "--json", FABRIC_HOME=there)
     assert shown["reason"] == "The secret SESAME of this job is not on this machine."
     assert "fabric resume" in shown["hint"]
@@ -198,12 +198,8 @@ def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_
     assert "SESAME" in refused.stderr
 
     first("resume", job, FABRIC_HOME=there, SESAME="nopq")
-    until(lambda: _state(first, job, there) == "PROCESSING", "the job to go on", seconds=60)
-    until(
-        lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("abcd\nready\n"),
-        "its output",
-        seconds=60,
-    )
+    until(lambda: _state(first, job, there) == "PROCESSING", "the job to go on")
+    until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("abcd\nready\n"), "its output")
     first("kill", job, FABRIC_HOME=there)
 
 

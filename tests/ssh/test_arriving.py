@@ -190,7 +190,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
-    until(lambda: not box.daemon.sessions(), "it to be given back when no job came", seconds=30)
+    until(lambda: not box.daemon.sessions(), "it to be given back when no job came")
 
 
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:

@@ -24,7 +24,7 @@ def fabric(fabric: Fabric) -> Fabric:
 def running(fabric: Fabric, *words: str) -> str:
     """Start a job at the host and return its id once it runs."""
     job = fabric("run", "-d", "-q", "--backend", "ssh://box", *words, "--", "sh", "-c", WAIT).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
+    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run")
     return job
 
 
@@ -77,7 +77,7 @@ def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple
 def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     terminal = OnTerminal(fabric.folder, "exec", job, "--", "sleep", "4711")
-    until(lambda: runs(box.user, b"4711"), "the command to run", seconds=60)
+    until(lambda: runs(box.user, b"4711"), "the command to run")
     terminal.process.kill()
     terminal.wait()
     until(lambda: not runs(box.user, b"4711"), "the command to end")
@@ -87,7 +87,7 @@ def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric:
 def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     command = fabric.start("exec", job, "--", "sleep", "4710")
-    until(lambda: runs(box.user, b"4710"), "the command to run", seconds=60)
+    until(lambda: runs(box.user, b"4710"), "the command to run")
     command.kill()
     command.communicate()
     until(lambda: not runs(box.user, b"4710"), "the command to end")

@@ -89,7 +89,7 @@ def log_in(fabric: Fabric, box: Box, code: str) -> None:
     terminal = OnTerminal(fabric.folder, "backend", "login", box.address)
     terminal.read_until(b"Password of")
     terminal.press(code.encode() + b"\r")
-    assert terminal.wait(60) == 0, (terminal.shown, box.daemon.log())
+    assert terminal.wait() == 0, (terminal.shown, box.daemon.log())
     assert b"logged in to" in terminal.shown
 
 
@@ -107,14 +107,14 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
 
     log_in(fabric, box, "111111")
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", HOLD).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "began\n", "the first line", seconds=60)
+    until(lambda: fabric("logs", job).stdout == "began\n", "the first line")
     assert fabric("exec", job, "--", "cat", input="typed\n").stdout == "typed\n"
     fabric("exec", job, "--", "sh", "-c", "exit 7", expect=7)
     assert "reach" in fabric("backend", "test", box.address).stdout
     assert (codes / "tried").read_text() == "111111\n"
 
     assert box.daemon.kill_sessions()
-    until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason", seconds=60)
+    until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason")
     knocked, tried = box.daemon.connections(), (codes / "tried").read_text()
     assert tried.count("\n") <= 2, "an old code was tried more than once"
     time.sleep(QUIET_SECONDS)
@@ -124,7 +124,7 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
     assert (codes / "tried").read_text() == tried
 
     log_in(fabric, box, "222222")
-    until(lambda: "needs login" not in reason(fabric, job), "the job to go on", seconds=30)
+    until(lambda: "needs login" not in reason(fabric, job), "the job to go on")
     (box.user.home / "end").touch()
     fabric("wait", job)
     assert fabric("logs", job).stdout == "began\nended\n"

@@ -74,7 +74,7 @@ def has_come(ground: Ground, job_id: str, count: int) -> None:
 
 def is_whole(ground: Ground, job_id: str) -> None:
     """Wait for the end, and compare all that came home."""
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
     assert (row.state, row.exit_code, row.attempt) == (State.COMPLETED, 0, 1), row.reason
     got = ground.learner(job_id).output.read_bytes()
     assert len(got) == len(streamed())
@@ -168,7 +168,7 @@ def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Groun
     box.daemon.stop()
     until(lambda: "cannot be reached" in ground.row(job_id).reason.text)
     box.daemon.start()
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
 
     assert row.state is State.COMPLETED
     made = (ground.home.job(job_id).results / "big").read_bytes()
@@ -184,7 +184,7 @@ def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
     until(lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: stuck(ground.home, job_id))
     ground.ask(job_id, "halt")
     box.daemon.start()
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
 
     assert row.state is State.HALTED
     assert "saved" in ground.output(job_id)

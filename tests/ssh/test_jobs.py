@@ -167,7 +167,7 @@ def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(ho
         assert box.daemon.kill_sessions()
         (results,) = box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
         (results / "go").touch()
-        row = ground.reaches(job_id, *TERMINAL, seconds=60)
+        row = ground.reaches(job_id, *TERMINAL)
 
         assert (row.state, ground.output(job_id)) == (State.COMPLETED, "one\ntwo\n"), row.reason
     finally:

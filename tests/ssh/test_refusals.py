@@ -17,7 +17,7 @@ from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.paths import Home
 
@@ -312,7 +312,7 @@ def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_a
     for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
         words = ("--yes",) if verb == "delete" else ()
         fabric(verb, job, *words)
-        until(partial(is_over, fabric, job), f"the {verb} to be done though the host is away", seconds=20)
+        until(partial(is_over, fabric, job), f"the {verb} to be done though the host is away")
 
 
 def shown(fabric: Fabric, job: str) -> str:
@@ -354,7 +354,7 @@ def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, 
     with fabric.start("run", "--backend", box.address, "--", "echo", "done") as attached:
         time.sleep(10)  # several tries
         box.daemon.start()
-        said, told = attached.communicate(timeout=60)
+        said, told = attached.communicate(timeout=patience())
     lines = told.decode().splitlines()
 
     assert said == b"done\n"

@@ -12,7 +12,7 @@ from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import runs
-from tests.waiting import until
+from tests.waiting import patience, until
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
@@ -21,7 +21,7 @@ def running(box: Box, fabric: Fabric) -> str:
     """Log in, start a job, and return its id once it runs."""
     fabric("backend", "login", box.address)
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", WAIT).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
+    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run")
     return job
 
 
@@ -64,7 +64,7 @@ def test_what_asks_a_place_asks_over_it_too(box: Box, fabric: Fabric) -> None:
 def test_who_goes_away_ends_what_ran_for_them(box: Box, fabric: Fabric) -> None:
     job = running(box, fabric)
     command = fabric.start("exec", job, "--", "sleep", "4712")
-    until(lambda: runs(box.user, b"4712"), "the command to run", seconds=60)
+    until(lambda: runs(box.user, b"4712"), "the command to run")
     command.kill()
     command.communicate()
     until(lambda: not runs(box.user, b"4712"), "the command to end")
@@ -73,9 +73,9 @@ def test_who_goes_away_ends_what_ran_for_them(box: Box, fabric: Fabric) -> None:
 def test_a_command_ends_with_a_sentence_when_the_controller_goes_away(box: Box, fabric: Fabric) -> None:
     job = running(box, fabric)
     command = fabric.start("exec", job, "--", "sleep", "4713")
-    until(lambda: runs(box.user, b"4713"), "the command to run", seconds=60)
+    until(lambda: runs(box.user, b"4713"), "the command to run")
     os.kill(controller_pid(fabric), signal.SIGKILL)
-    _, said = command.communicate(timeout=60)
+    _, said = command.communicate(timeout=patience())
     assert command.returncode == 69, said
     assert b"was lost" in said
     until(lambda: not runs(box.user, b"4713"), "the command to end")

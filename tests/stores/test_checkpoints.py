@@ -114,7 +114,7 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, 
         f"python3 {program} stay; echo late >$RESULT_DIR/late", data_stores=(s3.store(),), upload_seconds=0.5
     )
     ground.prints(job_id, "saved")
-    until((s3.results(job_id) / "_checkpoints" / "step-003" / "metadata.json").exists, seconds=40)
+    until((s3.results(job_id) / "_checkpoints" / "step-003" / "metadata.json").exists)
     # Half a checkpoint: it was never reported, and must not be gone on from.
     s3.write(f"tf_trained_model/{job_id}/_checkpoints/step-004/weights", "half")
     ground.ask(job_id, "halt")

@@ -111,7 +111,7 @@ def test_data_comes_and_results_go(ground: Ground, cloud: tuple[str, dict[str, s
         " head -c 9000000 /dev/zero >$RESULT_DIR/big",
         data_stores=(store_of(cloud),),
     )  # fmt: skip
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
     assert row.state is State.COMPLETED, row.reason
     assert ground.output(job_id) in ("swift\n", "google\n")

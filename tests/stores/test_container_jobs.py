@@ -149,7 +149,7 @@ def volume(engine: None) -> Iterator[str]:
     yield name
     # A job's state may be told a moment before the engine has removed its container, which holds the volume.
     remove = ["docker", "volume", "rm", "-f", name]
-    until(lambda: subprocess.run(remove, capture_output=True).returncode == 0, seconds=30)
+    until(lambda: subprocess.run(remove, capture_output=True).returncode == 0)
 
 
 def test_a_volume_is_used_where_it_is(volume: str, containers: Ground) -> None:

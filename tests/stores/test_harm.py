@@ -98,9 +98,9 @@ def test_a_store_that_is_killed_while_data_is_copied_and_comes_back_gives_it_all
     job_id = ground.submit(
         "sha256sum <$DATA_DIR/big.bin; echo ok >$RESULT_DIR/ok", data_stores=(slow.store(),)
     )
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     slow.stop()
-    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -119,7 +119,7 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
     job_id = ground.submit(command, data_stores=(slow.store(),))
     ground.reaches(job_id, State.STORING)
     slow.stop()
-    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -138,7 +138,7 @@ def test_results_of_a_store_that_stays_away_are_named_kept_and_stored_when_asked
     ground.prints(job_id, "up")
     s3.stop()
 
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
     assert f"fabric store retry {job_id}" in row.reason.hint
@@ -174,7 +174,7 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
     job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
     ground.prints(job_id, "up")
     s3.ask_other_keys()
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
     s3.stop()
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
@@ -192,7 +192,7 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
 def test_a_data_mover_that_is_killed_is_started_again(ground: Ground, slow: Server) -> None:
     big(slow)
     job_id = ground.submit("stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),))
-    until(lambda: filling(ground) and bool(rclones_of(ground, job_id)), seconds=30)
+    until(lambda: filling(ground) and bool(rclones_of(ground, job_id)))
     for pid in rclones_of(ground, job_id):
         os.kill(pid, signal.SIGKILL)
 
@@ -207,7 +207,7 @@ def test_an_agent_that_is_killed_while_data_is_copied_costs_an_attempt_and_no_da
     job_id = ground.submit(
         "stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),), max_platform_restarts=2
     )
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     os.kill(state_of(ground, job_id)["pid"], signal.SIGKILL)
 
     row = ground.reaches(job_id, State.COMPLETED, seconds=90)
@@ -282,7 +282,7 @@ def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> N
 def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground, slow: Server) -> None:
     big(slow, megabytes=60)
     job_id = ground.submit("echo never", data_stores=(slow.store(),))
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     ground.ask(job_id, "halt")
 
     assert ground.ends(job_id).state is State.HALTED

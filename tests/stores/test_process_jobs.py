@@ -68,8 +68,8 @@ def test_new_results_and_output_go_up_while_it_runs(ground: Ground, s3: Server) 
     job_id = ground.submit(f"{SAVE}; echo said; sleep 600", data_stores=(s3.store(),), upload_seconds=0.3)
 
     results = s3.results(job_id)
-    until((results / "model.bin").exists, seconds=40)
-    until((results / "learner-1" / "output.log").exists, seconds=40)
+    until((results / "model.bin").exists)
+    until((results / "learner-1" / "output.log").exists)
     assert ground.row(job_id).state is State.PROCESSING
     ground.ask(job_id, "kill")
     ground.ends(job_id)
