@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,7 +17,9 @@ from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
 from tests.ssh.bare import bare_root, with_processes
 from tests.ssh.daemon import SSHD, Daemon, User, a_user, let_use_docker, why_not
+from tests.ssh.kept import KeptGround, a_folder
 from workbench.paths import Home
+from workbench.store.db.rows import TargetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +155,6 @@ def box(
         yield made
 
 
-@contextmanager
-def a_folder() -> Iterator[Path]:
-    """Make a folder for what outlives one test, with one for leases in it."""
-    folder = Path(tempfile.mkdtemp(prefix="fab-"))
-    (folder / "leases").mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @pytest.fixture(scope="class")
 def class_box() -> Iterator[Box]:
     """One such host for all tests of a class, which leave it as they found it."""
@@ -173,6 +162,23 @@ def class_box() -> Iterator[Box]:
         pytest.skip(reason)
     with a_folder() as folder, a_box(folder, folder / "leases") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def kept_box() -> Iterator[Box]:
+    """One such host for those tests of a module that ask for it; they leave it as they found it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with a_folder() as folder, a_box(folder, folder / "leases") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kept_ground(kept_box: Box) -> Iterator[KeptGround]:
+    """A home and a controller for them, whose jobs run there."""
+    made = KeptGround(kept_box.folder, TargetRef("box", "ssh", "process", address=kept_box.address))
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -120,19 +120,19 @@ def test_what_was_brought_in_is_told_with_its_fingerprint(ground: Ground, s3: Se
     assert progress(ground.store, job_id)
 
 
-def test_credentials_are_nowhere_but_in_the_files_of_secrets(ground: Ground, s3: Server) -> None:
+def test_credentials_are_nowhere_but_in_the_files_of_secrets(own_ground: Ground, s3: Server) -> None:
     connection = {"password": "${secret:data_stores.0.connection.password}"}
-    job_id = ground.submit(
+    job_id = own_ground.submit(
         f"env; cat /proc/$PPID/cmdline | tr '\\0' ' '; echo {SECRET[:10]}; {SAVE}",
         data_stores=(s3.store(connection=connection),),
         secret_values={"data_stores.0.connection.password": SECRET},
     )
-    ground.ends(job_id)
+    own_ground.ends(job_id)
 
     assert (s3.results(job_id) / "model.bin").exists()
     held = [
         path
-        for path in ground.home.path.rglob("*")
+        for path in own_ground.home.path.rglob("*")
         if path.is_file() and SECRET.encode() in path.read_bytes()
     ]
     assert [path.parent.name for path in held] == ["secrets"]
