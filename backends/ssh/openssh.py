@@ -13,7 +13,11 @@ from workbench.errors import BackendError
 
 _NOISE_BYTES = 4096
 
-_AFTERMATH = ("kex_exchange_identification: ", "Connection closed by UNKNOWN port")
+_AFTERMATH = (
+    "kex_exchange_identification: ",
+    "banner exchange: Connection to UNKNOWN port",
+    "Connection closed by UNKNOWN port",
+)
 """What ssh adds once its ProxyCommand has ended, which has printed the reason before."""
 
 

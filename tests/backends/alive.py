@@ -15,5 +15,5 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_dead(pid: int) -> bool:
-    until(lambda: not is_alive(pid), f"process {pid} to end", seconds=10)
+    until(lambda: not is_alive(pid), f"process {pid} to end")
     return True

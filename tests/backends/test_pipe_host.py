@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
+from tests.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable
 from workbench.learner.boot import archive
 from workbench.learner.platform import leases
@@ -104,7 +104,7 @@ def test_calls_under_way_fail_when_the_other_end_is_killed(
     waiting = threading.Thread(target=wait)
     waiting.start()
     os.kill(int(host.run(["sh", "-c", "echo $PPID"]).stdout), 9)
-    waiting.join(10)
+    waiting.join(patience())
 
     assert len(failed) == 1
     with pytest.raises(BackendUnreachable):
@@ -131,13 +131,10 @@ def test_what_was_run_is_killed_with_the_connection(
     pid_file = tmp_path / "pid"
     running = threading.Thread(target=_run_for_ever, args=(host, pid_file))
     running.start()
-    until = time.monotonic() + 10
-    while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < until:
-        pass
-    pid = int(pid_file.read_text())
+    pid = int(until(lambda: pid_file.exists() and pid_file.read_text(), "the command to run"))
 
     host.close()
-    running.join(10)
+    running.join(patience())
 
     assert wait_until_dead(pid)
 
@@ -187,6 +184,6 @@ def test_a_hundred_calls_at_once_are_all_answered(opened: list[PipeHost], agent:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience())
 
     assert answers == {number: b"%d" % number * 1000 for number in range(100)}

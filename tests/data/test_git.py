@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -135,14 +134,12 @@ def test_a_git_that_hangs_is_left_behind(
 ) -> None:
     stuck = clean_environment / "bin" / "git"
     stuck.parent.mkdir()
-    stuck.write_text("#!/bin/sh\nexec sleep 60\n")
+    stuck.write_text("#!/bin/sh\nexec sleep 3600\n")
     stuck.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stuck.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.3)
-    started = time.monotonic()
 
     assert describe(repository) == {}
-    assert time.monotonic() - started < 5
 
 
 def test_git_is_asked_two_things_at_a_time(

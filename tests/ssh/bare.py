@@ -1,24 +1,38 @@
-"""A host with nothing but busybox: what sshd's users see is a folder with that one program and /proc."""
+"""A host with nothing but busybox: what sshd's users see is a folder with that one program, few devices and /proc."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from tests.ssh.daemon import User
+from tests.ssh.daemon import User, kill_all
+from tests.waiting import until
 
 BUSYBOX = Path("/bin/busybox")
+DEVICES: Final = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
 
 
 @contextmanager
 def bare_root(user: User) -> Iterator[Path]:
-    """Make the folder, with a home for a user; nothing is left of it."""
+    """Make the folder, with a home for a user; nothing is left of it.
+
+    Nothing of this machine is mounted in it, so that whoever removes it removes it alone.
+    """
     # sshd wants every folder on the way to be root's alone, which /tmp is not.
     root = Path(tempfile.mkdtemp(prefix="fabbare-", dir="/srv"))
     try:
@@ -40,10 +54,16 @@ def bare_root(user: User) -> Iterator[Path]:
         )
         (root / "tmp").chmod(0o1777)
         os.chown(root / str(user.home).lstrip("/"), entry.pw_uid, entry.pw_gid)
-        for name in ("proc", "dev"):
-            subprocess.run(["mount", "--bind", f"/{name}", str(root / name)], check=True)
+        for name, number in DEVICES.items():
+            device = root / "dev" / name
+            os.mknod(device, stat.S_IFCHR, os.makedev(*number))
+            device.chmod(0o666)
         yield root
     finally:
-        for name in ("proc", "dev"):
-            subprocess.run(["umount", "-l", str(root / name)], check=False, capture_output=True)
+        until(lambda: not kill_all(user), f"the processes of {user.name} to end")
         shutil.rmtree(root, ignore_errors=True)
+
+
+def with_processes(root: Path) -> Sequence[str]:
+    """Return what starts an sshd that sees a /proc in such a folder, which ends with it and its sessions."""
+    return ["unshare", "--mount", "sh", "-c", f'mount -t proc proc {root}/proc && exec "$@"', "sh"]

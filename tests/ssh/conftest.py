@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from backends.contract.host import BackendOptions
+from backends.contract.host import BackendOptions, Host
 from backends.ssh.backend import SshBackend
 from tests.cli.conftest import Fabric, end_everything
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
-from tests.ssh.bare import bare_root
-from tests.ssh.daemon import SSHD, Daemon, User, let_use_docker, make_user, remove_user, why_not
+from tests.ssh.bare import bare_root, with_processes
+from tests.ssh.daemon import SSHD, Daemon, User, a_user, let_use_docker, why_not
+from tests.ssh.kept import KeptGround, a_folder
 from workbench.paths import Home
+from workbench.store.db.rows import TargetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class Box:
     def key(self) -> Path:
         """Our private key."""
         return self.folder / ".ssh" / "id_ed25519"
+
+    def apart(self) -> SshBackend:
+        """Make the backend of it for one who has another home folder than ours."""
+        folder = str(self.folder / "fabric")
+        return self.backend("ssh://box", config=str(self.config), home=folder, agent="")
 
     def backend(self, address: str = "", **options: str) -> SshBackend:
         """Make the backend of it."""
@@ -83,6 +91,46 @@ def box_program() -> str:
     return SSHD
 
 
+@contextmanager
+def a_box(
+    folder: Path,
+    leases: Path,
+    *,
+    settings: Sequence[str] = (),
+    environment: Sequence[str] = (),
+    within: Sequence[str] = (),
+    home: Path | None = None,
+    program: str = SSHD,
+) -> Iterator[Box]:
+    """Start an SSH host that lets us in and that we know; what we know of it lies in a folder, as in a home."""
+    leases.chmod(0o1777)
+    folder.chmod(0o755)
+    with a_user(within=home) as user:
+        daemon = Daemon(
+            folder / "sshd",
+            settings=[*settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *environment])],
+            within=within,
+            program=program,
+        )
+        with daemon:
+            yield known(daemon, user, folder)
+
+
+def known(daemon: Daemon, user: User, folder: Path) -> Box:
+    """Have a host let us in by a new key, and write down in our home folder what is to be known of it."""
+    box = Box(daemon, user, folder)
+    box.key.parent.mkdir(mode=0o700)
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(box.key)]
+    subprocess.run(argv, check=True, capture_output=True)
+    box.known_hosts.write_text(daemon.known_line())
+    box.config.write_text(
+        f"Host box\n  HostName {daemon.address}\n  Port {daemon.port}\n  User {user.name}\n"
+        f"  IdentityFile {box.key}\n  UserKnownHostsFile {box.known_hosts}\n"
+    )
+    daemon.authorize(user, Path(f"{box.key}.pub"))
+    return box
+
+
 @pytest.fixture
 def box(
     clean_environment: Path,
@@ -95,35 +143,42 @@ def box(
     """An SSH host that lets us in and that we know."""
     if reason := why_not():
         pytest.skip(reason)
-    leases = clean_environment / "leases"
-    leases.chmod(0o1777)
-    clean_environment.chmod(0o755)
-    user = make_user(within=box_home)
-    daemon = Daemon(
-        clean_environment / "sshd",
-        settings=[*box_settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *box_environment])],
+    with a_box(
+        clean_environment,
+        clean_environment / "leases",
+        settings=box_settings,
+        environment=box_environment,
         within=box_within,
+        home=box_home,
         program=box_program,
-    )
-    try:
-        box = Box(daemon, user, clean_environment)
-        box.key.parent.mkdir(mode=0o700)
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(box.key)],
-            check=True,
-            capture_output=True,
-        )
-        box.known_hosts.write_text(daemon.known_line())
-        box.config.write_text(
-            f"Host box\n  HostName {daemon.address}\n  Port {daemon.port}\n  User {user.name}\n"
-            f"  IdentityFile {box.key}\n  UserKnownHostsFile {box.known_hosts}\n"
-        )
-        daemon.authorize(user, Path(f"{box.key}.pub"))
-        daemon.start()
-        yield box
-    finally:
-        daemon.stop()
-        remove_user(user)
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="class")
+def class_box() -> Iterator[Box]:
+    """One such host for all tests of a class, which leave it as they found it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with a_folder() as folder, a_box(folder, folder / "leases") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kept_box() -> Iterator[Box]:
+    """One such host for those tests of a module that ask for it; they leave it as they found it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with a_folder() as folder, a_box(folder, folder / "leases") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kept_ground(kept_box: Box) -> Iterator[KeptGround]:
+    """A home and a controller for them, whose jobs run there."""
+    made = KeptGround(kept_box.folder, TargetRef("box", "ssh", "process", address=kept_box.address))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -137,27 +192,73 @@ def engine_box(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
     return box
 
 
+@pytest.fixture(scope="class")
+def class_engine_box(class_box: Box) -> Box:
+    """The same, where its user may use a container engine that has the tests' images."""
+    with pytest.MonkeyPatch.context() as here:
+        here.delenv("DOCKER_HOST", raising=False)
+        if reason := no_images():
+            pytest.skip(reason)
+        ensure_images()
+    let_use_docker(class_box.user)
+    return class_box
+
+
+@pytest.fixture(scope="class")
+def class_host(class_box: Box) -> Iterator[Host]:
+    """That host, open; each test uses it with a home of its own."""
+    with closing(class_box.apart().open()) as host:
+        yield host
+
+
+@pytest.fixture(scope="class")
+def class_engine_host(class_engine_box: Box) -> Iterator[Host]:
+    """The same, for who may use its engine."""
+    with closing(class_engine_box.apart().open()) as host:
+        yield host
+
+
+@contextmanager
+def a_bare_box(folder: Path) -> Iterator[tuple[Box, Path]]:
+    """Start a host with nothing but busybox; give it, and where its root is."""
+    folder.chmod(0o755)
+    with a_user("/bin/sh") as user, bare_root(user) as root:
+        daemon = Daemon(
+            folder / "bare-sshd", settings=[f"ChrootDirectory {root}"], within=with_processes(root)
+        )
+        with daemon:
+            yield known(daemon, user, folder), root
+
+
 @pytest.fixture
-def bare(box: Box) -> Iterator[tuple[Box, Path]]:
+def bare(clean_environment: Path) -> Iterator[tuple[Box, Path]]:
     """A host with nothing but busybox, and where its root is."""
     if reason := why_not():
         pytest.skip(reason)
-    user = make_user("/bin/sh")
-    with bare_root(user) as root:
-        daemon = Daemon(box.folder / "bare-sshd", settings=[f"ChrootDirectory {root}"])
-        daemon.authorize(user, Path(f"{box.key}.pub"))
-        daemon.start()
-        box.known_hosts.write_text(box.known_hosts.read_text() + daemon.known_line())
-        try:
-            yield Box(daemon, user, box.folder), root
-        finally:
-            daemon.stop()
-            remove_user(user)
+    with a_bare_box(clean_environment) as made:
+        yield made
+
+
+@pytest.fixture(scope="class")
+def class_bare() -> Iterator[tuple[Box, Path]]:
+    """One such host for all tests of a class, which leave it as they found it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with a_folder() as folder, a_bare_box(folder) as made:
+        yield made
+
+
+@pytest.fixture(scope="class")
+def class_bare_host(class_bare: tuple[Box, Path]) -> Iterator[Host]:
+    """That host, open; each test uses it with a home of its own."""
+    with closing(class_bare[0].apart().open()) as host:
+        yield host
 
 
 @pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    """The command line, with a working folder."""
+def fabric(request: pytest.FixtureRequest, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, with a working folder, beside a host."""
+    request.getfixturevalue("bare" if "bare" in request.fixturenames else "box")
     folder = clean_environment / "work"
     folder.mkdir()
     yield Fabric(folder)

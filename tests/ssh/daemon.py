@@ -12,14 +12,16 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+from tests.ports import free_port
 from tests.waiting import until
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-DEADLINE_SECONDS = 60.0
 
 
 def why_not() -> str:
@@ -63,6 +65,16 @@ def make_user(shell: str = "/bin/bash", *, within: Path | None = None) -> User:
     return User(name, home, shell)
 
 
+@contextmanager
+def a_user(shell: str = "/bin/bash", *, within: Path | None = None) -> Iterator[User]:
+    """Make a user, and remove it."""
+    user = make_user(shell, within=within)
+    try:
+        yield user
+    finally:
+        remove_user(user)
+
+
 def let_use_docker(user: User) -> None:
     """Let a user who is not logged in yet use the Docker engine."""
     _run("usermod", "-aG", grp.getgrgid(Path("/var/run/docker.sock").stat().st_gid).gr_name, user.name)
@@ -77,10 +89,12 @@ def set_password(user: User, password: str) -> None:
 
 def remove_user(user: User) -> None:
     """Kill what the user still runs, and remove the user with the home folder."""
+    uid = user.uid
     until(lambda: not kill_all(user), f"the processes of {user.name} to end")
     _run("userdel", "-f", user.name)
     shutil.rmtree(user.home, ignore_errors=True)
-    shutil.rmtree(f"/dev/shm/fabric-{user.name}", ignore_errors=True)
+    # The next user of the tests may get the same number.
+    shutil.rmtree(f"/dev/shm/fabric-{uid}", ignore_errors=True)
 
 
 def processes_of(user: User) -> list[int]:
@@ -132,7 +146,7 @@ class Daemon:
         self._program = program
         self.folder = folder
         self.address = address
-        self.port = 22 if within[:1] == ["ip"] else _free_port(address)
+        self.port = 22 if within[:1] == ["ip"] else free_port(address)
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "sshd.log"
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +168,13 @@ class Daemon:
         # The first value counts.
         self._config.write_text("\n".join([*settings, *told]) + "\n")
         (folder / "keys").mkdir(exist_ok=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.stop()
 
     def new_host_key(self) -> None:
         """Make another host key, as a machine that was set up anew has."""
@@ -179,7 +200,11 @@ class Daemon:
                 stderr=log,
                 stdout=log,
             )
-        until(self.listens, f"sshd to listen; {self._log.read_text()}")
+        try:
+            until(self.listens, lambda: f"sshd to listen; {self.log()}")
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Kill it and all its sessions at once."""
@@ -226,12 +251,6 @@ class Daemon:
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
             return True
         return False
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def _descendants_named(root: int, name: str) -> list[int]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+from tests.ports import free_port
 from tests.ssh.daemon import Daemon
 from tests.waiting import until
 
@@ -42,9 +43,7 @@ class Relay:
     """The relay to one host, on a port of its own."""
 
     def __init__(self, daemon: Daemon, *, delay_seconds: float = 0.0) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         there = [str(self.port), daemon.address, str(daemon.port), str(delay_seconds)]
         self._argv = [sys.executable, "-c", PROGRAM, *there]
         self._start()

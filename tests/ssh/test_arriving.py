@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
@@ -19,9 +20,9 @@ from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
 from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
 from tests.ssh.conftest import Box
-from tests.waiting import until
+from tests.waiting import patience, until
+from workbench.controller.runtime import prewarm as prewarming
 from workbench.controller.runtime.connections import SHARED, SharedConnections
-from workbench.controller.runtime.prewarm import prewarm
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.learner.host.remote_loader import GREETING
 from workbench.learner.platform import frames
@@ -94,7 +95,7 @@ def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
     client.await_greeting(5.0)
     assert not client.lost
     pipe.close()
-    client.join(5.0)
+    client.join(patience())
     pipe.reader.close()
 
 
@@ -182,15 +183,25 @@ def test_what_is_sent_to_hosts_is_made_once_and_by_one_thread(monkeypatch: pytes
     assert len(makers) == 1
 
 
-def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
+def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    over, held = threading.Event(), []
+
+    def hold(seconds: float) -> None:
+        held.append(seconds)
+        assert over.wait(patience())
+
+    monkeypatch.setattr(prewarming, "time", SimpleNamespace(sleep=hold))
     told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
-    prewarm(told)
+    prewarming.prewarm(told)
     until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
     shared = SHARED.open(TargetRef(**told), box.backend())
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
-    until(lambda: not box.daemon.sessions(), "it to be given back when no job came", seconds=30)
+    until(lambda: held == [prewarming.HELD_SECONDS], "it to be held")
+    assert box.daemon.sessions()
+    over.set()
+    until(lambda: not box.daemon.sessions(), "it to be given back when no job came")
 
 
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:

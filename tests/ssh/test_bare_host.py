@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -52,15 +52,10 @@ class TestConformance(AgentsHere, RunnerContract):
     )
 
     @pytest.fixture
-    def connection(self, bare: tuple[Box, Path]) -> Iterator[Host]:
-        host = bare[0].backend().open()
-        assert isinstance(host, ShellHost)
-        yield host
-        host.close()
-
-    @pytest.fixture(autouse=True)
-    def _root(self, bare: tuple[Box, Path]) -> None:
-        self.root = bare[1]
+    def connection(self, class_bare: tuple[Box, Path], class_bare_host: Host) -> Host:
+        assert isinstance(class_bare_host, ShellHost)
+        self.root = class_bare[1]
+        return class_bare_host
 
     def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
         assert isinstance(connection, Host)

@@ -2,67 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
-from tests.containers.images import DEBIAN
+from tests.containers.images import DEBIAN, ensure_images
+from tests.containers.images import why_not as no_images
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs
+from tests.ssh.daemon import let_use_docker, runs
+from tests.ssh.kept import KeptGround
+from tests.ssh.seen import printed
 from tests.waiting import until
+from workbench.paths import Home
 
+PROCESS = ("--runner", "process")
+Running = Callable[..., str]
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
 
+@pytest.fixture(scope="module")
+def kept_box(kept_box: Box) -> Box:
+    """A host whose user may use the container engine, where there is one, from the first login on."""
+    with pytest.MonkeyPatch.context() as here:
+        here.delenv("DOCKER_HOST", raising=False)
+        if not no_images():
+            ensure_images()
+            let_use_docker(kept_box.user)
+    return kept_box
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[tuple[str, ...], str]:
+    """The jobs that run there, by how they were started: all tests look at the same."""
+    return {}
+
+
 @pytest.fixture
-def fabric(fabric: Fabric) -> Fabric:
+def fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
     """The command line, with code in its working folder."""
-    (fabric.folder / "here.txt").write_text("code\n")
-    return fabric
-
-
-def running(fabric: Fabric, *words: str) -> str:
-    """Start a job at the host and return its id once it runs."""
-    job = fabric("run", "-d", "-q", "--backend", "ssh://box", *words, "--", "sh", "-c", WAIT).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
-    return job
+    monkeypatch.delenv("DOCKER_HOST")
+    kept_ground.environment(monkeypatch)
+    folder = kept_ground.root / "work"
+    folder.mkdir(exist_ok=True)
+    (folder / "here.txt").write_text("code\n")
+    return Fabric(folder)
 
 
 @pytest.fixture(params=["process", "container"])
-def words(request: pytest.FixtureRequest) -> tuple[str, ...]:
+def words(request: pytest.FixtureRequest, fabric: Fabric) -> tuple[str, ...]:
     """How the job is run there."""
     if request.param == "process":
-        return ("--runner", "process")
-    request.getfixturevalue("engine_box")
+        return PROCESS
+    if reason := no_images():
+        pytest.skip(reason)
     return ("--runner", "container", "--image", DEBIAN)
 
 
-def test_a_command_has_our_streams_the_jobs_folder_and_its_own_exit_code(
-    fabric: Fabric, words: tuple[str, ...]
-) -> None:
-    job = running(fabric, *words)
-    script = "cat here.txt; cat; echo $LEARNER_ID; echo aside >&2; exit 7"
-    ran = fabric("exec", job, "--", "sh", "-c", script, input="typed\n", expect=7)
+@pytest.fixture
+def running(fabric: Fabric, kept_ground: KeptGround, jobs: dict[tuple[str, ...], str]) -> Running:
+    """Return the id of a job at the host that was started so, and runs."""
 
-    assert ran.stdout == "code\ntyped\n1\n"
-    assert ran.stderr.endswith("aside\n")
-    fabric("kill", job)
-    over = fabric("exec", job, "--", "true", expect=None)
-    assert over.returncode != 0
-    assert "is not running" in over.stderr
+    def make(words: tuple[str, ...] = PROCESS) -> str:
+        if words not in jobs:
+            argv = ("run", "-d", "-q", "--backend", "ssh://box", *words, "--", "sh", "-c", WAIT)
+            jobs[words] = fabric(*argv).stdout.strip()
+        until(lambda: printed(home, jobs[words]) == "ready\n", "the job to run")
+        return jobs[words]
+
+    home = Home(kept_ground.root / "fabric")
+    return make
 
 
-def test_large_input_and_output_are_exact(fabric: Fabric) -> None:
-    job = running(fabric, "--runner", "process")
+def test_large_input_and_output_are_exact(fabric: Fabric, running: Running) -> None:
+    job = running()
     text = "".join(f"{number}\n" for number in range(400_000))
     ran = fabric("exec", job, "--", "cat", input=text)
 
     assert ran.stdout == text
-    fabric("kill", job)
 
 
-def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple[str, ...]) -> None:
-    job = running(fabric, *words)
+def test_a_shell_has_a_terminal_of_the_size_of_ours(
+    fabric: Fabric, running: Running, words: tuple[str, ...]
+) -> None:
+    job = running(words)
     terminal = OnTerminal(fabric.folder, "shell", job, columns=97)
     terminal.know_the_prompt()
     assert b"24 97" in terminal.ask(b"stty size")
@@ -71,24 +95,40 @@ def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple
     until(lambda: b"40 120" in terminal.ask(b"stty size"), "the new size to arrive")
     terminal.press(b"exit 5\r")
     assert terminal.wait() == 5
-    fabric("kill", job)
 
 
-def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric: Fabric) -> None:
-    job = running(fabric, "--runner", "process")
+def test_a_command_beside_a_process_ends_with_who_asked_for_it(
+    kept_box: Box, fabric: Fabric, running: Running
+) -> None:
+    job = running()
     terminal = OnTerminal(fabric.folder, "exec", job, "--", "sleep", "4711")
-    until(lambda: runs(box.user, b"4711"), "the command to run", seconds=60)
+    until(lambda: runs(kept_box.user, b"4711"), "the command to run")
     terminal.process.kill()
     terminal.wait()
-    until(lambda: not runs(box.user, b"4711"), "the command to end")
-    fabric("kill", job)
+    until(lambda: not runs(kept_box.user, b"4711"), "the command to end")
 
 
-def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(box: Box, fabric: Fabric) -> None:
-    job = running(fabric, "--runner", "process")
+def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(
+    kept_box: Box, fabric: Fabric, running: Running
+) -> None:
+    job = running()
     command = fabric.start("exec", job, "--", "sleep", "4710")
-    until(lambda: runs(box.user, b"4710"), "the command to run", seconds=60)
+    until(lambda: runs(kept_box.user, b"4710"), "the command to run")
     command.kill()
     command.communicate()
-    until(lambda: not runs(box.user, b"4710"), "the command to end")
-    fabric("kill", job)
+    until(lambda: not runs(kept_box.user, b"4710"), "the command to end")
+
+
+def test_a_command_has_our_streams_the_jobs_folder_and_its_own_exit_code(
+    fabric: Fabric, running: Running, jobs: dict[tuple[str, ...], str], words: tuple[str, ...]
+) -> None:
+    job = running(words)
+    script = "cat here.txt; cat; echo $LEARNER_ID; echo aside >&2; exit 7"
+    ran = fabric("exec", job, "--", "sh", "-c", script, input="typed\n", expect=7)
+
+    assert ran.stdout == "code\ntyped\n1\n"
+    assert ran.stderr.endswith("aside\n")
+    fabric("kill", jobs.pop(words))
+    over = fabric("exec", job, "--", "true", expect=None)
+    assert over.returncode != 0
+    assert "is not running" in over.stderr

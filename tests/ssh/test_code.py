@@ -180,7 +180,7 @@ def test_prune_removes_the_code_that_a_host_keeps_but_for_jobs_that_run(
     hold = 'echo began; until [ -e "$JOB_STATE_DIR/end" ]; do sleep 0.1; done; wc -c < weights.bin'
     fabric("run", "--backend", "gpubox", "--", "true")
     running = fabric("run", "--detach", "--backend", "gpubox", "--", hold).stdout.strip()
-    until(lambda: "began" in fabric("logs", running).stdout, "the job to run", seconds=60)
+    until(lambda: "began" in fabric("logs", running).stdout, "the job to run")
     assert len(there(box, "jobs/*/attempt-1/learner-1/model-code")) == 2
 
     plan = fabric.json("prune", "--caches", "--backend", "gpubox", "--dry-run", "--json")

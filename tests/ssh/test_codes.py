@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import SSHD
+from tests.ssh.seen import Tries, printed, reason
 from tests.waiting import until
+from workbench.paths import Home
 
 CHECK = """#!/bin/sh
 # What PAM asks: is this code one that was not used yet?
@@ -23,8 +24,6 @@ echo "$code" >> {folder}/tried
 grep -qxF "$code" {folder}/codes && sed -i "/^$code\\$/d" {folder}/codes
 """
 HOLD = "echo began; until [ -e ~/end ]; do sleep 0.1; done; echo ended"
-QUIET_SECONDS = 8.0
-"""Longer than the longest pause between tries of a place that does not answer."""
 
 
 @pytest.mark.parametrize(
@@ -89,17 +88,12 @@ def log_in(fabric: Fabric, box: Box, code: str) -> None:
     terminal = OnTerminal(fabric.folder, "backend", "login", box.address)
     terminal.read_until(b"Password of")
     terminal.press(code.encode() + b"\r")
-    assert terminal.wait(60) == 0, (terminal.shown, box.daemon.log())
+    assert terminal.wait() == 0, (terminal.shown, box.daemon.log())
     assert b"logged in to" in terminal.shown
 
 
-def reason(fabric: Fabric, job: str) -> str:
-    """Return why a job is as it is."""
-    return str(fabric.json("show", job, "--json")["reason"])
-
-
 def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_without_one(
-    box: Box, fabric: Fabric, codes: Path
+    box: Box, fabric: Fabric, home: Home, codes: Path
 ) -> None:
     refused = fabric("run", "--backend", box.address, "--", "true", expect=77)
     assert f"needs login: `fabric backend login {box.address}`" in refused.stderr
@@ -107,24 +101,25 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
 
     log_in(fabric, box, "111111")
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", HOLD).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "began\n", "the first line", seconds=60)
+    until(lambda: printed(home, job) == "began\n", "the first line")
     assert fabric("exec", job, "--", "cat", input="typed\n").stdout == "typed\n"
     fabric("exec", job, "--", "sh", "-c", "exit 7", expect=7)
     assert "reach" in fabric("backend", "test", box.address).stdout
     assert (codes / "tried").read_text() == "111111\n"
 
     assert box.daemon.kill_sessions()
-    until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason", seconds=60)
+    until(lambda: "needs login: `fabric backend login" in reason(home, job), "the reason")
     knocked, tried = box.daemon.connections(), (codes / "tried").read_text()
     assert tried.count("\n") <= 2, "an old code was tried more than once"
-    time.sleep(QUIET_SECONDS)
+    tries = Tries(box)
+    until(lambda: tries() >= 2, "the host to be thought of again and again")
     assert box.daemon.connections() == knocked
     refused = fabric("exec", job, "--", "true", expect=77)
     assert "needs login: `fabric backend login" in refused.stderr
     assert (codes / "tried").read_text() == tried
 
     log_in(fabric, box, "222222")
-    until(lambda: "needs login" not in reason(fabric, job), "the job to go on", seconds=30)
+    until(lambda: "needs login" not in reason(home, job), "the job to go on")
     (box.user.home / "end").touch()
     fabric("wait", job)
     assert fabric("logs", job).stdout == "began\nended\n"

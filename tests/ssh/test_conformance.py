@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import ClassVar
 
 import pytest
@@ -14,7 +14,6 @@ from runners.process.runner import ProcessRunner
 from tests.containers.core import OVER_A_LINK
 from tests.containers.images import DEBIAN
 from tests.runners.local_hosts import AgentsHere
-from tests.ssh.conftest import Box
 
 
 class OverSsh(AgentsHere, RunnerContract):
@@ -24,10 +23,8 @@ class OverSsh(AgentsHere, RunnerContract):
     why_soak: ClassVar[str] = "all of the suite over SSH; the gate runs all of it on this machine directly"
 
     @pytest.fixture
-    def connection(self, box: Box) -> Iterator[Host]:
-        host = box.backend().open()
-        yield host
-        host.close()
+    def connection(self, class_host: Host) -> Host:
+        return class_host
 
 
 class TestProcesses(OverSsh):
@@ -38,6 +35,6 @@ class TestContainers(OverSsh):
     runner_class = ContainerRunner
     image = DEBIAN
 
-    @pytest.fixture(autouse=True)
-    def _engine(self, engine_box: Box) -> None:
-        """Every test needs one."""
+    @pytest.fixture
+    def connection(self, class_engine_host: Host) -> Host:
+        return class_engine_host

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from backends.contract.host import BackendOptions
+from backends.ssh.backend import SshBackend
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user
@@ -91,6 +93,28 @@ def test_a_proxy_command_that_fails_is_no_way_there_and_is_quoted(box: Box, tran
 
     with pytest.raises(BackendUnreachable, match=words):
         box.backend("ssh://target", transport=transport, **options).open()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "kex_exchange_identification: Connection closed by remote host",
+        "banner exchange: Connection to UNKNOWN port 65535: Broken pipe",
+        "Connection closed by UNKNOWN port 65535",
+    ],
+)
+def test_what_ssh_adds_of_its_own_is_not_quoted_for_the_proxy_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    # Which of these it says goes by who is faster, so an ssh of ours says each.
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho 'the token has expired' >&2\necho '{last}' >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    backend = SshBackend(BackendOptions("box", "ssh", "ssh://target", {"transport": "openssh"}))
+
+    with pytest.raises(BackendUnreachable, match="the token has expired"):
+        backend.open()
 
 
 def test_a_proxy_command_that_complains_without_end_holds_nothing_up(box: Box) -> None:

@@ -32,7 +32,7 @@ def test_results_come_from_the_host_while_the_job_runs(fabric: Fabric) -> None:
         " echo ready; sleep 600"
     )
     job = fabric("run", "-d", "--backend", "ssh://box", "--runner", "process", "--", command).stdout.strip()
-    until(lambda: "ready" in fabric("logs", job, expect=None).stdout, "the command to print", seconds=60)
+    until(lambda: "ready" in fabric("logs", job, expect=None).stdout, "the command to print")
 
     fabric("download", job, "results", "out")
     fabric("download", job, "results", "few", "--include", "*.pt")

@@ -68,7 +68,7 @@ def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box
         box.daemon.kill_sessions()
         return bool(told)
 
-    until(heard, "the sender to hear of it", seconds=30)
+    until(heard, "the sender to hear of it")
     sender.join()
     host.close()
 
@@ -129,8 +129,8 @@ def test_an_agent_whose_link_was_cut_without_a_word_ends_and_gives_back_what_it_
         with closing(box.backend().open()) as other:
             assert other.lock(held, folder=leases, text="after the cut") is None
             relay.freeze()
-            until(lambda: not runs(box.user, b"4242"), "the command to end with its agent", seconds=60)
-            until(lambda: other.lock(held, folder=leases, text="after") is not None, "the lock", seconds=60)
+            until(lambda: not runs(box.user, b"4242"), "the command to end with its agent")
+            until(lambda: other.lock(held, folder=leases, text="after") is not None, "the lock")
     finally:
         relay.end()
     waiting.join()

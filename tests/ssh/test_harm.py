@@ -17,11 +17,11 @@ from tests.controller.real import Ground
 from tests.controller.stuck import stuck
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
+from tests.ssh.kept import KeptGround
 from tests.ssh.relay import Relay
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller
 from workbench.job import TERMINAL, State
-from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
 pytestmark = pytest.mark.chaos
@@ -52,15 +52,22 @@ def streamed() -> bytes:
 
 
 @pytest.fixture
-def ground(home: Home, box: Box) -> Iterator[Ground]:
-    """A home whose jobs run at the host; nothing is left of them."""
-    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
-    yield made
-    made.clean_up()
+def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home whose jobs run at the host, both of which other tests here have harmed."""
+    with kept_ground.entered(monkeypatch) as entered:
+        yield entered
 
 
-def submit_stream(ground: Ground) -> str:
-    return ground.submit(f"exec python3 -c '{STREAM}'", max_platform_restarts=3)
+@pytest.fixture
+def box(kept_box: Box) -> Iterator[Box]:
+    """That host."""
+    yield kept_box
+    if not kept_box.daemon.listens():
+        kept_box.daemon.start()
+
+
+def submit_stream(ground: Ground, place: TargetRef | None = None) -> str:
+    return ground.submit(f"exec python3 -c '{STREAM}'", max_platform_restarts=3, place=place or ground.place)
 
 
 def size(ground: Ground, job_id: str) -> int:
@@ -74,7 +81,7 @@ def has_come(ground: Ground, job_id: str, count: int) -> None:
 
 def is_whole(ground: Ground, job_id: str) -> None:
     """Wait for the end, and compare all that came home."""
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
     assert (row.state, row.exit_code, row.attempt) == (State.COMPLETED, 0, 1), row.reason
     got = ground.learner(job_id).output.read_bytes()
     assert len(got) == len(streamed())
@@ -136,7 +143,7 @@ def test_a_host_that_is_away_for_a_while_leaves_the_job_its_state(ground: Ground
 
 
 def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_anew(
-    home: Home, box: Box
+    ground: Ground, box: Box
 ) -> None:
     relay = Relay(box.daemon)
     place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
@@ -145,9 +152,8 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
     box.known_hosts.write_text(
         box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
     )
-    ground = Ground(home, place)
     try:
-        job_id = submit_stream(ground)
+        job_id = submit_stream(ground, place)
         has_come(ground, job_id, 200_000)
         relay.freeze()
         until(lambda: "cannot be reached" in ground.row(job_id).reason.text)
@@ -156,7 +162,6 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
         is_whole(ground, job_id)
     finally:
         relay.go_on()
-        ground.clean_up()
         relay.end()
 
 
@@ -168,7 +173,7 @@ def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Groun
     box.daemon.stop()
     until(lambda: "cannot be reached" in ground.row(job_id).reason.text)
     box.daemon.start()
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
 
     assert row.state is State.COMPLETED
     made = (ground.home.job(job_id).results / "big").read_bytes()
@@ -184,7 +189,7 @@ def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
     until(lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: stuck(ground.home, job_id))
     ground.ask(job_id, "halt")
     box.daemon.start()
-    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    row = ground.reaches(job_id, *TERMINAL)
 
     assert row.state is State.HALTED
     assert "saved" in ground.output(job_id)

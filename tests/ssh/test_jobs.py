@@ -11,6 +11,7 @@ import pytest
 from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
 from tests.ssh.conftest import Box
+from tests.ssh.kept import KeptGround
 from tests.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
@@ -19,8 +20,15 @@ from workbench.store.db.rows import TargetRef
 
 
 @pytest.fixture
-def ground(home: Home, box: Box) -> Iterator[Ground]:
-    """A home whose jobs run at the host; nothing is left of them."""
+def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home whose jobs run at the host, both of which other tests here have used."""
+    with kept_ground.entered(monkeypatch) as entered:
+        yield entered
+
+
+@pytest.fixture
+def own_ground(home: Home, box: Box) -> Iterator[Ground]:
+    """A home whose jobs run at a host, both of them the test's own; nothing is left of them."""
     place = TargetRef("box", "ssh", "process", address=box.address)
     made = Ground(home, place)
     yield made
@@ -34,14 +42,14 @@ def there(box: Box) -> Path:
     return found
 
 
-def test_a_job_runs_there_and_everything_comes_home(ground: Ground, box: Box) -> None:
+def test_a_job_runs_there_and_everything_comes_home(ground: Ground, kept_box: Box) -> None:
     job_id = ground.submit(
         "id -un; echo made > $RESULT_DIR/made; mkdir -p $CHECKPOINT_DIR/a; echo c > $CHECKPOINT_DIR/a/c; exit 3"
     )
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 3)
-    assert ground.output(job_id) == f"{box.user.name}\n"
+    assert ground.output(job_id) == f"{kept_box.user.name}\n"
     job = ground.home.job(job_id)
     assert (job.results / "made").read_text() == "made\n"
     assert (job.checkpoints / "a" / "c").read_text() == "c\n"
@@ -77,26 +85,30 @@ def test_a_halt_keeps_what_was_saved_and_a_resume_goes_on_from_it(ground: Ground
     assert ground.output(job_id, attempt=2).startswith("saved\nready\n")
 
 
-def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, box: Box) -> None:
+def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, kept_box: Box) -> None:
+    ground.ends(ground.submit("true"))
+    before = sorted((there(kept_box) / "jobs").iterdir())
     job_id = ground.submit("echo made > $RESULT_DIR/made; echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     ground.ask(job_id, "delete")
     until(lambda: ground.row(job_id).deleted_us is not None)
     until(lambda: not ground.home.job(job_id).path.exists())
 
-    assert sorted(path.name for path in there(box).iterdir()) == ["agents", "bin", "jobs"]
-    assert list((there(box) / "jobs").iterdir()) == []
+    assert sorted(path.name for path in there(kept_box).iterdir()) == ["agents", "bin", "jobs"]
+    assert sorted((there(kept_box) / "jobs").iterdir()) == before
 
 
 @pytest.mark.parametrize("cpus", [None, 1.0])
 def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back(
-    ground: Ground, box: Box, cpus: float | None
+    ground: Ground, kept_box: Box, cpus: float | None
 ) -> None:
-    box.daemon.stop()
-    job_id = ground.submit("echo ready", cpus=cpus)
-    until(lambda: "refuses the connection" in ground.row(job_id).reason.text)
-    assert ground.row(job_id).state in (State.QUEUED, State.PENDING)
-    box.daemon.start()
+    kept_box.daemon.stop()
+    try:
+        job_id = ground.submit("echo ready", cpus=cpus)
+        until(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+        assert ground.row(job_id).state in (State.QUEUED, State.PENDING)
+    finally:
+        kept_box.daemon.start()
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code, ground.output(job_id)) == (State.COMPLETED, 0, "ready\n")
@@ -104,23 +116,25 @@ def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back
 
 @pytest.mark.parametrize("cpus", [None, 1.0])
 def test_a_job_for_a_host_that_lets_nobody_in_fails_and_says_so(
-    ground: Ground, box: Box, cpus: float | None
+    own_ground: Ground, box: Box, cpus: float | None
 ) -> None:
     (box.daemon.folder / "keys" / box.user.name).write_text("")
-    row = ground.ends(ground.submit("true", cpus=cpus))
+    row = own_ground.ends(own_ground.submit("true", cpus=cpus))
 
     assert (row.state, row.reason.code) == (State.FAILED, "C103")
     assert "takes none of our keys" in row.reason.text
 
 
-def test_secrets_reach_the_job_and_nothing_that_is_kept(ground: Ground, box: Box) -> None:
+def test_secrets_reach_the_job_and_nothing_that_is_kept(ground: Ground, kept_box: Box) -> None:
     job_id = ground.submit("test ${#TOKEN} = 8 && echo $TOKEN", secret_values={"TOKEN": "pa55word"})
     row = ground.ends(job_id)
 
     assert (row.exit_code, ground.output(job_id)) == (0, "********\n")
-    kept = [path for path in there(box).rglob("*") if path.is_file() and b"pa55word" in path.read_bytes()]
+    kept = [
+        path for path in there(kept_box).rglob("*") if path.is_file() and b"pa55word" in path.read_bytes()
+    ]
     assert kept == []
-    assert not list(Path("/dev/shm").glob(f"fabric-{box.user.uid}/*"))
+    assert not list(Path("/dev/shm").glob(f"fabric-{kept_box.user.uid}/*"))
 
 
 def test_metrics_and_usage_come_home_into_the_store(ground: Ground) -> None:
@@ -158,17 +172,16 @@ def test_processes_and_containers_on_one_host_share_one_connection_and_one_sessi
         ground.clean_up()
 
 
-def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(home: Home, box: Box) -> None:
-    options = {"transport": "openssh", "config": str(box.config)}
-    ground = Ground(home, TargetRef("box", "ssh", "process", address="ssh://box", options=options))
-    try:
-        job_id = ground.submit("echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two")
-        ground.prints(job_id, "one")
-        assert box.daemon.kill_sessions()
-        (results,) = box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
-        (results / "go").touch()
-        row = ground.reaches(job_id, *TERMINAL, seconds=60)
+def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(
+    ground: Ground, kept_box: Box
+) -> None:
+    options = {"transport": "openssh", "config": str(kept_box.config)}
+    place = TargetRef("box", "ssh", "process", address="ssh://box", options=options)
+    job_id = ground.submit("echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two", place=place)
+    ground.prints(job_id, "one")
+    assert kept_box.daemon.kill_sessions()
+    (results,) = kept_box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
+    (results / "go").touch()
+    row = ground.reaches(job_id, *TERMINAL)
 
-        assert (row.state, ground.output(job_id)) == (State.COMPLETED, "one\ntwo\n"), row.reason
-    finally:
-        ground.clean_up()
+    assert (row.state, ground.output(job_id)) == (State.COMPLETED, "one\ntwo\n"), row.reason

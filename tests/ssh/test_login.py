@@ -54,7 +54,7 @@ class WithPassword:
         fabric("run", "-q", "--backend", box.address, "--", "true")
         fabric("controller", "stop")
         job = fabric("run", "-d", "-q", "--backend", box.address, "--", "true").stdout.strip()
-        until(lambda: "needs login" in fabric.json("show", job, "--json")["reason"], "the reason", seconds=60)
+        until(lambda: "needs login" in fabric.json("show", job, "--json")["reason"], "the reason")
         tries = box.daemon.connections()
         fabric("list")
         assert box.daemon.connections() <= tries + 1
@@ -113,7 +113,7 @@ def test_a_passphrase_is_asked_for_where_a_place_is_added_and_jobs_need_no_more(
     terminal = OnTerminal(fabric.folder, "backend", "add", "box", box.address)
     terminal.read_until(b"Passphrase of")
     terminal.press(SECRET.encode() + b"\r")
-    assert terminal.wait(60) == 0, terminal.shown
+    assert terminal.wait() == 0, terminal.shown
     assert SECRET.encode() not in terminal.shown
 
     assert fabric("run", "-q", "--backend", "box", "--", "id", "-un").stdout == f"{box.user.name}\n"
@@ -125,7 +125,7 @@ def log_in(fabric: Fabric, box: Box, *passwords: str) -> None:
     for number, password in enumerate(passwords, 1):
         until(partial(_asked, terminal, number), lambda: f"the question; {terminal.shown!r}")
         terminal.press(password.encode() + b"\r")
-    code = terminal.wait(60)
+    code = terminal.wait()
     assert code == 0, terminal.shown
     assert b"logged in to" in terminal.shown
     assert terminal.shown.count(b"the last answer was not accepted") == len(passwords) - 1

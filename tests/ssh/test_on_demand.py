@@ -14,7 +14,7 @@ from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
-IDLE_SECONDS = 3.0
+IDLE_SECONDS = 1.0
 
 
 @pytest.fixture

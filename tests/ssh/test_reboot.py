@@ -85,9 +85,9 @@ def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_
     mine = ("--filter", f"label=fabric.job={job_id}")
     (before,) = docker("ps", "-q", *mine)
     with restarted(engine_box):
-        until(lambda: docker("ps", "-q", *mine) == [], "the container to end", seconds=30)
+        until(lambda: docker("ps", "-q", *mine) == [], "the container to end")
         subprocess.run(["docker", "start", before], capture_output=True, check=False)
-    until(lambda: "ready" in ground.output(job_id, attempt=2), lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "ready" in ground.output(job_id, attempt=2), lambda: str(ground.row(job_id)))
 
     (results,) = engine_box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
     assert (results / "starts").read_text() == "x\nx\n", "a learner ran twice under one number"
@@ -96,4 +96,4 @@ def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_
     (results / "end").touch()
     assert ground.ends(job_id, attempt=2).state is State.COMPLETED
     ground.ask(job_id, "delete")
-    until(lambda: docker("ps", "-aq", *mine) == [], lambda: str(docker("ps", "-a", *mine)), seconds=60)
+    until(lambda: docker("ps", "-aq", *mine) == [], lambda: str(docker("ps", "-a", *mine)))

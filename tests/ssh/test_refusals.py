@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,9 +14,11 @@ from backends.ssh.bootstrap import DiskFull
 from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user
-from tests.waiting import until
+from tests.ssh.daemon import a_user
+from tests.ssh.seen import Tries, reason, row
+from tests.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
+from workbench.job import State
 from workbench.paths import Home
 
 
@@ -202,7 +202,9 @@ def test_a_full_disk_there_says_so_and_nothing_is_left_on_it(box: Box) -> None:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(box: Box, fabric: Fabric) -> None:
+def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(
+    box: Box, fabric: Fabric, home: Home
+) -> None:
     small = box.user.home / "small"
     small.mkdir()
     options = f"size=2m,mode=0700,uid={box.user.uid}"
@@ -212,16 +214,10 @@ def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(box: Box, fabr
         (fabric.folder / "big").write_bytes(os.urandom(3_000_000))
         job = fabric("run", "--detach", "--backend", "gpubox", "--", "true").stdout.strip()
 
-        reasons: list[str] = []
-
-        def is_disk_full() -> bool:
-            reasons.append(str(fabric.json("show", job, "--json")["reason"]))
-            return "No space left" in reasons[-1]
-
-        until(is_disk_full, "the disk to be full")
         # Read once: it is tried again, and says so while it is.
-        assert "On gpubox: " in reasons[-1]
-        assert f"{small}/" in reasons[-1]
+        why = until(lambda: found if "No space left" in (found := reason(home, job)) else "", "the full disk")
+        assert "On gpubox: " in why
+        assert f"{small}/" in why
         fabric("halt", job)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
@@ -229,15 +225,12 @@ def test_a_disk_that_fills_up_is_named_with_its_host_and_the_file(box: Box, fabr
 
 @pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
 def test_a_shell_that_lets_nobody_in_says_so(box: Box, shell: str) -> None:
-    user = make_user(shell)
-    try:
+    with a_user(shell) as user:
         box.daemon.authorize(user, Path(f"{box.key}.pub"))
         address = box.address.replace(box.user.name, user.name)
         error = refused(box, BackendUnreachable, address)
         assert "hint" not in error.message
         assert error.hint
-    finally:
-        remove_user(user)
 
 
 def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
@@ -298,7 +291,7 @@ def test_a_host_that_was_never_reached_is_refused_when_the_job_is_given(
 
 
 def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_at_once(
-    box: Box, fabric: Fabric
+    box: Box, fabric: Fabric, home: Home
 ) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
@@ -307,28 +300,23 @@ def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_a
         for words in (("--set", "cpus=1"), (), ())
     ]
     for job in jobs:
-        until(partial(is_tried_again, fabric, job), "the reason")
-        assert "refuses the connection" in shown(fabric, job)
+        until(partial(is_tried_again, home, job), "the reason")
+        assert "refuses the connection" in fabric.json("show", job, "--json")["reason"]
     for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
         words = ("--yes",) if verb == "delete" else ()
         fabric(verb, job, *words)
-        until(partial(is_over, fabric, job), f"the {verb} to be done though the host is away", seconds=20)
+        until(partial(is_over, home, job), f"the {verb} to be done though the host is away")
 
 
-def shown(fabric: Fabric, job: str) -> str:
-    """Return why a job is as it is."""
-    return str(fabric.json("show", job, "--json")["reason"])
-
-
-def is_tried_again(fabric: Fabric, job: str) -> bool:
+def is_tried_again(home: Home, job: str) -> bool:
     """Say whether a job's reason names the next try."""
-    return "next try within" in shown(fabric, job)
+    return "next try within" in reason(home, job)
 
 
-def is_over(fabric: Fabric, job: str) -> bool:
+def is_over(home: Home, job: str) -> bool:
     """Say whether a job has ended or is gone."""
-    found = fabric("show", job, "--json", expect=None)
-    return found.returncode != 0 or json.loads(found.stdout)["state"] == "HALTED"
+    found = row(home, job)
+    return found.deleted_us is not None or found.state is State.HALTED
 
 
 def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
@@ -351,10 +339,11 @@ def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: 
 def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
+    tries = Tries(box)
     with fabric.start("run", "--backend", box.address, "--", "echo", "done") as attached:
-        time.sleep(10)  # several tries
+        until(lambda: tries() >= 4, "the host to be tried again and again")
         box.daemon.start()
-        said, told = attached.communicate(timeout=60)
+        said, told = attached.communicate(timeout=patience())
     lines = told.decode().splitlines()
 
     assert said == b"done\n"

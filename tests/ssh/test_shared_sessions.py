@@ -12,7 +12,10 @@ from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import runs
-from tests.waiting import until
+from tests.ssh.kept import KeptGround
+from tests.ssh.seen import printed
+from tests.waiting import patience, until
+from workbench.paths import Home, default_home
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
@@ -21,8 +24,31 @@ def running(box: Box, fabric: Fabric) -> str:
     """Log in, start a job, and return its id once it runs."""
     fabric("backend", "login", box.address)
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", WAIT).stdout.strip()
-    until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", seconds=60)
+    until(lambda: printed(Home(default_home()), job) == "ready\n", "the job to run")
     return job
+
+
+@pytest.fixture(scope="module")
+def started() -> list[str]:
+    """The job that runs at the host which tests have in common, once there is one."""
+    return []
+
+
+@pytest.fixture
+def kept_fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    """The command line of who has logged in there."""
+    kept_ground.environment(monkeypatch)
+    folder = kept_ground.root / "work"
+    folder.mkdir(exist_ok=True)
+    return Fabric(folder)
+
+
+@pytest.fixture
+def job(kept_box: Box, kept_fabric: Fabric, started: list[str]) -> str:
+    """That job: most tests look at the same, over the same login."""
+    if not started:
+        started.append(running(kept_box, kept_fabric))
+    return started[0]
 
 
 def controller_pid(fabric: Fabric) -> int:
@@ -30,63 +56,61 @@ def controller_pid(fabric: Fabric) -> int:
     return int(fabric.json("controller", "status", "--json")["pid"])
 
 
-def test_bytes_streams_and_codes_are_as_over_a_connection_of_ones_own(box: Box, fabric: Fabric) -> None:
-    job = running(box, fabric)
-    before = box.daemon.connections()
+def test_bytes_streams_and_codes_are_as_over_a_connection_of_ones_own(
+    kept_box: Box, kept_fabric: Fabric, job: str
+) -> None:
+    before = kept_box.daemon.connections()
     text = "".join(f"{number}\n" for number in range(400_000))
 
-    assert fabric("exec", job, "--", "cat", input=text).stdout == text
-    told = fabric("exec", job, "--", "sh", "-c", "echo aside >&2; exit 7", expect=7)
+    assert kept_fabric("exec", job, "--", "cat", input=text).stdout == text
+    told = kept_fabric("exec", job, "--", "sh", "-c", "echo aside >&2; exit 7", expect=7)
     assert told.stderr.endswith("aside\n")
-    terminal = OnTerminal(fabric.folder, "shell", job, columns=97)
+    terminal = OnTerminal(kept_fabric.folder, "shell", job, columns=97)
     terminal.know_the_prompt()
     assert b"24 97" in terminal.ask(b"stty size")
     terminal.press(b"exit 5\r")
     assert terminal.wait() == 5
-    assert box.daemon.connections() == before
+    assert kept_box.daemon.connections() == before
 
 
-def test_what_asks_a_place_asks_over_it_too(box: Box, fabric: Fabric) -> None:
-    job = running(box, fabric)
-    before = box.daemon.connections()
-    (fabric.folder / "file").write_text("text\n")
+def test_what_asks_a_place_asks_over_it_too(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
+    before = kept_box.daemon.connections()
+    (kept_fabric.folder / "file").write_text("text\n")
 
-    assert "reach" in fabric("backend", "test", box.address).stdout
-    fabric("backend", "add", "box", box.address)
-    fabric("gc", "--backend", "box")
-    fabric("adopt", "box")
-    fabric("cp", "file", f"{job}:there")
-    assert fabric("exec", job, "--", "cat", "there").stdout == "text\n"
-    assert "box" in fabric("doctor", expect=None).stdout
-    assert box.daemon.connections() == before
+    assert "reach" in kept_fabric("backend", "test", kept_box.address).stdout
+    kept_fabric("backend", "add", "box", kept_box.address)
+    kept_fabric("gc", "--backend", "box")
+    kept_fabric("adopt", "box")
+    kept_fabric("cp", "file", f"{job}:there")
+    assert kept_fabric("exec", job, "--", "cat", "there").stdout == "text\n"
+    assert "box" in kept_fabric("doctor", expect=None).stdout
+    assert kept_box.daemon.connections() == before
 
 
-def test_who_goes_away_ends_what_ran_for_them(box: Box, fabric: Fabric) -> None:
-    job = running(box, fabric)
-    command = fabric.start("exec", job, "--", "sleep", "4712")
-    until(lambda: runs(box.user, b"4712"), "the command to run", seconds=60)
+def test_who_goes_away_ends_what_ran_for_them(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
+    command = kept_fabric.start("exec", job, "--", "sleep", "4712")
+    until(lambda: runs(kept_box.user, b"4712"), "the command to run")
     command.kill()
     command.communicate()
-    until(lambda: not runs(box.user, b"4712"), "the command to end")
+    until(lambda: not runs(kept_box.user, b"4712"), "the command to end")
 
 
 def test_a_command_ends_with_a_sentence_when_the_controller_goes_away(box: Box, fabric: Fabric) -> None:
     job = running(box, fabric)
     command = fabric.start("exec", job, "--", "sleep", "4713")
-    until(lambda: runs(box.user, b"4713"), "the command to run", seconds=60)
+    until(lambda: runs(box.user, b"4713"), "the command to run")
     os.kill(controller_pid(fabric), signal.SIGKILL)
-    _, said = command.communicate(timeout=60)
+    _, said = command.communicate(timeout=patience())
     assert command.returncode == 69, said
     assert b"was lost" in said
     until(lambda: not runs(box.user, b"4713"), "the command to end")
 
 
-def test_a_controller_that_is_stopped_holds_up_nobody(box: Box, fabric: Fabric) -> None:
-    job = running(box, fabric)
-    pid = controller_pid(fabric)
+def test_a_controller_that_is_stopped_holds_up_nobody(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
+    pid = controller_pid(kept_fabric)
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert fabric("exec", job, "--", "echo", "here").stdout == "here\n"
+        assert kept_fabric("exec", job, "--", "echo", "here").stdout == "here\n"
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -113,10 +113,10 @@ def test_the_logs_of_a_night_offline_hold_up_neither_a_halt_nor_another_job(
     behind.link("down")
     for log in logs:
         (log.parents[2] / "results" / "go").touch()
-    until(lambda: all(log.stat().st_size > BACKLOG_BYTES for log in logs), seconds=60)
+    until(lambda: all(log.stat().st_size > BACKLOG_BYTES for log in logs))
     behind.throttle(RATE)
     behind.link("up")
-    until(lambda: any(len(ground.output(job_id)) > 500_000 for job_id in jobs), seconds=60)
+    until(lambda: any(len(ground.output(job_id)) > 500_000 for job_id in jobs))
 
     comes_through(ground, box, other)
 

@@ -7,18 +7,17 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.stores.servers import KEY, SECRET, free_port
+from tests.waiting import patience, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.spec import DataStore
 
 READER = ("reader-key-1", "reader-secret-2")
-DEADLINE_SECONDS = 60.0
 _PORTS = ("-master.port", "-volume.port", "-filer.port", "-s3.port")
 
 
@@ -52,10 +51,15 @@ class Weed:
         self._process = subprocess.Popen(
             self._argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self._folder
         )
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while self.rclone("rcat", "X:training/ready", check=False).returncode:
-            assert time.monotonic() < deadline, "SeaweedFS does not take a file"
-            time.sleep(0.1)
+        try:
+            until(
+                lambda: self.rclone("rcat", "X:training/ready", check=False).returncode == 0,
+                "SeaweedFS to take a file",
+                every=0.1,
+            )
+        except BaseException:
+            self.stop()
+            raise
         self.rclone("deletefile", "X:training/ready")
 
     def stop(self) -> None:
@@ -76,7 +80,7 @@ class Weed:
         argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
         options.setdefault("input", b"")
         return subprocess.run(
-            argv, env=environment, capture_output=True, check=check, timeout=DEADLINE_SECONDS, **options
+            argv, env=environment, capture_output=True, check=check, timeout=patience(), **options
         )
 
     def put(self, path: str, content: bytes) -> None:

@@ -7,18 +7,17 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port as free_port
+from tests.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.spec import DataStore
 
 KEY = "canary-key-4711"
 SECRET = "canary-secret-hush-0815"
-DEADLINE_SECONDS = 30.0
 
 
 class Server:
@@ -46,13 +45,17 @@ class Server:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
         )  # fmt: skip
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
-                return
-            assert self._process.poll() is None, "the store ended at once"
-            assert time.monotonic() < deadline, "the store does not answer"
-            time.sleep(0.02)
+        try:
+            until(self._answers, "the store to answer")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "the store ended at once"
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
+            return True
+        return False
 
     def ask_other_keys(self) -> None:
         """Believe nobody that it believed before, as when keys are withdrawn."""

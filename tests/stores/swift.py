@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores.servers import free_port
+from tests.waiting import patience
 
 USER, KEY = "test:tester", "canary-swift-4711"
 _KINDS = ("account", "container", "object")
@@ -94,7 +95,7 @@ class Swift:
             ["rebalance"],
         ):
             argv = ["swift-ring-builder", str(self._folder / f"{kind}.builder"), *words]
-            subprocess.run(argv, check=True, capture_output=True, timeout=60)
+            subprocess.run(argv, check=True, capture_output=True, timeout=patience())
 
     def _serve(self, kind: str, port: int, text: str) -> None:
         file = self._folder / f"{kind}.conf"

@@ -106,28 +106,30 @@ def test_shared_checkpoints_are_ffdls_folder_of_the_whole_container(
     assert sorted(path.name for path in stored.iterdir())[-1] == "step-006"
 
 
-def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, box: Box, s3: Server) -> None:
+def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(
+    own_ground: Ground, box: Box, s3: Server
+) -> None:
     program = Path(box.user.home) / "save.py"
     program.write_text(SAVE)
     program.chmod(0o644)
-    job_id = ground.submit(
+    job_id = own_ground.submit(
         f"python3 {program} stay; echo late >$RESULT_DIR/late", data_stores=(s3.store(),), upload_seconds=0.5
     )
-    ground.prints(job_id, "saved")
-    until((s3.results(job_id) / "_checkpoints" / "step-003" / "metadata.json").exists, seconds=40)
+    own_ground.prints(job_id, "saved")
+    until((s3.results(job_id) / "_checkpoints" / "step-003" / "metadata.json").exists)
     # Half a checkpoint: it was never reported, and must not be gone on from.
     s3.write(f"tf_trained_model/{job_id}/_checkpoints/step-004/weights", "half")
-    ground.ask(job_id, "halt")
-    ground.ends(job_id)
+    own_ground.ask(job_id, "halt")
+    own_ground.ends(job_id)
     place = TargetRef("box", "ssh", "process", address=box.address)
-    ask(ground.store, job_id, "resume", origin="test", payload={"place": vars_of(place)})
-    ensure_controller(ground.home)
+    ask(own_ground.store, job_id, "resume", origin="test", payload={"place": vars_of(place)})
+    ensure_controller(own_ground.home)
 
-    ground.prints(job_id, "saved", attempt=2)
-    assert "found ['step-001', 'step-002', 'step-003']" in ground.output(job_id, attempt=2)
-    assert ground.row(job_id).target == place
-    ground.ask(job_id, "halt")
-    ground.ends(job_id, attempt=2)
+    own_ground.prints(job_id, "saved", attempt=2)
+    assert "found ['step-001', 'step-002', 'step-003']" in own_ground.output(job_id, attempt=2)
+    assert own_ground.row(job_id).target == place
+    own_ground.ask(job_id, "halt")
+    own_ground.ends(job_id, attempt=2)
     stored = s3.results(job_id) / "_checkpoints"
     assert mark_of(stored / "step-006")["attempt"] == 2
     assert (s3.results(job_id) / "learner-1" / "attempt-2" / "output.log").exists()
@@ -138,7 +140,7 @@ def vars_of(place: TargetRef) -> dict[str, Any]:
 
 
 def test_a_new_job_begins_with_a_checkpoint_of_another_one(
-    ground: Ground, s3: Server, program: str, fabric: Fabric
+    own_ground: Ground, s3: Server, program: str, fabric: Fabric
 ) -> None:
     (fabric.folder / "manifest.yml").write_text(
         "name: second\nupload_seconds: 0\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from tests.controller.real import Ground
 from tests.stores import swift as openstack
 from tests.stores.servers import free_port
+from tests.waiting import patience, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.spec import DataStore
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.soak(
     "stores of other clouds; the gate runs S3, SFTP, WebDAV and HTTP, and makes every type's settings for rclone"
 )
 
-DEADLINE_SECONDS = 60.0
 Rclone = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
@@ -34,17 +33,14 @@ def rclone_of(remote: Mapping[str, str]) -> Rclone:
     def rclone(*words: str, input: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
         argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
         return subprocess.run(
-            argv, input=input, env=environment, capture_output=True, check=check, timeout=60
+            argv, input=input, env=environment, capture_output=True, check=check, timeout=patience()
         )
 
     return rclone
 
 
 def until_it_answers(rclone: Rclone, *words: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (said := rclone(*words, check=False)).returncode:
-        assert time.monotonic() < deadline, said.stderr
-        time.sleep(0.1)
+    until(lambda: rclone(*words, check=False).returncode == 0, f"{words} to be answered", every=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +107,7 @@ def test_data_comes_and_results_go(ground: Ground, cloud: tuple[str, dict[str, s
         " head -c 9000000 /dev/zero >$RESULT_DIR/big",
         data_stores=(store_of(cloud),),
     )  # fmt: skip
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
     assert row.state is State.COMPLETED, row.reason
     assert ground.output(job_id) in ("swift\n", "google\n")

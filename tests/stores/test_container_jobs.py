@@ -47,21 +47,21 @@ def test_data_is_bound_read_only_and_results_are_stored_from_outside(containers:
 
 
 def test_a_limit_that_an_engine_does_not_raise_any_more_costs_one_attempt(
-    containers: Ground, s3: Server, home: Home
+    own_containers: Ground, s3: Server, home: Home
 ) -> None:
     file = home.path / FILE
     file.unlink(missing_ok=True)
-    containers.ends(containers.submit("true", image=BUSYBOX))
+    own_containers.ends(own_containers.submit("true", image=BUSYBOX))
     found = json.loads(file.read_text())
     if "memlock" in next(iter(found.values())):
         pytest.skip("the engine here may raise all limits")
     file.write_text(json.dumps({key: ["memlock", "stack"] for key in found}))
     # With data that is bound the agent starts the container, and nobody who launches hears of it.
-    job_id = containers.submit(
+    job_id = own_containers.submit(
         "cat $DATA_DIR/train.txt", image=BUSYBOX, data_stores=(s3.store(),), max_platform_restarts=1
     )
 
-    row = containers.ends(job_id)
+    row = own_containers.ends(job_id)
 
     assert (row.state, row.attempt) == (State.COMPLETED, 2), row.reason
     assert json.loads(file.read_text()) == found
@@ -149,7 +149,7 @@ def volume(engine: None) -> Iterator[str]:
     yield name
     # A job's state may be told a moment before the engine has removed its container, which holds the volume.
     remove = ["docker", "volume", "rm", "-f", name]
-    until(lambda: subprocess.run(remove, capture_output=True).returncode == 0, seconds=30)
+    until(lambda: subprocess.run(remove, capture_output=True).returncode == 0)
 
 
 def test_a_volume_is_used_where_it_is(volume: str, containers: Ground) -> None:

@@ -44,7 +44,7 @@ def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_l
         for number in range(files):
             slow.write(f"tf_training_data/{number}.bin", bytes(24 * MEGABYTE // files))
         job_id = ground.submit("echo never", data_stores=(slow.store(),))
-        until(lambda: filling(ground), seconds=30)
+        until(lambda: filling(ground))
         filler = fill(disk)
         row = ground.ends(job_id)
 
@@ -56,7 +56,7 @@ def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_l
         assert not list(disk.rglob("complete.json"))
         filler.unlink()
         again_id = ground.submit("cat $DATA_DIR/*.bin | wc -c", data_stores=(slow.store(),))
-        assert ground.reaches(again_id, State.COMPLETED, State.FAILED, seconds=60).state is State.COMPLETED
+        assert ground.reaches(again_id, State.COMPLETED, State.FAILED).state is State.COMPLETED
         assert ground.output(again_id) == f"{24 * MEGABYTE}\n"
 
 
@@ -75,7 +75,7 @@ def test_a_store_whose_disk_is_full_keeps_no_half_file_and_takes_the_results_lat
         ground.prints(job_id, "up")
         filler = fill(disk)
         (ground.home.job(job_id).attempt(1).logs / "go").touch()
-        row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+        row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
         model = ground.home.job(job_id).results / "model.bin"
         assert (row.state, row.reason.code) == (State.FAILED, "S303"), row.reason

@@ -98,9 +98,9 @@ def test_a_store_that_is_killed_while_data_is_copied_and_comes_back_gives_it_all
     job_id = ground.submit(
         "sha256sum <$DATA_DIR/big.bin; echo ok >$RESULT_DIR/ok", data_stores=(slow.store(),)
     )
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     slow.stop()
-    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -119,7 +119,7 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
     job_id = ground.submit(command, data_stores=(slow.store(),))
     ground.reaches(job_id, State.STORING)
     slow.stop()
-    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60)
+    until(lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
     slow.start()
 
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
@@ -132,23 +132,23 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
 
 @pytest.mark.usefixtures("short_patience")
 def test_results_of_a_store_that_stays_away_are_named_kept_and_stored_when_asked_again(
-    ground: Ground, s3: Server
+    own_ground: Ground, s3: Server
 ) -> None:
-    job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
-    ground.prints(job_id, "up")
+    job_id = own_ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    own_ground.prints(job_id, "up")
     s3.stop()
 
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = own_ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
     assert f"fabric store retry {job_id}" in row.reason.hint
-    summary = json.loads((ground.learner(job_id).path / "storing.json").read_text())
-    model = ground.home.job(job_id).results / "model.bin"
+    summary = json.loads((own_ground.learner(job_id).path / "storing.json").read_text())
+    model = own_ground.home.job(job_id).results / "model.bin"
     assert str(model) in summary["missing"]
     assert model.read_text() == "m\n"
 
     s3.start()
-    (told,) = again(ground, job_id)
+    (told,) = again(own_ground, job_id)
     assert (told["missing_files"], told["reason"]) == (0, None)
     assert (s3.results(job_id) / "model.bin").read_text() == "m\n"
 
@@ -169,22 +169,22 @@ def again(ground: Ground, job_id: str) -> list[Any]:
 
 @pytest.mark.usefixtures("short_patience")
 def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
-    ground: Ground, s3: Server
+    own_ground: Ground, s3: Server
 ) -> None:
-    job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
-    ground.prints(job_id, "up")
+    job_id = own_ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    own_ground.prints(job_id, "up")
     s3.ask_other_keys()
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    row = own_ground.reaches(job_id, State.COMPLETED, State.FAILED)
     s3.stop()
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
     assert "does not accept the credentials" in row.reason.text
-    model = ground.home.job(job_id).results / "model.bin"
-    summary = json.loads((ground.learner(job_id).path / "storing.json").read_text())
+    model = own_ground.home.job(job_id).results / "model.bin"
+    summary = json.loads((own_ground.learner(job_id).path / "storing.json").read_text())
     assert str(model) in summary["missing"]
     assert not (s3.results(job_id) / "model.bin").exists()
     s3.start()
-    (told,) = again(ground, job_id)
+    (told,) = again(own_ground, job_id)
     assert (told["missing_files"], told["reason"]) == (0, None)
     assert (s3.results(job_id) / "model.bin").read_text() == model.read_text() == "m\n"
 
@@ -192,7 +192,7 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
 def test_a_data_mover_that_is_killed_is_started_again(ground: Ground, slow: Server) -> None:
     big(slow)
     job_id = ground.submit("stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),))
-    until(lambda: filling(ground) and bool(rclones_of(ground, job_id)), seconds=30)
+    until(lambda: filling(ground) and bool(rclones_of(ground, job_id)))
     for pid in rclones_of(ground, job_id):
         os.kill(pid, signal.SIGKILL)
 
@@ -207,7 +207,7 @@ def test_an_agent_that_is_killed_while_data_is_copied_costs_an_attempt_and_no_da
     job_id = ground.submit(
         "stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),), max_platform_restarts=2
     )
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     os.kill(state_of(ground, job_id)["pid"], signal.SIGKILL)
 
     row = ground.reaches(job_id, State.COMPLETED, seconds=90)
@@ -243,7 +243,7 @@ exit $code
 
 
 def test_what_was_sent_by_a_copy_that_was_killed_is_not_sent_again_by_another_process(
-    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, mark, program = tmp_path / "log", tmp_path / "killed", tmp_path / "rclone"
     program.write_text(KILLED_LATE.format(rclone=find_rclone().path, mark=mark))
@@ -252,12 +252,12 @@ def test_what_was_sent_by_a_copy_that_was_killed_is_not_sent_again_by_another_pr
         # The store itself is none of the copies: stopping their wrapper would leave it running.
         monkeypatch.setenv("FABRIC_RCLONE", str(program))
         # The first copy, beside the command, is killed; the last one is done by who keeps the learner.
-        job_id = ground.submit(
+        job_id = own_ground.submit(
             f"echo m >$RESULT_DIR/model.bin; while [ ! -e {mark} ]; do sleep 0.02; done",
             data_stores=(s3.store(),),
             upload_seconds=0.3,
         )
-        row = ground.ends(job_id)
+        row = own_ground.ends(job_id)
 
         assert row.state is State.COMPLETED, row.reason
         assert mark.exists()
@@ -282,7 +282,7 @@ def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> N
 def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground, slow: Server) -> None:
     big(slow, megabytes=60)
     job_id = ground.submit("echo never", data_stores=(slow.store(),))
-    until(lambda: filling(ground), seconds=30)
+    until(lambda: filling(ground))
     ground.ask(job_id, "halt")
 
     assert ground.ends(job_id).state is State.HALTED

@@ -110,6 +110,7 @@ def test_a_folder_of_this_machine_is_not_copied(ground: Ground, tmp_path: Path) 
         training_results="out",
         connection={"path": str(tmp_path / "base")},
     )
+    copies = sorted(ground.home.data.rglob("*"))
     job_id = ground.submit("echo $DATA_DIR; cat $DATA_DIR/x.txt; echo m >$RESULT_DIR/m", data_stores=(store,))
     row = ground.ends(job_id)
 
@@ -117,7 +118,7 @@ def test_a_folder_of_this_machine_is_not_copied(ground: Ground, tmp_path: Path) 
     assert ground.output(job_id) == f"{tmp_path}/base/set\nhere\n"
     assert (tmp_path / "base" / "out" / job_id / "m").read_text() == "m\n"
     assert (tmp_path / "base" / "out" / job_id / "learner-1" / "output.log").exists()
-    assert not ground.home.data.exists()
+    assert sorted(ground.home.data.rglob("*")) == copies
 
 
 def test_hostile_names_of_objects_stay_in_their_folder(ground: Ground, s3: Server) -> None:

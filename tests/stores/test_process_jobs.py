@@ -68,8 +68,8 @@ def test_new_results_and_output_go_up_while_it_runs(ground: Ground, s3: Server) 
     job_id = ground.submit(f"{SAVE}; echo said; sleep 600", data_stores=(s3.store(),), upload_seconds=0.3)
 
     results = s3.results(job_id)
-    until((results / "model.bin").exists, seconds=40)
-    until((results / "learner-1" / "output.log").exists, seconds=40)
+    until((results / "model.bin").exists)
+    until((results / "learner-1" / "output.log").exists)
     assert ground.row(job_id).state is State.PROCESSING
     ground.ask(job_id, "kill")
     ground.ends(job_id)
@@ -120,19 +120,19 @@ def test_what_was_brought_in_is_told_with_its_fingerprint(ground: Ground, s3: Se
     assert progress(ground.store, job_id)
 
 
-def test_credentials_are_nowhere_but_in_the_files_of_secrets(ground: Ground, s3: Server) -> None:
+def test_credentials_are_nowhere_but_in_the_files_of_secrets(own_ground: Ground, s3: Server) -> None:
     connection = {"password": "${secret:data_stores.0.connection.password}"}
-    job_id = ground.submit(
+    job_id = own_ground.submit(
         f"env; cat /proc/$PPID/cmdline | tr '\\0' ' '; echo {SECRET[:10]}; {SAVE}",
         data_stores=(s3.store(connection=connection),),
         secret_values={"data_stores.0.connection.password": SECRET},
     )
-    ground.ends(job_id)
+    own_ground.ends(job_id)
 
     assert (s3.results(job_id) / "model.bin").exists()
     held = [
         path
-        for path in ground.home.path.rglob("*")
+        for path in own_ground.home.path.rglob("*")
         if path.is_file() and SECRET.encode() in path.read_bytes()
     ]
     assert [path.parent.name for path in held] == ["secrets"]

@@ -46,7 +46,7 @@ def test_data_comes_results_go_and_the_second_job_finds_the_copy(ground: Ground,
     jobs.append(ground.submit(command, data_stores=(weed.store(),)))
 
     for job_id in jobs:
-        row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+        row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
         assert row.state is State.COMPLETED, row.reason
         said = ground.output(job_id)
         assert said.startswith("weed\nmore\n")

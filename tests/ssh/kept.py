@@ -1,0 +1,103 @@
+"""A home and its controller that several tests have in common: what is tried with them takes less than their start."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import answers, log_of
+from tests.controller.real import PROCESS, Ground
+from tests.waiting import until
+from workbench.controller.runtime.client import ask, ensure_controller
+from workbench.errors import UnknownName
+from workbench.paths import Home
+from workbench.store.db.rows import TargetRef
+from workbench.store.jobs import open_jobs
+
+
+class KeptGround:
+    """A ground that several tests have in common, with its controller; each leaves it without a job that runs."""
+
+    def __init__(self, root: Path, place: TargetRef = PROCESS) -> None:
+        self.root = root
+        self._place = place
+        self._ground: Ground | None = None
+
+    def environment(self, environment: pytest.MonkeyPatch) -> Ground:
+        """Return it, with the environment that its controller has."""
+        (self.root / "run").mkdir(mode=0o700, exist_ok=True)
+        for name, path in {
+            "HOME": self.root,
+            "FABRIC_HOME": self.root / "fabric",
+            "FABRIC_CONFIG": self.root / "config.toml",
+            "FABRIC_LEASES": self.root / "leases",
+            "XDG_RUNTIME_DIR": self.root / "run",
+        }.items():
+            environment.setenv(name, str(path))
+        if self._ground is None:
+            self._ground = Ground(Home(self.root / "fabric"), self._place)
+        return self._ground
+
+    @contextmanager
+    def entered(self, environment: pytest.MonkeyPatch) -> Iterator[Ground]:
+        """Give it for one test, and end what is left of its jobs then."""
+        ground = self.environment(environment)
+        yield ground
+        for row in open_jobs(ground.store):
+            with suppress(UnknownName):  # its deletion was under way, and is done
+                ask(ground.store, row.id, "kill", origin="test")
+        if open_jobs(ground.store):
+            ensure_controller(ground.home)
+            answers(ground.home)
+        until(lambda: not open_jobs(ground.store), lambda: log_of(ground.home))
+        # An agent lives for a moment longer than what it says of its learner.
+        until(lambda: ground.processes() == [], lambda: f"processes were left behind: {ground.processes()}")
+
+    def close(self) -> None:
+        """End it for good."""
+        if self._ground is not None:
+            with pytest.MonkeyPatch.context() as environment, self.entered(environment) as ground:
+                pass
+            ground.clean_up()
+
+
+@contextmanager
+def a_folder() -> Iterator[Path]:
+    """Make a folder for what outlives one test, with one for leases in it."""
+    folder = Path(tempfile.mkdtemp(prefix="fab-"))
+    (folder / "leases").mkdir()
+    (folder / "leases").chmod(0o1777)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def kept(place: Callable[[Path], TargetRef] = lambda root: PROCESS) -> Iterator[KeptGround]:
+    """Make one in a folder of its own, and end it."""
+    with a_folder() as root:
+        made = KeptGround(root, place(root))
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture(scope="module")
+def kept_ground() -> Iterator[KeptGround]:
+    """What the tests of a module have in common."""
+    with kept() as made:
+        yield made
+
+
+@pytest.fixture
+def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """Real jobs on this machine, in a home that other tests of the module have used."""
+    with kept_ground.entered(monkeypatch) as entered:
+        yield entered
