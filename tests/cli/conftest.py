@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.cli.forked import FORKS
+from tests.waiting import ended, patience, until
 from workbench.paths import Home
 
 Serve = Callable[..., dict[str, Any]]
@@ -35,17 +36,21 @@ class Fabric:
     def __call__(
         self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        ran = subprocess.run(
-            [EXECUTABLE, *words],
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            cwd=self.folder,
-            env={**os.environ, **env},
-            timeout=DEADLINE_SECONDS,
-        )
+        argv, told = [str(EXECUTABLE), *words], {**os.environ, **env}
+        if FORKS.can_run(told):
+            ran = FORKS.run(argv, cwd=self.folder, env=told, input=input, timeout=patience(DEADLINE_SECONDS))
+        else:
+            ran = subprocess.run(
+                argv,
+                input=input,
+                stdin=subprocess.DEVNULL if input is None else None,
+                capture_output=True,
+                text=True,
+                errors="surrogateescape",
+                cwd=self.folder,
+                env=told,
+                timeout=patience(DEADLINE_SECONDS),
+            )
         if expect is not None:
             said = f"{words}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
             assert ran.returncode == expect, said
@@ -97,7 +102,7 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
     for server in started:
         if server.poll() is None:
             server.send_signal(signal.SIGTERM)
-        code = server.wait(30)
+        code = ended(server)
         for stream in (server.stdout, server.stderr):
             if stream:
                 stream.close()
@@ -106,25 +111,44 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
 
 def end_everything(home: Home) -> None:
     """Kill the controller and every process of this home, so that no test leaves one behind."""
-    for process in belonging_to(home):
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGKILL)
-    until(lambda: not belonging_to(home), "every process of the home to be gone")
+    end_processes_that_name(str(home.path))
 
 
 def belonging_to(home: Home) -> list[psutil.Process]:
     """Return the processes that were started from this home, ourselves and our parents left out."""
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return processes_that_name(str(home.path))
+
+
+def end_processes_that_name(text: str) -> None:
+    """Kill every process that has a text in its environment or its words, ourselves and our parents left out."""
+
+    def none_is_left() -> bool:
+        found = processes_that_name(text)
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
+        return not found
+
+    until(none_is_left, f"every process that names {text} to be gone")
+
+
+def processes_that_name(text: str) -> list[psutil.Process]:
+    """Return the processes that have a text in their environment or their words, ourselves and our parents left out."""
+    named = os.fsencode(text)
     found = []
-    for process in psutil.process_iter():
-        if process.pid in ours:
-            continue
-        with contextlib.suppress(psutil.Error, OSError):
-            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
-            command_line = b"\0".join(word.encode(errors="surrogateescape") for word in process.cmdline())
-            if str(home.path).encode() in environment + b"\0" + command_line and process.status() != "zombie":
-                found.append(process)
-    return found
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if named in (folder / "environ").read_bytes() or named in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    if not found:
+        return []
+    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    processes = []
+    for pid in found:
+        with contextlib.suppress(psutil.Error):
+            if pid not in ours and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes
 
 
 def lines_of(text: str) -> Sequence[str]:

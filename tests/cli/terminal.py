@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import EXECUTABLE
+from tests.waiting import patience
 
 PROMPT = b"ready: "
 
@@ -61,7 +62,7 @@ class OnTerminal:
 
     def read_until(self, text: bytes, seconds: float = 60.0) -> bytes:
         """Read what is drawn until a text has been; return all that was drawn so far."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while text not in self.shown:
             left = deadline - time.monotonic()
             assert left > 0, f"waited {seconds} s for {text!r}, seen {self.shown[-2000:]!r}"
@@ -70,9 +71,9 @@ class OnTerminal:
 
     def wait(self, seconds: float = 60.0) -> int:
         """Read to the end and return the exit code."""
-        while self._main >= 0 and self._read(seconds):
+        while self._main >= 0 and self._read(patience(seconds)):
             pass
-        code = self.process.wait(seconds)
+        code = self.process.wait(patience(seconds))
         if self._main >= 0:
             os.close(self._main)
             self._main = -1

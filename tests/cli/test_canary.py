@@ -244,7 +244,7 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
         )
         job_id = said[-1].stdout.strip()
         output = home.job(job_id).attempt(1).learner(1).output
-        until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", seconds=60)
+        until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print")
         running = process_list() + inspected()
         if code == 137:
             said.append(fabric("kill", job_id))
@@ -281,7 +281,7 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
 
     fabric("delete", job_id, again, "--yes")
 
-    until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped", seconds=60)
+    until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped")
     assert files_with_canaries(*places) == [manifest]
 
 
@@ -327,7 +327,7 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     def jobs() -> list[str]:
         return [each["id"] for each in fabric.json("list", "--json") if each["state"] == "COMPLETED"]
 
-    until(lambda: len(jobs()) == (1 if "single" in searcher else 2), "the trials to end", seconds=60)
+    until(lambda: len(jobs()) == (1 if "single" in searcher else 2), "the trials to end")
     ran += [fabric("show", each, "--json") for each in jobs()]
     ran += [fabric("show", each, "--manifest") for each in jobs()]
 

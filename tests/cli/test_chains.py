@@ -64,7 +64,9 @@ def test_a_child_waits_for_a_job_that_runs_and_says_so(fabric: Fabric) -> None:
     until(lambda: "to complete" in fabric.json("show", "second", "--json")["reason"], "it to say why")
     assert fabric.json("show", "second", "--json")["state"] == "QUEUED"
     folder = fabric.json("show", "first", "--json")["folder"]
-    (Path(folder) / "attempt-1" / "learner-1" / "model-code" / "go").touch()
+    code = Path(folder) / "attempt-1" / "learner-1" / "model-code"
+    until(code.is_dir, "the first to be given its code")
+    (code / "go").touch()
 
     fabric("wait", "second", "--timeout", "60")
     assert fabric("logs", "second").stdout == "second\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.waiting import until
+from tests.waiting import patience, until
 
 MANIFEST = """\
 name: digits
@@ -177,7 +177,7 @@ def test_a_cancelled_pipeline_halts_the_job(fabric: Fabric, signal_number: int) 
     assert running.stdout.readline() == b"started\n"
 
     running.send_signal(signal_number)
-    running.communicate(timeout=60)
+    running.communicate(timeout=patience())
 
     assert running.returncode == 143
     assert fabric.json("list", "--json")[0]["state"] == "HALTED"
@@ -215,7 +215,7 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
     first = told.read_text()
     job = fabric.json("show", "@last", "--json")
     (Path(job["folder"]) / "attempt-1" / "learner-1" / "model-code" / "go").touch()
-    running.communicate(timeout=60)
+    running.communicate(timeout=patience())
 
     assert first == "fabric: digits | a/accuracy is 0.85, as required > 0.8\n"
     assert told.read_text().splitlines()[1].startswith("fabric: digits completed | ")

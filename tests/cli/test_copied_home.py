@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, end_everything
 from tests.controller.processes import answers, controller
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.controller.runtime.client import status
 from workbench.paths import Home
 
@@ -127,7 +127,7 @@ def test_the_controller_of_a_copy_ends_at_once(fabric: Fabric, home: Home, pid: 
     copy(home, elsewhere)
 
     ended = controller(elsewhere, stderr=subprocess.PIPE)
-    said = ended.communicate(timeout=20)[1].decode()
+    said = ended.communicate(timeout=patience())[1].decode()
 
     assert ended.returncode == 78
     assert "is a copy of the home" in said

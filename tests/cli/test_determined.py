@@ -65,7 +65,7 @@ def test_stage_2_goes_on_after_its_checkpoint_and_a_new_trial_keeps_only_x(
 ) -> None:
     file = str(example / "2_checkpoints.yaml")
     job = fabric("run", "-d", "-q", file).stdout.strip()
-    until(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    until(lambda: len(logged(fabric, job)) >= 3)
     fabric("halt", job)
     fabric("wait", job, expect=None)
     assert fabric.json("show", job, "--json")["state"] == "HALTED"
@@ -80,7 +80,7 @@ def test_stage_2_goes_on_after_its_checkpoint_and_a_new_trial_keeps_only_x(
     assert str(len(before) + 1) in after
 
     other = fabric("run", "-d", "-q", file, "--from", job).stdout.strip()
-    until(lambda: len(logged(fabric, other)) >= 2, seconds=30)
+    until(lambda: len(logged(fabric, other)) >= 2)
     fabric("halt", other)
     fabric("wait", other, expect=None)
     assert logged(fabric, other)[0] == "101"
@@ -94,7 +94,7 @@ def test_checkpoints_go_to_the_shared_folder_of_the_file_and_are_found_there(
     storage = f"{{type: shared_fs, host_path: {shared}, storage_path: ck, save_trial_latest: 1}}"
     file.write_text(f"{file.read_text()}\ncheckpoint_storage: {storage}\n")
     job = fabric("run", "-d", "-q", str(file)).stdout.strip()
-    until(lambda: len(logged(fabric, job)) >= 3, seconds=30)
+    until(lambda: len(logged(fabric, job)) >= 3)
     fabric("halt", job)
     fabric("wait", job, expect=None)
     before = logged(fabric, job)
@@ -124,7 +124,7 @@ def test_stage_3_is_searched(fabric: Fabric, example: Path) -> None:
             "KILLED",
         )
 
-    until(over, seconds=60)
+    until(over)
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["hparams"]["increment_by"] for each in trials] == [7, 5]
@@ -265,9 +265,9 @@ def test_an_experiment_that_failed_is_continued_from_its_checkpoints(fabric: Fab
     def state() -> str:
         return str(fabric.json("experiment", "show", experiment, "--json")["state"])
 
-    until(lambda: state() == "FAILED", seconds=60)
+    until(lambda: state() == "FAILED")
     fabric("experiment", "continue", experiment, "--config", "searcher.max_trials=3")
-    until(lambda: state() == "COMPLETED", seconds=60)
+    until(lambda: state() == "COMPLETED")
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["state"] for each in trials] == ["COMPLETED", "COMPLETED", "FAILED"]

@@ -45,7 +45,7 @@ def ends(fabric: Fabric, which: str) -> None:
             "KILLED",
         )
 
-    until(over, seconds=60)
+    until(over)
 
 
 def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -114,7 +114,7 @@ def test_a_list_is_watched_until_it_is_left(fabric: Fabric, home: Home, rows: li
         second = json.loads(watching.stdout.readline())
     finally:
         watching.terminate()
-        watching.communicate(timeout=30)
+        watching.communicate(timeout=patience())
 
     assert (first["tags"], second["tags"]) == ([], ["best"])
 
@@ -306,4 +306,4 @@ def test_events_are_followed(fabric: Fabric, rows: list[JobRow]) -> None:
         until(told, "the event to be printed")
     finally:
         following.terminate()
-        following.communicate(timeout=30)
+        following.communicate(timeout=patience())

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, end_everything
 from tests.store.small_disk import fill, small_disk
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.paths import Home
 
 WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
@@ -43,7 +43,7 @@ def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
 
 
 def ends(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=patience())
     return process.returncode, told.decode()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric, belonging_to
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.controller.runtime.client import status
 from workbench.job import short_id
 from workbench.paths import Home
@@ -146,7 +146,7 @@ def test_an_attached_client_starts_another_controller(
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: (now := status(home)) and now.pid != first.pid, "another controller")
     (Path(shown(fabric)["results"]) / "go").write_text("")
-    client.communicate(timeout=30)
+    client.communicate(timeout=patience())
 
     assert client.returncode == 0
     assert Keeper.EVERY_SECONDS <= 1.0  # how long a start takes depends on what else the machine does

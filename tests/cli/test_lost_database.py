@@ -10,6 +10,7 @@ import pytest
 import fabric_workbench
 from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
+from tests.waiting import patience
 from workbench.errors import InputMissing
 from workbench.job import State
 from workbench.paths import Home
@@ -70,7 +71,7 @@ def test_no_controller_makes_another_database(fabric: Fabric, lost: Home) -> Non
         [sys.executable, "-m", "workbench.controller", "--home", str(lost.path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(),
     )
 
     assert ran.returncode == InputMissing.exit_code

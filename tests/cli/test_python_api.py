@@ -16,7 +16,7 @@ import fabric_workbench
 from backends.contract.prompts import LoginPrompt
 from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.api.progress import NotebookView, wait_for
 from workbench.job import State
 from workbench.paths import Home
@@ -192,7 +192,7 @@ def test_a_folder_of_our_packages_name_beside_a_script_does_no_harm(here: Fabric
     )
 
     ran = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, env=dict(os.environ), timeout=60
+        [sys.executable, script], capture_output=True, text=True, env=dict(os.environ), timeout=patience()
     )
 
     assert ran.stdout.splitlines() == ["COMPLETED", str(here.folder)], ran.stderr
@@ -204,7 +204,7 @@ def test_importing_it_loads_nothing() -> None:
         "print([name for name in sys.modules if name.startswith(('workbench', 'typer', 'yaml'))])"
     )
 
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience())
 
     assert ran.stdout == "[]\n"
 

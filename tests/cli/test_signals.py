@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.job import short_id
 
 WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'
@@ -82,7 +82,7 @@ def test_without_a_terminal_a_signal_halts(fabric: Fabric, number: signal.Signal
     started(process)
 
     process.send_signal(number)
-    output, said = process.communicate(timeout=30)
+    output, said = process.communicate(timeout=patience())
 
     assert process.returncode == 143, said
     assert output.endswith(b"checkpoint\n")
@@ -98,7 +98,7 @@ def test_a_second_signal_kills(fabric: Fabric) -> None:
     process.send_signal(signal.SIGTERM)
     until(lambda: last(fabric)["intent"] == "halt", "the halt to be asked for")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience())
 
     assert process.returncode == 137
     assert (last(fabric)["state"], last(fabric)["exit_by"]) == ("HALTED", "kill")
@@ -113,7 +113,7 @@ def test_a_pipe_that_nobody_reads_does_not_keep_a_signal_from_halting(fabric: Fa
     process.send_signal(signal.SIGTERM)
 
     until(lambda: last(fabric)["state"] == "HALTED", "the job to be halted")
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience())
     assert process.returncode == 143
 
 
@@ -125,7 +125,7 @@ def test_on_interrupt_decides_otherwise(fabric: Fabric, policy: str, code: int, 
     started(process)
 
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience())
 
     assert process.returncode == code
     until(lambda: last(fabric)["state"] == state, f"the job to be {state}")
@@ -160,7 +160,7 @@ def test_a_closed_pipe_leaves_silently(fabric: Fabric) -> None:
     assert os.read(reader, 5) == b"line\n"
     os.close(reader)
 
-    said = process.communicate(timeout=30)[1]
+    said = process.communicate(timeout=patience())[1]
 
     assert process.returncode == 141
     assert said == b""
@@ -185,8 +185,8 @@ def test_a_client_that_is_stopped_or_blocked_stops_nobodys_job(fabric: Fabric) -
     assert blocked.stdout is not None
     rest = blocked.stdout.read()  # communicate would pass by what readline has read ahead
     assert len(rest) == 10_000_000
-    blocked.communicate(timeout=30)
-    stopped.communicate(timeout=30)
+    blocked.communicate(timeout=patience())
+    stopped.communicate(timeout=patience())
     assert (blocked.returncode, stopped.returncode) == (6, 7)
 
 
@@ -199,13 +199,17 @@ def test_a_signal_that_is_ignored_stays_ignored(fabric: Fabric) -> None:
 
     process.send_signal(signal.SIGINT)
     (Path(last(fabric)["results"]) / "go").write_text("")
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience())
 
     assert process.returncode == 5
 
 
 def test_the_status_line_is_drawn_in_place_and_gives_way(fabric: Fabric) -> None:
-    terminal = OnTerminal(fabric.folder, "run", "--", "echo one; sleep 0.6; echo two")
+    go = fabric.folder / "go"
+    words = f"echo one; while [ ! -e {go} ]; do sleep 0.02; done; echo two"
+    terminal = OnTerminal(fabric.folder, "run", "--", words)
+    terminal.read_until(b"\r\x1b[K[processing ")
+    go.touch()
 
     assert terminal.wait() == 0
     shown = terminal.shown

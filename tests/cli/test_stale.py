@@ -15,7 +15,7 @@ import pytest
 import fabric_workbench
 from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
 from workbench.formats import iso
@@ -166,7 +166,9 @@ def test_why_the_last_controller_ended_is_said(fabric: Fabric, home: Home, runni
 def test_a_learner_has_the_limit_of_who_started_the_controller(fabric: Fabric, home: Home) -> None:
     """The controller raises its own."""
     command = f"ulimit -Sn 77; exec {EXECUTABLE} run -q -- sh -c 'ulimit -Sn'"
-    ran = subprocess.run(["sh", "-c", command], cwd=fabric.folder, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        ["sh", "-c", command], cwd=fabric.folder, capture_output=True, text=True, timeout=patience()
+    )
 
     assert ran.stdout == "77\n", ran.stderr
 
@@ -192,4 +194,4 @@ def _ends(home: Home, job_id: JobId) -> None:
             found = job(store, job_id)
         return found is not None and found.state is State.COMPLETED
 
-    until(ended, lambda: f"{job_id} to end: {home.controller_log.read_text()}", seconds=60)
+    until(ended, lambda: f"{job_id} to end: {home.controller_log.read_text()}")

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Fabric, Serve
 from tests.ports import free_port
 from tests.stores.servers import KEY, SECRET, Server, serving
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.data.stores.local_server import ALIAS, LocalStore, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError
@@ -55,7 +55,11 @@ def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.
     told = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
     argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
     return subprocess.run(
-        argv, env={**os.environ, "RCLONE_CONFIG": "", **told}, capture_output=True, text=True, timeout=60
+        argv,
+        env={**os.environ, "RCLONE_CONFIG": "", **told},
+        capture_output=True,
+        text=True,
+        timeout=patience(),
     )
 
 
@@ -89,7 +93,7 @@ def test_it_is_known_as_long_as_it_runs_and_no_longer(fabric: Fabric, home: Home
     assert f"served already at {store['address']}" in refused
 
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(patience()) == 0
     assert served_store(home) is None
 
 
@@ -99,7 +103,7 @@ def test_one_that_was_killed_is_not_believed_and_leaves_no_server(
     store = serve(str(fabric.folder / "store"))
     process = store["process"]
     process.kill()
-    process.wait(30)
+    process.wait(patience())
     process.returncode = 0  # the fixture's question is answered
 
     assert served_store(home) is None
@@ -237,7 +241,7 @@ def test_a_download_that_was_cut_off_goes_on_and_is_whole_or_not_there(
     assert (fabric.folder / "out" / "results" / "model").read_text() == "trained\n"
     assert not part.exists()
     store["process"].send_signal(signal.SIGTERM)
-    store["process"].wait(30)
+    store["process"].wait(patience())
     refused = fabric("download", job_id, "results", "other", expect=69)
     assert "cannot be read" in refused.stderr
     assert not (fabric.folder / "other" / "results").exists()
@@ -341,7 +345,7 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     learner = home.job(job["id"]).attempt(1).learner(1)
     until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
     store["process"].send_signal(signal.SIGTERM)
-    store["process"].wait(30)
+    store["process"].wait(patience())
     (home.job(job["id"]).attempt(1).logs / "go").touch()
 
     ended = fabric("wait", job["id"], "--json", expect=None)

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import EXECUTABLE, Fabric, end_everything
 from tests.cli.terminal import OnTerminal
 from tests.data.support import packed_names
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.paths import Home
 from workbench.terminal import code
 
@@ -273,7 +273,7 @@ def test_a_plan_that_is_ended_leaves_nothing_behind(fabric: Fabric, clean_enviro
         planning = fabric.start("plan", "m.yml", env={**os.environ, "TMPDIR": str(scratch)})
         until(lambda: list(scratch.glob("*/code")), "the plan to have begun")
         planning.send_signal(number)
-        planning.communicate(timeout=30)
+        planning.communicate(timeout=patience())
 
         assert planning.returncode == 128 + number
         assert list(scratch.iterdir()) == []

@@ -18,7 +18,6 @@ import difflib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import psutil
+from tests.cli.conftest import end_processes_that_name
+from tests.waiting import patience
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
 MARK: Final = "```console\n"
@@ -71,7 +71,7 @@ def session() -> Iterator[Session]:
     try:
         yield Session(root)
     finally:
-        _end_processes(root)
+        end_processes_that_name(str(root))
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -108,7 +108,7 @@ class Session:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=COMMAND_SECONDS,
+            timeout=patience(COMMAND_SECONDS),
         )
         assert "Traceback" not in ran.stdout, f"{command}\n{ran.stdout}"
         assert "fabric itself failed" not in ran.stdout, f"{command}\n{ran.stdout}"
@@ -150,17 +150,6 @@ def masked(text: str) -> str:
     text = re.sub(r"\b\d+ (min|h|d|s|ms)( \d+ (s|min|h))?\b|\b\d+\.\d+ s\b", "A WHILE", text)
     text = re.sub(r"\d+(\.\d+)? (B|KiB|MiB|GiB)\b", "SIZE", text)
     return re.sub(r"[ \t]+", " ", re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", text))
-
-
-def _end_processes(root: Path) -> None:
-    """End what still runs in this session: each process by its id."""
-    for process in psutil.process_iter():
-        try:
-            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
-            if process.pid != os.getpid() and str(root).encode() in environment:
-                process.send_signal(signal.SIGKILL)
-        except (psutil.Error, OSError):
-            continue
 
 
 def main(words: list[str]) -> int:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
+import select
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.cli.forked import FORKS
 from tests.docs.shown import Session, session
-from tests.waiting import until
+from tests.waiting import ended, patience, until
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load
@@ -56,10 +63,10 @@ printf '#!/bin/sh\\n#SBATCH -t 5\\npython train.py\\n' > job.sbatch
 fabric config set defaults.max_restarts 0 --project --profile ci; fabric config set defaults.gpus 0 --project
 fabric config set defaults.backend local; fabric config set retention.older_than 30d
 fabric run -q search.yml; until fabric experiment list | grep -q COMPLETED; do sleep 0.2; done
-for name in prepare other a b; do fabric run -q --name $name --label sweep=lr manifest.yml; done
-fabric run -q manifest.yml; fabric tag digits best
+for name in prepare other a b; do fabric run -d --name $name --label sweep=lr manifest.yml; done
+fabric run -d manifest.yml; fabric run -d --name last manifest.yml; fabric tag digits best
 for name in nightly weekly; do fabric run -q --name $name manifest.yml --every @yearly; done
-fabric run -q --name last manifest.yml; touch stop_now
+fabric wait prepare other a b digits last; touch stop_now
 """
 
 OUTSIDE = re.compile(
@@ -121,60 +128,118 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Session]:
-    """A home with jobs, made once and copied for each command."""
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home with jobs; the first worker that wants it makes it, each copies it, and the last one removes it.
+
+    Its folder stays where it was made: its schedules name it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # which all workers of this run have, and no other run
+    with (base / "stage").open("a+") as held:
+        while True:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            held.seek(0)
+            root = held.read()
+            if not root:
+                held.write(str(make_stage()))
+                held.flush()
+            fcntl.flock(held, fcntl.LOCK_SH)  # which lets go for a moment
+            held.seek(0)
+            if root := held.read():
+                break
+        yield Path(root)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(root)
+            held.truncate(0)
+
+
+def make_stage() -> Path:
+    """Make the home, let its controller go, and keep what is in it."""
     with session() as made:
         made(STAGE)
         made("fabric controller stop")
         log = made.root / ".local" / "share" / "fabric" / "fabric.db-wal"
         # The controller goes a moment after it says so; the database is one file then.
-        until(lambda: not log.exists(), "the controller to let go of the database", seconds=30)
-        yield made
+        until(lambda: not log.exists(), "the controller to let go of the database")
+        kept = Path(tempfile.mkdtemp(prefix="fab-"))
+        copy_stage(made.root, kept)
+    kept.rename(made.root)
+    return made.root
+
+
+def copy_stage(source: Path, target: Path) -> None:
+    """Copy what belongs to a home, and no socket of a controller."""
+    for name in (".local", ".config", "work", "mnist", "data", ".zfunc"):
+        if (source / name).exists():
+            shutil.copytree(source / name, target / name, dirs_exist_ok=True, symlinks=True)
 
 
 @pytest.fixture
-def copy(stage: Session) -> Iterator[Session]:
+def copy(stage: Path) -> Iterator[Session]:
     with copied(stage) as made:
         yield made
 
 
 @contextmanager
-def copied(stage: Session) -> Iterator[Session]:
+def copied(stage: Path) -> Iterator[Session]:
     """Give a home like the stage's, which may be changed."""
     with session() as made:
-        for name in (".local", ".config", "work", "mnist", "data", ".zfunc"):
-            if (stage.root / name).exists():
-                shutil.copytree(stage.root / name, made.root / name, dirs_exist_ok=True, symlinks=True)
+        copy_stage(stage, made.root)
         bind(Home(made.root / ".local" / "share" / "fabric"))
         made.environment |= {"WANDB_API_KEY": "secret", "TERM": "dumb"}
         yield made
 
 
 def run(made: Session, example: str) -> tuple[int, str]:
-    """Run an example as somebody would type it; one that never ends is left after a while."""
+    """Run an example as somebody would type it; one that never ends is left once it has said something."""
+    if ENDLESS.search(example):
+        return leave(made, example)
+    if re.search("[|<>$&;*]", re.sub(r"'[^']*'|\"[^\"]*\"", "", example)) or not FORKS.can_run(
+        made.environment
+    ):
+        words = ["bash", "-c", example]
+        ran = subprocess.run(
+            words, cwd=made.work, env=made.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=patience(),
+        )  # fmt: skip
+        return ran.returncode, ran.stdout
+    home = made.environment["HOME"]
+    words = [re.sub("^~", home, word) for word in shlex.split(example)]
+    ran = FORKS.run(words, cwd=made.work, env=made.environment, input=None, timeout=patience())
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def leave(made: Session, example: str) -> tuple[int, str]:
+    """Run an example until it has said something, and interrupt it then."""
     process = subprocess.Popen(
-        ["bash", "-c", example],
+        ["bash", "-c", f"exec {example}"],
         cwd=made.work,
         env=made.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         start_new_session=True,
     )
-    try:
-        said, _ = process.communicate(timeout=2 if ENDLESS.search(example) else 60)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            said, _ = process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
-        assert ENDLESS.search(example), f"{example} does not end:\n{said}"
-        return 0, said
-    return process.returncode, said
+    assert process.stdout is not None
+    with process.stdout:
+        ready, _, _ = select.select([process.stdout], [], [], patience())
+        assert ready, f"{example} says nothing"
+        said = os.read(process.stdout.fileno(), 65536)
+        if b"error: " not in said:  # else it ends by itself
+            if port := re.search(r"127\.0\.0\.1:(\d+)", example):  # it says where it serves before it does
+                until(lambda: answers(int(port[1])) or process.poll() is not None, f"{example} to answer")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+        said += process.stdout.read()
+    ended(process, f"{example} to end")
+    return 0, said.decode(errors="replace")
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
 
 
 def check(example: str, code: int, said: str) -> None:
@@ -189,7 +254,7 @@ def check(example: str, code: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", commands())
-def test_every_example_of_help_runs(stage: Session, copy: Session, name: str) -> None:
+def test_every_example_of_help_runs(stage: Path, copy: Session, name: str) -> None:
     entry = registry.find(name)
     assert entry is not None
     target: Command | Family = load(entry)
@@ -197,7 +262,10 @@ def test_every_example_of_help_runs(stage: Session, copy: Session, name: str) ->
         if entry.starts_jobs:
             # Its jobs have the names of those that are there: the next example would not know which is meant.
             with copied(stage) as own:
-                check(example, *run(own, example.split(" | ")[0]))
+                own(
+                    "sed -i s/learners:.2/learners: 1/ manifest.yml"
+                )  # what several are told is tried by others
+                check(example, *run(own, example.split(" | ")[0].replace("1..5", "1..2")))
             continue
         copy("rm -rf training-*")  # a copy of a job's files is made once
         check(example, *run(copy, example.split(" | ")[0]))

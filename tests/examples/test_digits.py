@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import patience, until
 
 ROOT = Path(__file__).resolve().parents[2]
 FABRIC = Path(sys.executable).with_name("fabric")
@@ -25,13 +25,13 @@ def fabric(clean_environment: Path) -> Any:
 
     def run(*arguments: str | Path, code: int = 0) -> str:
         ran = subprocess.run(
-            [FABRIC, *arguments], capture_output=True, text=True, cwd=clean_environment, timeout=150
+            [FABRIC, *arguments], capture_output=True, text=True, cwd=clean_environment, timeout=patience(150)
         )
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout
 
     yield run
-    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=30)
+    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience(30))
 
 
 def job_of(fabric: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_rerun_of_digits_writes_the_same_bytes(fabric: Any, clean_environment:
 
 
 def test_digits_goes_on_from_its_checkpoint_after_a_halt(fabric: Any, clean_environment: Path) -> None:
-    words = (ROOT / "examples/digits/manifest.yml", "--runner", "process", "--set", "params.epochs=20")
+    words = (ROOT / "examples/digits/manifest.yml", "--runner", "process", "--set", "params.epochs=8")
     fabric("run", *words)
     uninterrupted = job_of(fabric)["id"]
     fabric("run", "-d", *words)
@@ -122,7 +122,7 @@ def test_report_example_trains_without_fabric(tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], "RESULT_DIR": str(tmp_path), "CHECKPOINT_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(100),
     )
 
     assert ran.returncode == 0, ran.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.containers.images import DEBIAN, ensure_images, why_not
+from tests.waiting import patience
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 
@@ -25,7 +26,9 @@ SHA256 = "d184fc6b6c0c73bdc1f69ee03849240bf54fffda4204858812466b5528980af1"
 
 
 def fabric(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run([FABRIC, *words], capture_output=True, text=True, cwd=Path.home(), timeout=150)
+    ran = subprocess.run(
+        [FABRIC, *words], capture_output=True, text=True, cwd=Path.home(), timeout=patience(150)
+    )
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.examples.libraries import environment_folder, is_made
+from tests.waiting import patience
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "libraries"
 FABRIC = Path(sys.executable).with_name("fabric")
@@ -66,12 +67,14 @@ def fabric(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     def ran_in(folder: Path, *words: str) -> str:
         # By its path: Lightning has a command of this name, too.
-        ran = subprocess.run([FABRIC, *words], cwd=folder, capture_output=True, text=True, timeout=500)
+        ran = subprocess.run(
+            [FABRIC, *words], cwd=folder, capture_output=True, text=True, timeout=patience(500)
+        )
         assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
         return ran.stdout
 
     yield ran_in
-    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=60)
+    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tests.cli.conftest import Fabric
 from tests.frozen import names
+from tests.waiting import patience
 
 KEYS_PAGE: Final = Path(__file__).parents[2] / "docs" / "keys.md"
 _KEYS_ROW: Final = re.compile(r"^\| (.+?) \| ([a-z]+\.[a-z-]+)[ ✎]* \|", re.MULTILINE)
@@ -70,7 +71,7 @@ def _asked(words: list[str], path: str) -> Any:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        timeout=120,
+        timeout=patience(120),
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from tests.waiting import patience
+
 COLUMNS: Final = "100"
 """How wide the terminal is that the help is written for."""
 
@@ -32,7 +34,7 @@ def ask() -> dict[str, Any]:
         capture_output=True,
         text=True,
         env={**os.environ, "COLUMNS": COLUMNS, "LANG": "C.UTF-8"},
-        timeout=120,
+        timeout=patience(120),
     )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)

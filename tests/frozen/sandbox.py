@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import Fabric, end_processes_that_name
 from tests.frozen import unpacking
-from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -99,20 +94,4 @@ def only(box: Sandbox) -> Iterator[None]:
 
 def end_processes(root: Path) -> None:
     """Kill what was started with a folder in its environment or its words, ourselves and our parents left out."""
-    for process in _processes(root):
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGKILL)
-    until(lambda: not _processes(root), f"every process of {root} to be gone")
-
-
-def _processes(root: Path) -> list[psutil.Process]:
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            said = Path(f"/proc/{process.pid}/environ").read_bytes() + "\0".join(process.cmdline()).encode(
-                errors="surrogateescape"
-            )
-            if process.pid not in ours and str(root).encode() in said and process.status() != "zombie":
-                found.append(process)
-    return found
+    end_processes_that_name(str(root))

@@ -84,7 +84,7 @@ def test_a_requirement_that_does_not_hold_ends_with_1(ended: Sandbox) -> None:
 
 def test_a_learner_that_its_platform_lost_ends_with_75(changing: Sandbox) -> None:
     changing("run", "-d", "--name", "lost", "--set", "max_platform_restarts=0", "--", "echo ready; sleep 600")
-    until(lambda: changing("logs", "lost", expect=None).stdout == "ready\n", "it to run", seconds=60)
+    until(lambda: changing("logs", "lost", expect=None).stdout == "ready\n", "it to run")
     state = json.loads((changing.learner("lost") / "state.json").read_bytes())
     for number in (signal.SIGSTOP, signal.SIGKILL):  # else the one that is left records the end of the other
         for name in ("pid", "scribe_pid", "command_pid"):

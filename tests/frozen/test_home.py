@@ -17,7 +17,7 @@ import pytest
 
 from tests.frozen.sandbox import Sandbox, end_processes, sandbox
 from tests.frozen.unpacking import start_guard
-from tests.waiting import until
+from tests.waiting import patience, until
 
 USER_VERSION = 1
 RUNNING = ("to-halt", "to-finish", "grid-1")
@@ -34,11 +34,11 @@ def running(live: Sandbox) -> Iterator[Sandbox]:
     """The home whose jobs run, where the agents of that day keep them."""
     folders = [live.home / "jobs" / job / "attempt-1" / "learner-1" for job in _ids(live, RUNNING)]
     guards = [start_guard(folder, env=live.environment) for folder in folders]
-    until(lambda: all(_phase(folder) == "running" for folder in folders), "the learners to run", seconds=60)
+    until(lambda: all(_phase(folder) == "running" for folder in folders), "the learners to run")
     yield live
     end_processes(live.root)
     for guard in guards:
-        guard.wait(30)
+        guard.wait(patience())
 
 
 def _ids(box: Sandbox, names: tuple[str, ...]) -> list[str]:
@@ -108,7 +108,7 @@ def test_what_ran_is_taken_over_by_the_next_controller_and_completes(running: Sa
     )
     (Path(shown(running, "to-finish")["results"]) / "go").touch()
 
-    code = client.wait(60)
+    code = client.wait(patience())
     job = shown(running, "to-finish")
 
     assert (code, job["state"], job["exit_code"], job["exit_by"], job["attempt"]) == (
@@ -135,7 +135,7 @@ def test_the_next_job_of_a_sweep_runs_when_the_one_before_it_has_ended(running: 
     assert shown(running, "grid-2")["state"] == "QUEUED"
     (Path(shown(running, "grid-1")["results"]) / "go").touch()
     ends(running, "grid-1", "COMPLETED")
-    until(lambda: "ready" in running("logs", "grid-2").stdout, "its turn", seconds=60)
+    until(lambda: "ready" in running("logs", "grid-2").stdout, "its turn")
     (Path(shown(running, "grid-2")["results"]) / "go").touch()
     job = ends(running, "grid-2", "COMPLETED")
 
@@ -163,8 +163,8 @@ def test_a_learner_that_is_gone_is_lost_and_its_job_starts_again(live: Sandbox) 
 
 def test_a_halted_job_is_resumed_from_its_checkpoints_and_a_done_one_runs_again(changing: Sandbox) -> None:
     changing("resume", "stopped")
-    until(lambda: shown(changing, "stopped")["state"] == "PROCESSING", "it to go on", seconds=60)
-    until(lambda: changing("logs", "stopped").stdout == "ready\n", "it to print", seconds=60)
+    until(lambda: shown(changing, "stopped")["state"] == "PROCESSING", "it to go on")
+    until(lambda: changing("logs", "stopped").stdout == "ready\n", "it to print")
     changing("halt", "stopped")
     again = changing("rerun", "grid-2")
     secret = changing("rerun", "retry")
@@ -203,7 +203,7 @@ def test_the_python_api_reads_it(ended: Sandbox) -> None:
         capture_output=True,
         text=True,
         env=full(ended),
-        timeout=60,
+        timeout=patience(),
     )
 
     failed = ["limited", "broken"]

@@ -24,7 +24,7 @@ from tests.ssh.conftest import (
     box_settings,
     box_within,
 )
-from tests.waiting import until
+from tests.waiting import patience, until
 
 __all__ = ["box", "box_environment", "box_home", "box_program", "box_settings", "box_within"]
 
@@ -57,11 +57,11 @@ def far(box: Box) -> Iterator[Far]:
         user = pwd.getpwnam(box.user.name)
         environment = {"PATH": os.defpath, "HOME": user.pw_dir, "FABRIC_LEASES": os.environ["FABRIC_LEASES"]}
         guard = start_guard(learner, user=user.pw_uid, group=user.pw_gid, extra_groups=[], env=environment)
-        until(lambda: _phase(learner) == "running", "the learner to run", seconds=60)
+        until(lambda: _phase(learner) == "running", "the learner to run")
         yield Far(laptop, learner, guard.pid)
         end_processes(laptop.root)
         guard.kill()
-        guard.wait(30)
+        guard.wait(patience())
 
 
 def machine_id(laptop: Sandbox, box: Box) -> str:
@@ -96,7 +96,7 @@ def test_a_learner_at_a_host_is_seen_read_on_and_halted(far: Far) -> None:
     assert laptop.json("show", "far", "--json")["state"] == "PROCESSING"
     assert laptop("exec", "far", "--", "sh", "-c", "echo $TRAINING_ID").stdout.strip() == job
     laptop("halt", "far")
-    until(lambda: laptop.json("show", "far", "--json")["state"] == "HALTED", "it to be halted", seconds=60)
+    until(lambda: laptop.json("show", "far", "--json")["state"] == "HALTED", "it to be halted")
     halted = laptop.json("show", "far", "--json")
 
     assert (halted["exit_code"], halted["exit_by"], halted["attempt"]) == (143, "halt", 1)
@@ -141,5 +141,5 @@ def test_jobs_at_a_host_are_deleted_with_all_that_they_left_there(far: Far) -> N
     assert folder.exists()
     far.laptop("delete", "far-done", "--yes")
 
-    until(lambda: not folder.exists(), "its folder there to be gone", seconds=60)
+    until(lambda: not folder.exists(), "its folder there to be gone")
     assert far.learner.exists()

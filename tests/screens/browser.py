@@ -16,8 +16,10 @@ from typing import Any
 
 import aiohttp
 
+from tests.waiting import patience
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience()
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
@@ -75,7 +77,7 @@ class Browser:
     async def until_focused(self) -> None:
         """Wait until the terminal takes what is typed."""
         focused = "document.activeElement.classList.contains('xterm-helper-textarea')"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while not await self.evaluate(focused):
             assert time.monotonic() < deadline, "the terminal never had the focus"
             await asyncio.sleep(0.05)
@@ -132,7 +134,7 @@ async def browser() -> AsyncIterator[Browser]:
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(patience())
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

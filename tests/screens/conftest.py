@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -21,6 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-screens", action="store_true", help="write tests/screens/snapshots anew: look at the diff"
     )
+
+
+@pytest.fixture(scope="package", autouse=True)
+def short_folders() -> Iterator[None]:
+    """Homes whose paths are as long on every machine: a screen cuts off, wraps and aligns what is longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/tmp")
+        yield
 
 
 @pytest.fixture(autouse=True)

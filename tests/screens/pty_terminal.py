@@ -19,6 +19,8 @@ from fcntl import ioctl
 
 from rich.cells import cell_len
 
+from tests.waiting import patience
+
 ASKED, ANSWER = b"\x1b[6n", b"\x1b[1;1R"
 """The position of the cursor: what asks for it, and what every terminal answers."""
 TRUE_COLOUR: Mapping[str, str] = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -189,7 +191,7 @@ class PtyTerminal:
         """Wait until something holds, and return how long it took."""
         began = time.monotonic()
         while not condition():
-            if time.monotonic() - began > seconds:
+            if time.monotonic() - began > patience(seconds):
                 raise AssertionError(f"it never came; the screen is:\n{self.shown}")
             time.sleep(0.005)
         return time.monotonic() - began

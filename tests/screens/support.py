@@ -8,7 +8,6 @@ import functools
 import inspect
 import sys
 import threading
-import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -20,11 +19,11 @@ from textual.pilot import Pilot
 
 from screens.app.app import FabricApp
 from tests.screens.seeding import NOW_US
+from tests.waiting import LIMIT_SECONDS, until_async
 from workbench.cli.framework.run_options import read_run_options
 from workbench.paths import Home
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-DEADLINE_SECONDS = 45.0
 SIZES = ((80, 24), (120, 40), (200, 60))
 
 
@@ -51,22 +50,25 @@ class Shown:
         names = {" ": "space", ":": "colon", "/": "slash", "!": "exclamation_mark", "<": "less_than_sign"}
         await self.pilot.press(*(names.get(sign, sign) for sign in words))
 
-    async def until(self, condition: Callable[[], Any], what: str = "") -> None:
+    async def until(
+        self, condition: Callable[[], Any], what: str = "", *, seconds: float = LIMIT_SECONDS
+    ) -> None:
         """Wait until something holds; fail with what is on the screen when it does not come."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
+
+        async def holds() -> Any:
             await self.pilot.pause(0.01)
-            try:
-                if condition():
-                    return
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-            if time.monotonic() > deadline:
-                pytest.fail(
-                    f"it never came to {what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
-                    f"\nand the threads are at:\n{_stacks()}"
-                )
+            return condition()
+
+        await until_async(
+            holds,
+            lambda: (
+                f"{what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
+                f"\nand the threads are at:\n{_stacks()}"
+            ),
+            pause=lambda _: asyncio.sleep(0),
+            seconds=seconds,
+            despite=(Exception,),
+        )
 
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""

@@ -16,7 +16,8 @@ from screens.logs.view import LogView
 from screens.widgets.bars import KeyBar
 from screens.widgets.tabs import TabBar
 from tests.screens import seeding
-from tests.screens.support import DEADLINE_SECONDS, Shown, journey, opened
+from tests.screens.support import Shown, journey, opened
+from tests.waiting import patience
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store import jobs
@@ -245,7 +246,7 @@ async def test_a_click_on_a_key_a_tab_and_a_row_does_what_they_say(
     three: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two clicks are a double one within half a second: on a busy machine they may be further apart.
-    monkeypatch.setattr(FabricApp, "CLICK_CHAIN_TIME_THRESHOLD", DEADLINE_SECONDS)
+    monkeypatch.setattr(FabricApp, "CLICK_CHAIN_TIME_THRESHOLD", patience())
     async with opened(three) as shown:
         await shown.until_shown("mnist-wide")
         await shown.pilot.click("JobTable", offset=(20, 2))

@@ -14,6 +14,7 @@ import pytest
 from screens.app.web_server import address_of, is_loopback
 from tests.screens import seeding
 from tests.screens.support import journey
+from tests.waiting import patience
 from workbench.errors import UsageError
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -34,7 +35,7 @@ class Served:
 
     def status(self, path: str, **headers: str) -> int:
         """Ask for a page, and return how that was answered."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience())
         try:
             connection.request("GET", path, headers=headers)
             return connection.getresponse().status
@@ -63,7 +64,7 @@ def served(clean_environment: Path, home: Home) -> Iterator[Served]:
         yield made
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(patience())
         process.stdout.close()
 
 

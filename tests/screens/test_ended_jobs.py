@@ -163,8 +163,8 @@ async def test_jobs_that_pass_through_the_list_leave_nothing_in_memory(home: Hom
             await shown.until(lambda: len(shown.app.screen.query("ToastHolder")) <= 1)
             return kept()
 
-        before = await let_pass(200)  # what is kept of a list for its window, and of drawing, fills
-        await let_pass(160)
+        before = await let_pass(160)  # what is kept of a list for its window, and of drawing, fills
+        await let_pass(100)
 
         def grown() -> tuple[int, int]:
             """Return how many rows and widgets are kept beyond those before."""

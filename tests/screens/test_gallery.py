@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.screens.film import film
+from tests.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_page_is_drawn_at_every_size_dark_and_light(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "tests.screens.gallery", str(tmp_path), "overview"]
 
-    subprocess.run(argv, cwd=ROOT, check=True, timeout=300)
+    subprocess.run(argv, cwd=ROOT, check=True, timeout=patience(300))
 
     drawn = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.svg"))
     assert drawn == [

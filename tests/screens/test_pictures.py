@@ -86,7 +86,7 @@ def same(home: Home, folder: Path, request: pytest.FixtureRequest, monkeypatch: 
     return walk_and_look
 
 
-@sizes
+@sizes_alike
 def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         await walk.see("jobs", "No jobs yet", "CPUs")
@@ -223,7 +223,7 @@ def test_a_search_and_its_trials(home: Home, size: tuple[int, int], same: Same) 
     same("search", size, steps)
 
 
-@sizes
+@sizes_alike
 def test_the_queue_of_two_backends(
     home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:

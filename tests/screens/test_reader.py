@@ -14,6 +14,7 @@ from textual.message import Message
 from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
 from screens.workers.writer import StoreWriter, WriteDone
 from tests.screens import seeding
+from tests.waiting import patience
 from workbench.clock import now_us
 from workbench.errors import TryAgain
 from workbench.paths import Home
@@ -32,7 +33,7 @@ class Mailbox:
         return True
 
     def next(self) -> Any:
-        return self.messages.get(timeout=20)
+        return self.messages.get(timeout=patience())
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def test_threads_that_outlive_the_app_fall_silent(home: Home, box: Mailbox) -> N
     started(writer.run)
     writer.give(gone, "write", lambda store: "done")
 
-    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {QueryAnswer, WriteDone}
+    assert {type(gone.posted.get(timeout=patience())) for _ in range(2)} == {QueryAnswer, WriteDone}
     reader.watch(box, "count", count)
     assert box.next().value == 0
     reader.close()
@@ -244,7 +245,7 @@ def test_open_jobs_that_no_controller_looks_after_are_dated_and_have_one_started
     home.controller_lock.write_text(json.dumps({**lock, "looked_us": at}))
 
     assert box.next().value == [at]
-    assert started_for.get(timeout=20) == home
+    assert started_for.get(timeout=patience()) == home
 
 
 def test_a_bug_outside_of_a_query_is_shown_and_reading_goes_on(reader: StoreReader, box: Mailbox) -> None:

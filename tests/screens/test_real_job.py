@@ -12,6 +12,7 @@ import pytest
 from screens.jobs.table_screen import JobsScreen
 from tests.cli.conftest import end_everything
 from tests.screens.support import Shown, journey, opened
+from tests.waiting import patience
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs
@@ -39,7 +40,7 @@ def real_home(clean_environment: Path, home: Home) -> Iterator[Home]:
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
     words = ["run", "-d", "--runner", "process", "--name", "endless", "--", sys.executable, "train.py"]
-    subprocess.run([FABRIC, *words], cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run([FABRIC, *words], cwd=folder, check=True, capture_output=True, timeout=patience())
     yield home
     end_everything(home)
 

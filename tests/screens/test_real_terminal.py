@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +13,13 @@ import psutil
 import pytest
 
 from tests.screens import seeding
+from tests.waiting import patience, until
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
 TMUX = shutil.which("tmux")
+LOOK_SECONDS = 0.1
+"""Each look starts a tmux."""
 pytestmark = pytest.mark.skipif(
     TMUX is None, reason="tmux is not installed: no real terminal to test the screens in"
 )
@@ -65,11 +67,14 @@ class Terminal:
 
     def until(self, condition: Callable[[str], bool]) -> str:
         """Wait until something holds of the screen."""
-        deadline = time.monotonic() + 30
-        while not condition(shown := self.screen()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"it never came; the screen is:\n{shown}")
-            time.sleep(0.02)
+        shown = ""
+
+        def holds() -> bool:
+            nonlocal shown
+            shown = self.screen()
+            return condition(shown)
+
+        until(holds, lambda: f"something else than this screen:\n{shown}", every=LOOK_SECONDS)
         return shown
 
     def until_shown(self, *parts: str) -> str:
@@ -159,7 +164,7 @@ def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(termin
 
     terminal("kill-session")
 
-    assert psutil.wait_procs(processes, timeout=20)[1] == []
+    assert psutil.wait_procs(processes, timeout=patience())[1] == []
 
     terminal.start(80, 24)
 

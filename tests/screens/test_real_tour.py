@@ -17,7 +17,7 @@ import pytest
 from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens.test_real_terminal import TMUX, Terminal
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store import jobs
@@ -130,7 +130,7 @@ def test_it_lives_through_detaching_resizing_and_being_killed(real: Terminal) ->
     client, drain = _attached(real)
     until(lambda: real("list-clients").strip())
     real("detach-client", "-s", real("display-message", "-p", "#S").strip())
-    client.wait(20)
+    client.wait(patience())
     drain.join(20)
     real("resize-window", "-x", "200", "-y", "60")
     real.until_shown("train/accuracy", "step ")  # charts and log beside each other
@@ -143,7 +143,7 @@ def test_it_lives_through_detaching_resizing_and_being_killed(real: Terminal) ->
 
     screens.send_signal(signal.SIGKILL)
 
-    screens.wait(20)
+    screens.wait(patience())
     real("kill-session")
     until(lambda: _starts(real))  # tmux's server is about to end, and takes no session while it does
     real.until_shown("3 charts", "endless", "● processing", "train/accuracy")

@@ -22,6 +22,7 @@ from textual.strip import Strip
 from screens.app.terminal import TerminalPicture
 from tests.screens import seeding
 from tests.screens.pty_terminal import ENTRY, Emulator, PtyTerminal
+from tests.waiting import patience
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -214,7 +215,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(three: Home, number: signal.Sign
 
         terminal.process.send_signal(number)
 
-        assert terminal.process.wait(20) == 128 + number
+        assert terminal.process.wait(patience()) == 128 + number
         terminal.until(lambda: b"\x1b[?1049l" in terminal.seen and b"\x1b[?25h" in terminal.seen)
         terminal.until(lambda: b"fabric tui opens the screens again" in terminal.seen)
     finally:

@@ -30,6 +30,8 @@ from workbench.spec import Framework, JobSpec
 from workbench.store.db.rows import JobRow, TargetRef
 
 RULE = "═" * 20
+COMES_SECONDS = 15.0
+"""How long a screen is waited for that is not as expected: after that its picture is wrong."""
 
 
 class Walk:
@@ -63,8 +65,8 @@ class Walk:
     async def _comes(self, name: str) -> bool:
         """Wait for the next screen that is expected; say whether it came."""
         expected = self._expected.pop(0)
-        with suppress(pytest.fail.Exception):
-            await self.shown.until(lambda: self._titled(name) == expected, name)
+        with suppress(AssertionError):
+            await self.shown.until(lambda: self._titled(name) == expected, name, seconds=COMES_SECONDS)
         return self._titled(name) == expected
 
     async def _rests(self) -> None:
