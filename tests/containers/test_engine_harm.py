@@ -14,14 +14,12 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric, fabric
+from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
 from tests.waiting import until
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
-
-__all__ = ["fabric"]
 
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
 COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
@@ -237,7 +235,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
+    fabric: ForkedFabric, words: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine hangs")
     with own_engine(13 if words else 10) as engine:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import end_everything
+from tests.containers.fork_server import ForkServer
+from tests.containers.forked import ForkedFabric, environment_of
 from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space
+from tests.kubernetes.space import Space, cluster_held, space_of
 from tests.waiting import until
+from workbench.services.inspect.job_document import describe
+from workbench.store.db.database import Store
+from workbench.store.jobs import resolve
 
 OPTIONS = {
     "default_memory": "200Mi",
@@ -20,6 +26,9 @@ OPTIONS = {
     "results_hold_seconds": 20,
     "gang_seconds": 60,
 }
+ENDS_SECONDS = 120
+"""How long a job in a pod may take."""
+LOOK_SECONDS = 0.05
 KINDS = ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
 
 
@@ -27,7 +36,7 @@ KINDS = ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
 class Pods:
     """A named place ``cluster``, and who may look into it from outside."""
 
-    fabric: Fabric
+    fabric: ForkedFabric
     space: Space
 
     def run(self, *words: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
@@ -40,35 +49,51 @@ class Pods:
         return str(said.stdout).split()[-1]
 
     def show(self, job: str = "@last") -> dict[str, Any]:
-        """Return a job's document."""
-        found: dict[str, Any] = self.fabric.json("show", job, "--json")
-        return found
+        """Return a job's document, as ``fabric show --json`` prints it."""
+        with Store.open(self.fabric.home) as store:
+            return dict(describe(store, resolve(store, job).id))
 
     def wait(self, job: str = "@last") -> dict[str, Any]:
         """Wait until a job has ended, however, and return its document."""
         self.fabric("wait", job, expect=None)
         return self.show(job)
 
-    def until(
-        self, job: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 120
-    ) -> Any:
+    def until(self, job: str, holds: Callable[[dict[str, Any]], object], what: str) -> Any:
         """Wait until something holds of a job's document; return that."""
         found: dict[str, Any] = {}
+        with Store.open(self.fabric.home) as store:
+            job_id = resolve(store, job).id
 
-        def look() -> object:
-            found.clear()
-            found.update(self.show(job))
-            return holds(found)
+            def look() -> object:
+                found.clear()
+                found.update(describe(store, job_id))
+                return holds(found)
 
-        try:
-            until(look, what, seconds=seconds)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the job is {found.get('state')}: {found.get('reason')}") from None
+            until(
+                look,
+                lambda: f"{what}; the job is {found.get('state')}: {found.get('reason')}",
+                seconds=ENDS_SECONDS,
+                every=LOOK_SECONDS,
+            )
         return found
 
-    def until_state(self, job: str, state: str, seconds: float = 120) -> Any:
+    def until_state(self, job: str, state: str) -> Any:
         """Wait until a job is in a state."""
-        return self.until(job, lambda shown: shown["state"] == state, f"{job} to be {state}", seconds)
+        return self.until(job, lambda shown: shown["state"] == state, f"{job} to be {state}")
+
+    def printed(self, job: str, attempt: int = 1, learner: int = 1) -> str:
+        """Return what a learner has printed, as far as it is here."""
+        output = self.fabric.home.job(job).attempt(attempt).learner(learner).output
+        return output.read_text(errors="replace") if output.exists() else ""
+
+    def until_printed(self, job: str, text: str, attempt: int = 1) -> None:
+        """Wait until a job's first learner has printed something."""
+        until(
+            lambda: text in self.printed(job, attempt),
+            lambda: f"{job} to print {text!r}; it printed {self.printed(job, attempt)!r}",
+            seconds=ENDS_SECONDS,
+            every=LOOK_SECONDS,
+        )
 
     def objects(self) -> list[str]:
         """List what of fabric's is in the namespace."""
@@ -89,6 +114,11 @@ class Pods:
 
 def configure(space: Space, **options: Any) -> None:
     """Write the configuration that names the cluster."""
+    configure_in(Path(os.environ["FABRIC_CONFIG"]), space, **options)
+
+
+def configure_in(file: Path, space: Space, **options: Any) -> None:
+    """Write it to a file."""
     told = {**OPTIONS, "kubeconfig": str(space.kubeconfig), **options}
     lines = [
         "[backends.cluster]",
@@ -96,4 +126,17 @@ def configure(space: Space, **options: Any) -> None:
         f'address = "{space.address}"',
         *(f"{key} = {json.dumps(value)}" for key, value in told.items()),
     ]
-    Path(os.environ["FABRIC_CONFIG"]).write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join(lines) + "\n")
+
+
+@contextmanager
+def pods_of(root: Path, server: ForkServer, **options: Any) -> Iterator[Pods]:
+    """Make a namespace, a home and a configuration of its own for jobs that several tests look at."""
+    environment = environment_of(root)
+    fabric = ForkedFabric(root / "work", server, environment)
+    with cluster_held(alone=False), space_of(root) as space:
+        configure_in(fabric.config, space, **options)
+        try:
+            yield Pods(fabric, space)
+        finally:
+            end_everything(fabric.home)

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
+from tests.cli.conftest import EXECUTABLE
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space
 from tests.waiting import until
 
 
 @pytest.fixture
-def running(fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def running(fabric: ForkedFabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A job that runs in a pod; its id."""
     monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig))
     job = fabric(
@@ -76,7 +77,9 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
 
-def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(fabric: Fabric, running: str) -> None:
+def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(
+    fabric: ForkedFabric, running: str
+) -> None:
     ran = fabric("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5", input="typed\n", expect=5)
 
     assert ran.stdout == "typed\n"
@@ -102,7 +105,7 @@ def test_a_shell_has_the_terminals_size_also_when_that_changes(running: str) -> 
     assert shell.wait() == 9
 
 
-def test_a_command_beside_a_learner_that_has_ended_is_refused(fabric: Fabric, running: str) -> None:
+def test_a_command_beside_a_learner_that_has_ended_is_refused(fabric: ForkedFabric, running: str) -> None:
     fabric("halt", running)
     until(
         lambda: fabric.json("show", running, "--json")["state"] == "HALTED",

@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space
@@ -41,7 +41,7 @@ def relay(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     ],
 )
 def test_a_run_that_reached_no_cluster_ends_with_a_signal(
-    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, number: int, policy: str
+    fabric: ForkedFabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, number: int, policy: str
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(nowhere(clean_environment)))
     with ended(fabric.start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
@@ -57,7 +57,7 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
     "policy", ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts the job"))]
 )
 def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
-    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+    fabric: ForkedFabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
@@ -83,7 +83,7 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     ],
 )
 def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
-    fabric: Fabric, space: Space, relay: Relay, holds: bool
+    fabric: ForkedFabric, space: Space, relay: Relay, holds: bool
 ) -> None:
     words = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
     with ended(fabric.start(*RUN, *words)) as process:
@@ -108,7 +108,7 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
     "command", [pytest.param("halt", marks=pytest.mark.soak("the gate kills the job")), "kill"]
 )
 def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_recorded(
-    fabric: Fabric, relay: Relay, command: str
+    fabric: ForkedFabric, relay: Relay, command: str
 ) -> None:
     fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.waiting import until
@@ -42,7 +42,7 @@ def claim(space: Space) -> Iterator[str]:
 
 
 def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_ended(
-    fabric: Fabric, space: Space, claim: str, home: Home
+    fabric: ForkedFabric, space: Space, claim: str, home: Home
 ) -> None:
     configure(space, claim=claim)
     pods = Pods(fabric, space)

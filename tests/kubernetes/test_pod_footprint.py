@@ -10,14 +10,14 @@ import pytest
 
 from runners.conformance.harness import request_of
 from runners.pod.runner import PodRunner
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.waiting import until
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 

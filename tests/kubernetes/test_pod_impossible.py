@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
@@ -22,7 +22,7 @@ NOWHERE = (
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space, unfit_seconds=2)
     yield Pods(fabric, space)
 
@@ -101,7 +101,7 @@ def test_more_than_a_limit_range_lets_a_container_have_is_refused(pods: Pods, as
     assert "memory:" in said
 
 
-def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> None:
+def test_a_claim_that_is_not_there_is_named(fabric: ForkedFabric, space: Space) -> None:
     configure(space, volumes=["datasets:/data:ro"])
     pods = Pods(fabric, space)
 
@@ -120,7 +120,7 @@ def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> Non
     ],
 )
 def test_what_the_settings_name_and_is_not_there_is_named(
-    fabric: Fabric, space: Space, option: str, words: str
+    fabric: ForkedFabric, space: Space, option: str, words: str
 ) -> None:
     configure(space, **{option: "nobody"})
     pods = Pods(fabric, space)

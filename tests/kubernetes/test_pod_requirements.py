@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.containers.index import make_wheel
 from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
 from tests.kubernetes.jobs import Pods, configure
@@ -21,7 +21,7 @@ FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/mo
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     make_wheel(fabric.folder)
     yield Pods(fabric, space)

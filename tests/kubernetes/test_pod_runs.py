@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runners.pod.status import is_preparing
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -25,7 +25,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -28,7 +28,7 @@ FFDL_STORE: Final = "http://s3.default.svc.cluster.local"
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 
@@ -341,7 +341,7 @@ def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -
     "the gate sees the pod that is made, in test_pod_template, and such a volume in test_pod_settings"
 )
 def test_folders_of_nodes_are_used_where_the_place_allows_them(
-    fabric: Fabric, space: Space, tmp_path: Path
+    fabric: ForkedFabric, space: Space, tmp_path: Path
 ) -> None:
     configure(space, host_paths=True, run_as="image")
     pods = Pods(fabric, space)
@@ -363,7 +363,7 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
 
 @pytest.mark.soak("the gate has two jobs on one copy where copies are listed and pruned")
 def test_jobs_share_the_copy_on_a_claim_of_the_place(
-    fabric: Fabric, space: Space, s3: Server, home: Home
+    fabric: ForkedFabric, space: Space, s3: Server, home: Home
 ) -> None:
     configure(space, data_claim="copies")
     pods = Pods(fabric, space)
@@ -380,7 +380,7 @@ def test_jobs_share_the_copy_on_a_claim_of_the_place(
 
 
 def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_stays_in_the_cluster(
-    fabric: Fabric, space: Space, s3: Server
+    fabric: ForkedFabric, space: Space, s3: Server
 ) -> None:
     configure(space, data_claim="copies")
     pods = Pods(fabric, space)
@@ -484,7 +484,7 @@ def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pod
     "the gate has learners that share a claim in test_pod_claims, and that store each their own here"
 )
 def test_learners_that_share_their_results_on_a_claim_store_them_as_well(
-    fabric: Fabric, space: Space, s3: Server
+    fabric: ForkedFabric, space: Space, s3: Server
 ) -> None:
     with claim_of(space, "results") as folder:
         configure(space, claim="results")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.harms import kill_container
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
@@ -19,7 +19,7 @@ from workbench.paths import Home, default_home
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 
@@ -148,7 +148,7 @@ def _index(pod: dict[str, Any]) -> int:
     return int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
 
 
-def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
+def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: ForkedFabric, space: Space) -> None:
     configure(space, gang_seconds=10)
     pods = Pods(fabric, space)
     hard = {"pods": "2"}
@@ -170,4 +170,4 @@ def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric
     assert shown["state"] in ("QUEUED", "PENDING")
     space.admin.delete("ResourceQuota", "one")
 
-    assert pods.until_state(job, "COMPLETED", 120)["attempt"] == 1
+    assert pods.until_state(job, "COMPLETED")["attempt"] == 1
