@@ -26,14 +26,19 @@ class ForkedFabric(Fabric):
     """Of its commands; None stands for this process's."""
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        return dict(os.environ if self.environment is None else self.environment)
+
+    @property
     def home(self) -> Home:
         """Where its jobs are."""
-        return Home(Path(self._environment({})["FABRIC_HOME"]))
+        return Home(Path(self.variables["FABRIC_HOME"]))
 
     @property
     def config(self) -> Path:
         """The user's configuration."""
-        return Path(self._environment({})["FABRIC_CONFIG"])
+        return Path(self.variables["FABRIC_CONFIG"])
 
     def __call__(
         self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
@@ -41,7 +46,7 @@ class ForkedFabric(Fabric):
         ran = self.server.run(
             words,
             folder=self.folder,
-            environment=self._environment(env),
+            environment={**self.variables, **env},
             input=input,
             timeout=patience(DEADLINE_SECONDS),
         )
@@ -56,10 +61,7 @@ class ForkedFabric(Fabric):
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start a command and return at once; stdout and stderr are pipes unless told otherwise."""
         told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, env=self._environment({}), **told)
-
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        return {**(os.environ if self.environment is None else self.environment), **more}
+        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, env=self.variables, **told)
 
 
 def environment_of(root: Path) -> dict[str, str]:

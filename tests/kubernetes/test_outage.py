@@ -111,7 +111,7 @@ def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_rec
     fabric: ForkedFabric, relay: Relay, command: str
 ) -> None:
     fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run")
     away(relay, holds=False)
 
     stopped = fabric(command, "@last", expect=69)

@@ -53,7 +53,7 @@ def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_e
 
     started = pods.run("-d", "--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
     job = str(started.stdout).split()[-1]  # nothing is lost here, so no consent is asked for
-    until(lambda: len(pods.pods()) == 2, "the pods to be made", seconds=60)
+    until(lambda: len(pods.pods()) == 2, "the pods to be made")
     fabric("controller", "stop")
     until(
         lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Succeeded"] * 2,

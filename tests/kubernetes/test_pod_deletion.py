@@ -73,7 +73,7 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
     admin = space.admin
     admin.create(document)
     runs = is_preparing if role == PREPARE else is_side_car_running
-    until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run", seconds=60)
+    until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run")
     signals = MissedSignals(admin)
 
     admin.delete("Pod", "deaf")
@@ -84,20 +84,20 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
             signals.look(found)
         return found is None
 
-    until(has_gone, "the pod to go, of whose grace ten minutes are left", seconds=60)
+    until(has_gone, "the pod to go, of whose grace ten minutes are left")
 
 
 def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(pods: Pods) -> None:
     command = "case $LEARNER_NAME_PREFIX in *-a1) trap 'echo halted; exit 1' TERM; echo ready; sleep 600 & wait ;; esac"
     job = pods.start("--", "sh", "-c", f"{command}; echo second")
     pods.until_state(job, "PROCESSING")
-    until(lambda: "ready" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to run")
+    pods.until_printed(job, "ready")
 
     (found,) = pods.pods()
     first = freeze(found, "learner")
     pods.space.admin.delete("Pod", found["metadata"]["name"])
 
-    until(lambda: "halted" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to be halted")
+    pods.until_printed(job, "halted")
     os.kill(first, signal.SIGCONT)
     shown = pods.until_state(job, "COMPLETED")
     assert shown["attempt"] == 2

@@ -17,8 +17,6 @@ from tests.kubernetes.space import Space, cluster_held
 from tests.waiting import until
 from workbench.paths import Home
 
-SECONDS = 60.0
-
 
 def kinds(pods: Pods) -> set[str]:
     return {one.split()[0] for one in pods.objects()}
@@ -33,7 +31,7 @@ def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
 
     pods.run("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo $TOKEN | wc -c", expect=0)
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
     (job,) = space.admin.list("Job", "fabric.job").items
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
     assert {"Job", "Pod", "Service"} <= kinds(pods)
@@ -48,7 +46,7 @@ def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
     assert pods.fabric("logs", job).stdout == "kept\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
     pods.fabric("delete", job, "--yes")
@@ -62,14 +60,12 @@ def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
     job = pods.start("--", "sh", "-c", "sleep 5; echo late; echo made > $RESULT_DIR/r")
     pods.until_state(job, "PROCESSING")
     fabric("controller", "stop")
-    until(
-        lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end", seconds=SECONDS
-    )
+    until(lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end")
     assert {"Job", "Pod", "Secret"} <= kinds(pods)
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
     assert pods.fabric("logs", job).stdout == "late\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
 
@@ -92,7 +88,7 @@ def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
         job = pods.start("--", "sh", "-c", "sleep 5; echo late")
         pods.until_state(job, "PROCESSING")
         fabric("controller", "stop")
-        until(lambda: learner_is_over(pods), "the cluster to report the learner's end", seconds=SECONDS)
+        until(lambda: learner_is_over(pods), "the cluster to report the learner's end")
         control("stop", "kubelet", "KILL")
         try:
             fabric(command, job)
@@ -135,7 +131,6 @@ def controller(fabric: ForkedFabric, home: Home, harm: str) -> Iterator[subproce
             until(
                 lambda: "not running" not in fabric("controller", "status").stdout,
                 "the controller",
-                seconds=60,
             )
             yield process
         finally:
@@ -167,7 +162,7 @@ def test_secrets_go_though_the_controller_is_killed_between_collection_and_relea
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
 
 
 def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
@@ -181,6 +176,6 @@ def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
 
         assert pods.wait(job)["state"] == "COMPLETED"
 
-        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
     (left,) = space.admin.list("Job", "fabric.job").items
     assert "ttlSecondsAfterFinished" not in left["spec"]

@@ -205,7 +205,7 @@ def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: 
     words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
     with pods.fabric.start("run", *words) as process:
         try:
-            until(lambda: tries() >= 4, "some tries", seconds=60)
+            until(lambda: tries() >= 4, "some tries")
         finally:
             process.terminate()
         assert process.stderr is not None

@@ -75,7 +75,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     job = str(pods.run("-d", "--", "sh", "-c", command).stdout).split()[
         -1
     ]  # nothing is lost: no consent is asked for
-    pods.until(job, lambda _: "from 0" in pods.fabric("logs", job).stdout, "the job to print")
+    pods.until_printed(job, "from 0")
     pods.fabric("halt", job)
     pods.until_state(job, "HALTED")
     pods.fabric("resume", job)
@@ -85,7 +85,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     assert (home.job(job).results / "r").read_text() == "1\n"
     assert [one for one in pods.objects() if one.startswith("PersistentVolumeClaim")] != []
     pods.fabric("delete", job, "--yes")
-    until(lambda: pods.objects() == [], "its claim to be gone, too", seconds=60)
+    until(lambda: pods.objects() == [], "its claim to be gone, too")
 
 
 def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(

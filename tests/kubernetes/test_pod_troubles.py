@@ -24,6 +24,11 @@ def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     yield Pods(fabric, space)
 
 
+def of_job(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
+    """Return what the cluster has of a kind for one job."""
+    return [dict(one) for one in pods.space.admin.list(kind, f"fabric.job={job}").items]
+
+
 def test_a_learner_that_needs_too_much_memory_says_so(pods: Pods) -> None:
     pods.run("--", "python3", "-c", "print(len(bytearray(900_000_000)))", expect=137)
 
@@ -41,60 +46,89 @@ def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods)
     until(lambda: not pods.pods(), "its pod to be gone")
 
 
-def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods) -> None:
-    job = pods.start("--gpus", "900", "--", "true")
+class TestNoNode:
+    """What is seen of two jobs that no node can run."""
 
-    shown = pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def waiting(cls, shared_pods: Pods) -> tuple[str, str]:
+        words = ("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
+        first, second = (shared_pods.start(*words) for _ in range(2))
+        for job in (first, second):
+            shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
+        return first, second
 
-    assert shown["state"] in ("PENDING", "DOWNLOADING")
-    assert "nodes are available" in shown["reason"]
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")
-    until(lambda: not pods.pods(), "its pod to be gone")
+    def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(
+        self, shared_pods: Pods, waiting: tuple[str, str]
+    ) -> None:
+        job, _ = waiting
+        shown = shared_pods.show(job)
 
+        assert shown["state"] in ("PENDING", "DOWNLOADING")
+        assert "nodes are available" in shown["reason"]
+        shared_pods.fabric("kill", job)
+        shared_pods.until_state(job, "HALTED")
+        until(lambda: not of_job(shared_pods, "Pod", job), "its pod to be gone")
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            "Pod", marks=pytest.mark.soak("the gate deletes a pod that is followed by another attempt")
-        ),
-        "Job",
-    ],
-)
-def test_what_is_deleted_from_outside_is_the_platforms_fault(pods: Pods, kind: str) -> None:
-    job = pods.start("--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100")
-    pods.until_state(job, "PROCESSING")
+    def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(
+        self, shared_pods: Pods, waiting: tuple[str, str]
+    ) -> None:
+        _, job = waiting
+        (found,) = of_job(shared_pods, "Job", job)
+        shared_pods.space.admin.delete("Job", found["metadata"]["name"])
 
-    (found,) = pods.space.admin.list(kind, "fabric.job").items
-    pods.space.admin.delete(kind, found["metadata"]["name"], grace_seconds=1)
-
-    shown = pods.until_state(job, "FAILED")
-    assert shown["exit_code"] == 75
-    assert shown["reason_code"].startswith("S")
-
-
-def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(pods: Pods) -> None:
-    job = pods.start("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
-    pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "it to wait for a node")
-
-    (found,) = pods.space.admin.list("Job", "fabric.job").items
-    pods.space.admin.delete("Job", found["metadata"]["name"])
-
-    shown = pods.until_state(job, "FAILED")
-    assert shown["exit_code"] == 75
-    assert shown["reason_code"].startswith("S")
+        shown = shared_pods.until_state(job, "FAILED")
+        assert shown["exit_code"] == 75
+        assert shown["reason_code"].startswith("S")
 
 
-def test_a_pod_that_is_deleted_is_followed_by_another_attempt(pods: Pods) -> None:
-    job = pods.start("--", "sh", "-c", "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second")
-    pods.until_state(job, "PROCESSING")
+class TestDeletedFromOutside:
+    """What is seen of jobs that run at once and of which something is deleted."""
 
-    (found,) = pods.pods()
-    pods.space.admin.delete("Pod", found["metadata"]["name"], grace_seconds=1)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def running(cls, shared_pods: Pods) -> tuple[str, str]:
+        once = shared_pods.start(
+            "--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100"
+        )
+        command = "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second"
+        again = shared_pods.start("--", "sh", "-c", command)
+        for job in (once, again):
+            shared_pods.until_state(job, "PROCESSING")
+        return once, again
 
-    shown = pods.until_state(job, "COMPLETED")
-    assert shown["attempt"] == 2
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(
+                "Pod", marks=pytest.mark.soak("the gate deletes a pod that is followed by another attempt")
+            ),
+            "Job",
+        ],
+    )
+    def test_what_is_deleted_from_outside_is_the_platforms_fault(
+        self, shared_pods: Pods, running: tuple[str, str], kind: str
+    ) -> None:
+        job, _ = running
+        if shared_pods.show(job)["state"] == "FAILED":  # the other kind was deleted of it
+            shared_pods.fabric("resume", job)
+            shared_pods.until_state(job, "PROCESSING")
+        (found,) = of_job(shared_pods, kind, job)
+        shared_pods.space.admin.delete(kind, found["metadata"]["name"], grace_seconds=1)
+
+        shown = shared_pods.until_state(job, "FAILED")
+        assert shown["exit_code"] == 75
+        assert shown["reason_code"].startswith("S")
+
+    def test_a_pod_that_is_deleted_is_followed_by_another_attempt(
+        self, shared_pods: Pods, running: tuple[str, str]
+    ) -> None:
+        _, job = running
+        (found,) = of_job(shared_pods, "Pod", job)
+        shared_pods.space.admin.delete("Pod", found["metadata"]["name"], grace_seconds=1)
+
+        shown = shared_pods.until_state(job, "COMPLETED")
+        assert shown["attempt"] == 2
 
 
 def test_an_image_without_python_works_all_the_same(pods: Pods) -> None:
@@ -149,7 +183,7 @@ def _index(pod: dict[str, Any]) -> int:
 
 
 def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: ForkedFabric, space: Space) -> None:
-    configure(space, gang_seconds=10)
+    configure(space, gang_seconds=3)
     pods = Pods(fabric, space)
     hard = {"pods": "2"}
     document = {

@@ -149,7 +149,7 @@ def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(
         return {slot["holder"] or slot["foreign"]: slot for slot in slots}
 
     ours, theirs = f"{space.namespace}/ours", f"pod {space.namespace}/theirs"
-    until(lambda: {ours, theirs} <= set(gpus()), "both pods to hold a GPU", seconds=60)
+    until(lambda: {ours, theirs} <= set(gpus()), "both pods to hold a GPU")
     taken = gpus()
     assert taken[ours]["holder_job"] == "training-abcdefghj" and not taken[ours]["free"]
     assert taken[theirs]["foreign"] and not taken[theirs]["free"]

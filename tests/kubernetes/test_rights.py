@@ -82,7 +82,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     assert ran.stdout == "here\n"
     assert "without the right to pods/exec nobody can fetch them" in ran.stderr
     fabric("delete", "--yes", "@last")
-    until(lambda: not left(user), "all objects to be gone", seconds=60)
+    until(lambda: not left(user), "all objects to be gone")
 
 
 @pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])
@@ -97,7 +97,7 @@ def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_f
 
     command = "echo here; echo made >$RESULT_DIR/file; until [ -e $RESULT_DIR/end ]; do sleep 0.1; done"
     job = fabric("run", "-d", "--accept-loss", "-b", "k8s", "--image", DEBIAN, "--", "sh", "-c", command)
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run")
     ran = fabric("exec", "@last", "--", "sh", "-c", "touch $RESULT_DIR/end", expect=None)
 
     assert ran.returncode == (0 if is_enough else 77), ran.stderr
