@@ -18,6 +18,7 @@ from tests.kubernetes.space import Space, cluster_held, space_of
 from tests.waiting import until
 from workbench.services.inspect.job_document import describe
 from workbench.store.db.database import Store
+from workbench.store.db.rows import is_over
 from workbench.store.jobs import resolve
 
 OPTIONS = {
@@ -87,13 +88,18 @@ class Pods:
         return output.read_text(errors="replace") if output.exists() else ""
 
     def until_printed(self, job: str, text: str, attempt: int = 1) -> None:
-        """Wait until a job's first learner has printed something."""
-        until(
-            lambda: text in self.printed(job, attempt),
-            lambda: f"{job} to print {text!r}; it printed {self.printed(job, attempt)!r}",
-            seconds=ENDS_SECONDS,
-            every=LOOK_SECONDS,
-        )
+        """Wait until a job's first learner has printed something; a job that has ended will print no more."""
+        with Store.open(self.fabric.home) as store:
+
+            def look() -> bool:
+                row = resolve(store, job)
+                printed = self.printed(job, attempt)
+                assert text in printed or not is_over(row) or row.attempt < attempt, (
+                    f"{job} is {row.state}, {row.reason}, and did not print {text!r} but {printed!r}"
+                )
+                return text in printed
+
+            until(look, f"{job} to print {text!r}", seconds=ENDS_SECONDS, every=LOOK_SECONDS)
 
     def objects(self) -> list[str]:
         """List what of fabric's is in the namespace."""

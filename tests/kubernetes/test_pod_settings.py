@@ -17,6 +17,7 @@ from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.kubernetes.stores import make_volume
 from tests.waiting import until
 from workbench.paths import Home
 
@@ -56,7 +57,7 @@ def storage_class(space: Space, folder: Path) -> Iterator[str]:
     """A class with one volume, which an administrator has made by hand."""
     name = f"class-{space.namespace}"
     make(space, "StorageClass", name, provisioner="kubernetes.io/no-provisioner")
-    make(space, "PersistentVolume", name, spec=volume_spec(folder, name))
+    make_volume(space, name, volume_spec(folder, name))
     yield name
     for kind in ("PersistentVolume", "StorageClass"):
         space.admin.delete(kind, name)
@@ -94,7 +95,7 @@ def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
     name = f"data-{space.namespace}"
     (folder / "input").write_text("given\n")
     bound = {"claimRef": {"namespace": space.namespace, "name": "data"}}
-    make(space, "PersistentVolume", name, spec=volume_spec(folder, "", **bound))
+    make_volume(space, name, volume_spec(folder, "", **bound))
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "",
