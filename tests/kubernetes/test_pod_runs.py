@@ -264,7 +264,7 @@ class TestNobodyWatches:
 
 
 class TestTheControllerIsKilled:
-    """What is seen of one job whose controller is killed as soon as the cluster has its Job."""
+    """What is seen of one job whose controller is killed as soon as the cluster has its pod."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -273,7 +273,7 @@ class TestTheControllerIsKilled:
         job = shared_pods.start("--", "sh", "-c", "wc -c <big.bin")
         # Asked before: on a busy machine the answer takes longer than the code.
         controller = int(_controller(shared_pods)["pid"])
-        until(lambda: shared_pods.space.admin.list("Job").items, "the Job to be made")
+        until(shared_pods.pods, "the pod to be made")
         os.kill(controller, signal.SIGKILL)
         until(lambda: any(map(is_preparing, shared_pods.pods())), "the pod to wait for its code")
         return shared_pods.wait(job)

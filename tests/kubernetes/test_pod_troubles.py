@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,22 +48,12 @@ def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods)
 
 
 class TestNoNode:
-    """What is seen of two jobs that no node can run."""
+    """What is seen of jobs that no node can run."""
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def waiting(cls, shared_pods: Pods) -> tuple[str, str]:
-        words = ("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
-        first, second = (shared_pods.start(*words) for _ in range(2))
-        for job in (first, second):
-            shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
-        return first, second
+    def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(self, shared_pods: Pods) -> None:
+        job = shared_pods.start("--gpus", "900", "--", "true")
 
-    def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(
-        self, shared_pods: Pods, waiting: tuple[str, str]
-    ) -> None:
-        job, _ = waiting
-        shown = shared_pods.show(job)
+        shown = shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
 
         assert shown["state"] in ("PENDING", "DOWNLOADING")
         assert "nodes are available" in shown["reason"]
@@ -70,10 +61,12 @@ class TestNoNode:
         shared_pods.until_state(job, "HALTED")
         until(lambda: not of_job(shared_pods, "Pod", job), "its pod to be gone")
 
-    def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(
-        self, shared_pods: Pods, waiting: tuple[str, str]
-    ) -> None:
-        _, job = waiting
+    def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(self, shared_pods: Pods) -> None:
+        # So much code is sent to the pod: its launch waits until that runs.
+        (shared_pods.fabric.folder / "big.bin").write_bytes(os.urandom(2_000_000))
+        job = shared_pods.start("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
+        shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "it to wait for a node")
+
         (found,) = of_job(shared_pods, "Job", job)
         shared_pods.space.admin.delete("Job", found["metadata"]["name"])
 
