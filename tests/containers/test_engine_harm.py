@@ -116,10 +116,8 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
         assert engine.docker("ps", "-aq") == ""
 
 
-@pytest.mark.parametrize(
-    "setup",
-    ["", pytest.param("true", marks=pytest.mark.soak("a command after a setup; the gate has one without"))],
-)
+@pytest.mark.soak("a command that ignores the engine's signal for 10 s; the gate has one that ends by it")
+@pytest.mark.parametrize("setup", ["", "true"])
 def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
     start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -72,14 +73,29 @@ def claim_of(space: Space, name: str) -> Iterator[Path]:
         metadata = {"name": name}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": asked}
         space.admin.create(claim)
-        until(
-            lambda: (space.admin.read("PersistentVolumeClaim", name) or {})["status"].get("phase") == "Bound",
-            "the claim to be bound",
-        )
+        until_bound(space, name)
         yield folder
     finally:
         space.admin.delete("PersistentVolume", volume)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def until_bound(space: Space, name: str) -> None:
+    """Wait until a claim is bound.
+
+    A controller that knew an old version of the volume tries again after 15 s, or when the claim changes.
+    """
+    looks = itertools.count()
+
+    def is_bound() -> bool:
+        found = space.admin.read("PersistentVolumeClaim", name) or {}
+        if found["status"].get("phase") == "Bound":
+            return True
+        annotations = {"fabric-test/look": str(next(looks))}
+        space.admin.patch("PersistentVolumeClaim", name, {"metadata": {"annotations": annotations}})
+        return False
+
+    until(is_bound, "the claim to be bound", every=0.3)
 
 
 def make_volume(space: Space, name: str, spec: Mapping[str, Any]) -> None:

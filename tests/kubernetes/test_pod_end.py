@@ -57,9 +57,13 @@ def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
 ) -> None:
     configure(space, ttl_seconds=0, results_hold_seconds=120)
     pods = Pods(fabric, space)
-    job = pods.start("--", "sh", "-c", "sleep 5; echo late; echo made > $RESULT_DIR/r")
+    command = "until [ -e /tmp/go ]; do sleep 0.1; done; echo late; echo made > $RESULT_DIR/r"
+    job = pods.start("--", "sh", "-c", command)
     pods.until_state(job, "PROCESSING")
     fabric("controller", "stop")
+    until(lambda: not fabric.json("controller", "status", "--json", expect=None)["running"], "its end")
+    (pod,) = pods.pods()
+    assert space.admin.exec(pod["metadata"]["name"], "learner", ["touch", "/tmp/go"]).wait() == 0
     until(lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end")
     assert {"Job", "Pod", "Secret"} <= kinds(pods)
 

@@ -17,7 +17,7 @@ from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
-from tests.kubernetes.stores import make_volume
+from tests.kubernetes.stores import make_volume, until_bound
 from tests.waiting import until
 from workbench.paths import Home
 
@@ -103,6 +103,7 @@ def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
         "resources": {"requests": {"storage": "1Gi"}},
     }
     make(space, "PersistentVolumeClaim", "data", spec=claim)
+    until_bound(space, "data")
     make(space, "Secret", "registry", stringData={"key": "value"})
     make(space, "ServiceAccount", "trainer")
     make(space, "PriorityClass", name, value=1000)
