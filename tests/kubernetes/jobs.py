@@ -87,14 +87,17 @@ class Pods:
         output = self.fabric.home.job(job).attempt(attempt).learner(learner).output
         return output.read_text(errors="replace") if output.exists() else ""
 
-    def until_printed(self, job: str, text: str, attempt: int = 1) -> None:
-        """Wait until a job's first learner has printed something; a job that has ended will print no more."""
+    def until_printed(self, job: str, text: str, attempt: int | None = None) -> None:
+        """Wait until a job's first learner has printed something in this attempt, or the last one.
+
+        A job that has ended will print no more.
+        """
         with Store.open(self.fabric.home) as store:
 
             def look() -> bool:
                 row = resolve(store, job)
-                printed = self.printed(job, attempt)
-                assert text in printed or not is_over(row) or row.attempt < attempt, (
+                printed = self.printed(job, attempt or row.attempt)
+                assert text in printed or not is_over(row), (
                     f"{job} is {row.state}, {row.reason}, and did not print {text!r} but {printed!r}"
                 )
                 return text in printed

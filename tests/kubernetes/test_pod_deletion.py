@@ -91,13 +91,13 @@ def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(
     command = "case $LEARNER_NAME_PREFIX in *-a1) trap 'echo halted; exit 1' TERM; echo ready; sleep 600 & wait ;; esac"
     job = pods.start("--", "sh", "-c", f"{command}; echo second")
     pods.until_state(job, "PROCESSING")
-    pods.until_printed(job, "ready")
+    pods.until_printed(job, "ready", attempt=1)
 
     (found,) = pods.pods()
     first = freeze(found, "learner")
     pods.space.admin.delete("Pod", found["metadata"]["name"])
 
-    pods.until_printed(job, "halted")
+    pods.until_printed(job, "halted", attempt=1)
     os.kill(first, signal.SIGCONT)
     shown = pods.until_state(job, "COMPLETED")
     assert shown["attempt"] == 2

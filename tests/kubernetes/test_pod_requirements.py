@@ -58,7 +58,11 @@ class TestOneJob:
     ("image", "words"),
     [
         (PIP, "the environment of requirements could not be built"),
-        (DEBIAN, "could not be built"),
+        pytest.param(
+            DEBIAN,
+            "could not be built",
+            marks=pytest.mark.soak("an image without pip; the gate has one without Python"),
+        ),
         (BUSYBOX, "the image has no Python 3.8 or newer, and requirements need it"),
     ],
     ids=["no such package", "no pip", "no Python"],

@@ -17,7 +17,7 @@ import yaml
 from runners.pod.status import is_preparing
 from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.space import Space
 from tests.waiting import until
 from workbench.paths import Home
@@ -236,6 +236,7 @@ class TestNobodyWatches:
     @pytest.fixture(scope="class")
     @classmethod
     def shown(cls, shared_pods: Pods) -> dict[str, Any]:
+        configure_in(shared_pods.fabric.config, shared_pods.space, results_hold_seconds=3)
         lines = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
         job = shared_pods.start("--", "sh", "-c", f"echo kept > $RESULT_DIR/file; {lines}")
         until(shared_pods.pods, "the pod to be made")

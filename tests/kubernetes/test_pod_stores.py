@@ -255,6 +255,7 @@ def test_learners_bring_their_own_copy_and_none_waits_for_anothers_storing(pods:
     assert (results / "learner-2" / "output.log").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.soak("FfDL's example in a pod; the gate runs it in examples/test_ffdl, and stores of pods above")
 def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server, home: Home) -> None:
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as file:
         file.write(
@@ -487,6 +488,9 @@ def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_
     assert pods.objects() == []
 
 
+@pytest.mark.soak(
+    "agent and side-car killed at once; the gate has an agent that ends with its container above"
+)
 def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pods: Pods, s3: Server) -> None:
     command = "echo model >$RESULT_DIR/model.bin; echo said; sleep 600"
     job = pods.start(manifest(pods, s3, command, upload_seconds=600, max_platform_restarts=0))
