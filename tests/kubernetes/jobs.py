@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ class Pods:
 
     fabric: ForkedFabric
     space: Space
+    earlier: frozenset[str] = frozenset()
+    """Jobs of other tests, whose objects are none of this one's."""
+
+    def anew(self) -> Pods:
+        """Return the same for another test: with an empty folder, and without the jobs that there were so far."""
+        folder = Path(tempfile.mkdtemp(dir=self.fabric.folder.parent))
+        jobs = self.fabric.home.jobs
+        earlier = frozenset(job.name for job in jobs.iterdir()) if jobs.is_dir() else frozenset()
+        return Pods(replace(self.fabric, folder=folder), self.space, earlier)
 
     def run(self, *words: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
         """Run a job and follow it."""
@@ -110,11 +120,15 @@ class Pods:
             f"{kind} {one['metadata']['name']}"
             for kind in KINDS
             for one in self.space.admin.list(kind, "app.kubernetes.io/managed-by=fabric").items
+            if self._is_ours(one)
         ]
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of fabric's jobs."""
-        return [dict(one) for one in self.space.admin.list("Pod", "fabric.job").items]
+        return [dict(one) for one in self.space.admin.list("Pod", "fabric.job").items if self._is_ours(one)]
+
+    def _is_ours(self, found: Mapping[str, Any]) -> bool:
+        return found["metadata"]["labels"].get("fabric.job") not in self.earlier
 
     def log(self, pod: str, container: str = "learner") -> bytes:
         """Return what the cluster's own log has of a container."""

@@ -14,7 +14,7 @@ from tests.containers.forked import ForkedFabric
 from tests.kubernetes.health import control
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space, cluster_held
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.paths import Home
 
 
@@ -160,7 +160,7 @@ def test_secrets_go_though_the_controller_is_killed_between_collection_and_relea
     pods = Pods(fabric, space)
     with controller(fabric, home, harm) as process:
         job = pods.start("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo made > $RESULT_DIR/r")
-        assert process.wait(120) == -signal.SIGKILL
+        assert ended(process, seconds=120) == -signal.SIGKILL
     assert (home.job(job).results / "r").read_text() == "made\n"
     assert "Secret" in kinds(pods)
 

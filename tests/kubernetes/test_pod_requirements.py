@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
 from tests.containers.index import make_wheel
 from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
-from tests.kubernetes.jobs import Pods, configure
-from tests.kubernetes.space import Space
+from tests.kubernetes.jobs import Pods
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
@@ -19,10 +16,10 @@ FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/mo
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    make_wheel(fabric.folder)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    pods = shared_pods.anew()
+    make_wheel(pods.fabric.folder)
+    return pods
 
 
 class TestOneJob:

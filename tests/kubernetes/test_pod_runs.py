@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +19,29 @@ from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.space import Space
 from tests.waiting import until
-from workbench.paths import Home
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
 
 
 @pytest.mark.soak("the gate runs this example in a process, and halts, stores and deletes jobs in pods")
 def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_without_a_trace(
-    pods: Pods, home: Home
+    pods: Pods,
 ) -> None:
     words = ["--set", "params.epochs=2", "--set", "cpus=0.5", str(DIGITS)]
 
     inside = pods.run(*words)
     outside = pods.fabric("run", "--runner", "process", "--set", "python=/usr/bin/python3", *words)
 
-    jobs = [row["id"] for row in pods.fabric.json("list", "--json")]
+    jobs = [row["id"] for row in pods.fabric.json("list", "--json") if row["id"] not in pods.earlier]
     weights = [
         {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for folder in (home.job(job).results, home.job(job).checkpoints)
+            for folder in (pods.fabric.home.job(job).results, pods.fabric.home.job(job).checkpoints)
             for path in folder.rglob("*")
             if path.is_file()
         }
@@ -219,7 +216,11 @@ def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Po
     assert ran.stdout.split()[0] == expected
 
 
-def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(pods: Pods) -> None:
+def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(
+    fabric: ForkedFabric, space: Space
+) -> None:
+    configure(space)
+    pods = Pods(fabric, space)
     pods.space.take_rights("pods/exec")
     (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
 

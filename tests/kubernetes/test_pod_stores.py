@@ -29,9 +29,15 @@ FFDL_STORE: Final = "http://s3.default.svc.cluster.local"
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
+
+
+@pytest.fixture
+def own_pods(fabric: ForkedFabric, space: Space) -> Pods:
+    """For a test that changes its user's rights, environment or configuration."""
     configure(space)
-    yield Pods(fabric, space)
+    return Pods(fabric, space)
 
 
 @pytest.fixture
@@ -41,9 +47,9 @@ def s3_words() -> list[str]:
 
 
 @pytest.fixture
-def s3(tmp_path: Path, space: Space, s3_words: list[str]) -> Iterator[Server]:
+def s3(tmp_path: Path, shared_pods: Pods, s3_words: list[str]) -> Iterator[Server]:
     """S3 over a folder, for pods to reach."""
-    yield from serving("s3", tmp_path / "s3", *s3_words, host=host_for(space))
+    yield from serving("s3", tmp_path / "s3", *s3_words, host=host_for(shared_pods.space))
 
 
 def until_it_says(pods: Pods, job: str, text: str) -> None:
@@ -222,8 +228,9 @@ def test_mounting_and_folders_of_a_machine_are_refused_in_a_sentence(pods: Pods,
 
 @pytest.mark.soak("the mover is the same everywhere; the gate has it in stores/test_harm")
 def test_what_a_store_does_not_take_is_named_comes_home_and_is_stored_when_it_is_asked_for(
-    pods: Pods, s3: Server, home: Home, monkeypatch: pytest.MonkeyPatch
+    own_pods: Pods, s3: Server, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pods = own_pods
     monkeypatch.setenv("FABRIC_STORE_PATIENCE_SECONDS", "2")
     command = (
         "echo model >$RESULT_DIR/model.bin; echo ready; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
@@ -256,7 +263,8 @@ def test_learners_bring_their_own_copy_and_none_waits_for_anothers_storing(pods:
 
 
 @pytest.mark.soak("FfDL's example in a pod; the gate runs it in examples/test_ffdl, and stores of pods above")
-def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server, home: Home) -> None:
+def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(own_pods: Pods, s3: Server, home: Home) -> None:
+    pods = own_pods
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as file:
         file.write(
             f'\n[store_alias]\n"{FFDL_STORE}" = "lab"\n[stores.lab]\ntype = "s3_datastore"\n'
@@ -339,8 +347,9 @@ def test_the_results_of_another_pod_that_went_to_a_store_are_data_of_this_one(po
 
 
 def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
-    pods: Pods, space: Space, home: Home
+    pods: Pods,
 ) -> None:
+    home = pods.fabric.home
     store = DataStore(
         id="lab",
         type="volume",
@@ -349,7 +358,7 @@ def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
         connection={"name": "lab"},
     )
     command = "cat $DATA_DIR/x; pwd -P >/dev/null; echo model >$RESULT_DIR/m; echo c >$CHECKPOINT_DIR/c"
-    with claim_of(space, "lab") as folder:
+    with claim_of(pods.space, "lab") as folder:
         (folder / "digits" / "train").mkdir(parents=True)
         (folder / "digits" / "train" / "x").write_text("there\n")
 
@@ -476,8 +485,9 @@ def test_a_reported_checkpoint_is_marked_and_another_job_begins_with_it(pods: Po
 
 
 def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_what_to_ask_for(
-    pods: Pods, s3: Server
+    own_pods: Pods, s3: Server
 ) -> None:
+    pods = own_pods
     pods.space.take_rights("pods/exec")
 
     ran = pods.run(manifest(pods, s3, "true"), expect=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,11 @@ from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
-from workbench.paths import Home, default_home
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
 
 
 def of_job(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
@@ -161,7 +158,7 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
 def test_a_side_car_that_is_killed_costs_no_byte_of_a_running_learner(pods: Pods) -> None:
     lines = "i=0; while [ $i -lt 80 ]; do printf 'part %03d\\r\\n' $i; i=$((i+1)); sleep 0.1; done"
     job = pods.start("--", "sh", "-c", lines)
-    output = Home(default_home()).job(job).attempt(1).learner(1).output
+    output = pods.fabric.home.job(job).attempt(1).learner(1).output
     until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
 
     # The cluster's log drops carriage returns: whoever reads on there by offsets loses and doubles bytes.
