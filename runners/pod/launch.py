@@ -78,6 +78,8 @@ class PodLaunch:
         self._options = options_for(cluster.options, plan.request.spec.kubernetes)
         self._stem = stem_of(plan.request.attempt)
         self._line = cache.line
+        self._has_appeared = False
+        """Whether the cache has known the Job: it lags behind what was created."""
 
     def launch(self) -> None:
         """Create what does not exist, start the pods, and wait for them if there are several."""
@@ -133,10 +135,8 @@ class PodLaunch:
         until = time.monotonic() + IN_ORDER_SECONDS
         while time.monotonic() < until:
             turn = self._cache.turn
-            pods, job = self._cache.pods_of(self._request.attempt), self._cache.job_of(self._request.attempt)
-            if any(is_placed(pod) for pod in pods.values()):
-                return
-            if job is not None and (is_finished(job) or verdict_of(job)):
+            pods = self._cache.pods_of(self._request.attempt)
+            if any(is_placed(pod) for pod in pods.values()) or self._is_over(pods):
                 return
             self._progress(self._waiting_text(pods), stage="waiting")
             self._cache.wait(BEAT_SECONDS, turn=turn)
@@ -314,12 +314,19 @@ class PodLaunch:
                 return
             if sends:
                 self._send_all([pod for pod in pods.values() if is_preparing(pod)], sends, sent)
-            job = self._cache.job_of(attempt)
-            if job is not None and (is_finished(job) or verdict_of(job)):
+            if self._is_over(pods):
                 return
             self._progress(self._waiting_text(pods), stage="waiting")
             self._cache.wait(BEAT_SECONDS, turn=seen)
             time.sleep(_SUM_UP_SECONDS)
+
+    def _is_over(self, pods: Mapping[int, Mapping[str, Any]]) -> bool:
+        """Return whether nothing will come of the launch any more: the Job has ended, or was there and has gone."""
+        job = self._cache.job_of(self._request.attempt)
+        if job is None:
+            return self._has_appeared and not pods
+        self._has_appeared = True
+        return is_finished(job) or bool(verdict_of(job))
 
     def _refuse_unschedulable(
         self, unschedulable: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]

@@ -82,10 +82,13 @@ class StopRequests:
                 return False
         path = f"{folder_of(ref)}/stop.json"
         try:
-            host = journals.host(ref, pod)
-            current = host.call("read_object", path=path) or {}
-            if current.get("kind") not in ("kill", request.kind):
-                write_request(host, path, request)
+            try:
+                _write_once(journals.host(ref, pod), path, request)
+            except BackendUnreachable as error:
+                if NO_PYTHON in error.message:
+                    raise
+                # The connection may have been lost meanwhile: the request is repeated only after the grace period.
+                _write_once(journals.host(ref, pod), path, request)
             return True
         except (Absent, Invalid, Denied):
             return False
@@ -106,6 +109,13 @@ class StopRequests:
             return self._cluster.exec(pod["metadata"]["name"], LEARNER, argv).wait() == 0
         except (Absent, Invalid, Denied, BackendUnreachable):
             return False
+
+
+def _write_once(host: Host, path: str, request: StopRequest) -> None:
+    """Write a request unless the learner's agent has it, or one to kill."""
+    current = host.call("read_object", path=path) or {}
+    if current.get("kind") not in ("kill", request.kind):
+        write_request(host, path, request)
 
 
 def write_request(host: Host, path: str, request: StopRequest) -> None:

@@ -13,13 +13,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.containers.images import BUSYBOX
+from tests.waiting import patience, until
 
-START_SECONDS = 60.0
 RUNTIME = 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
 
 
@@ -107,12 +106,14 @@ class OwnEngine:
             argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *argv]
         (self.folder / "pid").unlink(missing_ok=True)
         self._process = self._spawn(*argv)
-        until = time.monotonic() + START_SECONDS
-        while not self.is_up():
-            said = (self.folder / "log").read_text()[-2000:]
-            assert self._process.poll() is None, said
-            assert time.monotonic() < until, said
-            time.sleep(0.05)
+        until(self._has_come_up, self._said, every=0.05)
+
+    def _has_come_up(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, self._said()
+        return self.is_up()
+
+    def _said(self) -> str:
+        return (self.folder / "log").read_text()[-2000:]
 
     @property
     def _runtime_socket(self) -> str:
@@ -129,7 +130,7 @@ class OwnEngine:
         if self._process is None or self._process.poll() is not None:
             return False
         argv = ["docker", "-H", self.address, "version"]
-        return subprocess.run(argv, capture_output=True, timeout=30).returncode == 0
+        return subprocess.run(argv, capture_output=True, timeout=patience(30)).returncode == 0
 
     def load(self, image: str = BUSYBOX) -> None:
         """Bring an image over from the machine's engine."""
@@ -141,7 +142,7 @@ class OwnEngine:
     def docker(self, *words: str, check: bool = True) -> str:
         """Run docker's own command on it and return what that prints."""
         argv = ["docker", "-H", self.address, *words]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=patience(60))
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout
 
@@ -156,7 +157,7 @@ class OwnEngine:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(20)
+                self._process.wait(patience(20))
             except subprocess.TimeoutExpired:
                 self.kill()
 

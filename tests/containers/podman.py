@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.containers.images import CACHE, why_not
+from tests.waiting import ended, until
 
 SETTINGS = """
 [containers]
@@ -23,7 +23,6 @@ default_ulimits=["nofile=1024:1024","nproc=1024:1024"]
 runtime="runc"
 events_logger="file"
 """
-START_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +102,15 @@ def served(podman: Podman) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        until = time.monotonic() + START_SECONDS
-        while not (folder / "podman.sock").exists():
+
+        def serves() -> bool:
             assert service.poll() is None, log.read_text()
-            assert time.monotonic() < until, f"podman does not serve: {log.read_text()}"
-            time.sleep(0.02)
+            return (folder / "podman.sock").exists()
+
+        until(serves, lambda: f"podman to serve: {log.read_text()}")
         yield address
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(service.pid, signal.SIGTERM)
-        service.wait(30)
+        ended(service)
         shutil.rmtree(folder, ignore_errors=True)

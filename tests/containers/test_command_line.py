@@ -12,36 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.paths import Home
 
-FABRIC = str(Path(sys.executable).with_name("fabric"))
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
-@pytest.fixture(autouse=True)
-def controller(clean_environment: Path) -> Iterator[None]:
-    """Stop the controller that the commands have started."""
-    yield
-    fabric("controller", "stop")
-
-
-def fabric(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
-    told = {**os.environ, **environment}
-    return subprocess.run([FABRIC, *words], capture_output=True, text=True, env=told, timeout=120)
-
-
-def test_digits_gives_the_same_weights_by_process_and_by_container(engine: None, home: Home) -> None:
+def test_digits_gives_the_same_weights_by_process_and_by_container(
+    fabric: ForkedFabric, engine: None, home: Home
+) -> None:
     words = ["run", str(DIGITS), "--set", "params.epochs=2", "--set", f"framework.version={DEBIAN}"]
-    inside = fabric(*words)
-    outside = fabric(*words, "--runner", "process", "--set", "python=/usr/bin/python3")
+    inside = fabric(*words, expect=None)
+    outside = fabric(*words, "--runner", "process", "--set", "python=/usr/bin/python3", expect=None)
     if not Path("/usr/bin/python3").exists():
         pytest.skip("no /usr/bin/python3 beside the image's")
 
-    shown = json.loads(fabric("list", "--json").stdout)
+    shown = json.loads(fabric("list", "--json", expect=None).stdout)
     jobs = shown["jobs"] if isinstance(shown, dict) else shown
 
     assert (inside.returncode, outside.returncode) == (0, 0), inside.stderr + outside.stderr
@@ -62,7 +51,7 @@ def test_digits_gives_the_same_weights_by_process_and_by_container(engine: None,
 
 @pytest.mark.parametrize(("asked", "expected"), [({}, "refused"), ({"read_only": False}, "written")])
 def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
-    engine: None, tmp_path: Path, asked: dict[str, bool], expected: str
+    fabric: ForkedFabric, engine: None, tmp_path: Path, asked: dict[str, bool], expected: str
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("data\n")
@@ -80,7 +69,7 @@ def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
     manifest = tmp_path / "manifest.yml"
     manifest.write_text(json.dumps({"name": "w", "framework": framework, "data_stores": [store]}))
 
-    ran = fabric("run", str(manifest))
+    ran = fabric("run", str(manifest), expect=None)
 
     assert ran.stdout == f"data\n{expected}\n"
     assert (tmp_path / "data" / "w").exists() is (expected == "written")
@@ -88,7 +77,7 @@ def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
 
 
 def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
-    engine: None, home: Home, tmp_path: Path
+    fabric: ForkedFabric, engine: None, home: Home, tmp_path: Path
 ) -> None:
     save = "import os\nfrom fabric_learner import checkpoint\nfor i in range(5):\n"
     save += " path = os.environ['CHECKPOINT_DIR'] + '/%d' % i; open(path, 'w').close(); checkpoint(path, i, loss=i)\n"
@@ -98,7 +87,7 @@ def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
     manifest = tmp_path / "manifest.yml"
     manifest.write_text(json.dumps({"name": "w", "framework": framework, "checkpoints": policy}))
 
-    ran = fabric("run", str(manifest))
+    ran = fabric("run", str(manifest), expect=None)
 
     assert ran.returncode == 0, ran.stderr
     (job,) = home.jobs.iterdir()
@@ -106,8 +95,12 @@ def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
     assert sorted(kept) == ["0", "4"]
 
 
-def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(engine: None) -> None:
-    ran = fabric("run", "--image", DEBIAN, "--", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; exit 4")
+def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
+    fabric: ForkedFabric, engine: None
+) -> None:
+    ran = fabric(
+        "run", "--image", DEBIAN, "--", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; exit 4", expect=None
+    )
 
     assert ran.returncode == 4
     assert "inside.sh" in ran.stdout
@@ -125,67 +118,67 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(en
     ],
 )
 def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
-    engine: None, home: Home, words: tuple[str, ...]
+    fabric: ForkedFabric, engine: None, home: Home, words: tuple[str, ...]
 ) -> None:
     command = "[ -e $RESULT_DIR/first ] && exit 0; touch $RESULT_DIR/first; while :; do sleep 0.1; done"
     asked = ("run", "-d", "--image", BUSYBOX, "--set", "max_platform_restarts=1", "--", "sh", "-c", command)
-    job = fabric(*asked).stdout.strip()
+    job = fabric(*asked, expect=None).stdout.strip()
     until((home.job(job).results / "first").exists, "the first attempt to run")
     (name,) = containers_of(job)
 
     subprocess.run(["docker", *words, name], check=True, capture_output=True)
-    fabric("wait", job)
+    fabric("wait", job, expect=None)
 
-    shown = json.loads(fabric("show", job, "--json").stdout)
+    shown = json.loads(fabric("show", job, "--json", expect=None).stdout)
     assert (shown["state"], shown["attempt"]) == ("COMPLETED", 2)
-    assert "since the container was killed or removed from outside" in fabric("events", job, "--json").stdout
+    assert (
+        "since the container was killed or removed from outside"
+        in fabric("events", job, "--json", expect=None).stdout
+    )
 
 
-def test_without_an_engine_it_runs_as_a_process_and_says_so() -> None:
-    ran = fabric("run", "--image", DEBIAN, "--", "echo", "ran", DOCKER_HOST="unix:///nowhere")
+def test_without_an_engine_it_runs_as_a_process_and_says_so(fabric: ForkedFabric) -> None:
+    ran = fabric("run", "--image", DEBIAN, "--", "echo", "ran", DOCKER_HOST="unix:///nowhere", expect=None)
 
     assert (ran.returncode, ran.stdout) == (0, "ran\n")
     assert "no container engine answers at /nowhere" in ran.stderr
 
 
-def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do() -> None:
-    ran = fabric(
-        "run", "--runner", "container", "--image", DEBIAN, "--", "true", DOCKER_HOST="unix:///nowhere"
-    )
+def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do(fabric: ForkedFabric) -> None:
+    words = ("run", "--runner", "container", "--image", DEBIAN, "--", "true")
+    ran = fabric(*words, DOCKER_HOST="unix:///nowhere", expect=69)
 
-    assert ran.returncode == 69
     assert "No container engine answers at /nowhere" in ran.stderr
     assert "--runner process" in ran.stderr
 
 
-def test_a_halted_job_goes_on_where_it_was(engine: None, home: Home) -> None:
+def test_a_halted_job_goes_on_where_it_was(fabric: ForkedFabric, engine: None, home: Home) -> None:
     script = (
         "echo x >> $RESULT_DIR/starts; [ $(wc -l < $RESULT_DIR/starts) = 2 ] && exit 0; echo up; sleep 300"
     )
-    started = fabric("run", "-d", "--image", DEBIAN, "--", "bash", "-c", script)
+    started = fabric("run", "-d", "--image", DEBIAN, "--", "bash", "-c", script, expect=None)
     job = started.stdout.strip()
     printed = home.job(job).attempt(1).learner(1).output
-    argv = [FABRIC, "logs", "-f", job]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=os.environ.copy()) as following:
+    with fabric.start("logs", "-f", job, stderr=None) as following:
         assert following.stdout is not None
         assert following.stdout.readline() == b"up\n"
-        halted = fabric("halt", job)
-        following.wait(60)
-    fabric("wait", job)
-    fabric("resume", job)
-    ended = fabric("wait", job)
+        halted = fabric("halt", job, expect=None)
+        ended(following)
+    fabric("wait", job, expect=None)
+    fabric("resume", job, expect=None)
+    second = fabric("wait", job, expect=None)
 
     assert halted.returncode == 0, halted.stderr
     assert printed.read_bytes().startswith(b"up\n")
-    assert ended.returncode == 0, ended.stderr
+    assert second.returncode == 0, second.stderr
     assert (home.job(job).results / "starts").read_text() == "x\nx\n"
 
 
-def test_delete_leaves_no_container_and_no_folder(engine: None, home: Home) -> None:
-    job = fabric("run", "-d", "--image", DEBIAN, "--", "sleep", "300").stdout.strip()
-    fabric("kill", job)
-    fabric("wait", job)
-    deleted = fabric("delete", job, "--yes")
+def test_delete_leaves_no_container_and_no_folder(fabric: ForkedFabric, engine: None, home: Home) -> None:
+    job = fabric("run", "-d", "--image", DEBIAN, "--", "sleep", "300", expect=None).stdout.strip()
+    fabric("kill", job, expect=None)
+    fabric("wait", job, expect=None)
+    deleted = fabric("delete", job, "--yes", expect=None)
 
     assert deleted.returncode == 0, deleted.stderr
     argv = ["docker", "ps", "-aq", "--filter", f"label=fabric.job={job}"]
@@ -209,11 +202,13 @@ def docker(*words: str) -> str:
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_show_says_which_python_and_packages_of_the_image_ran_a_job(equipped: str) -> None:
-    ran = fabric("run", "--image", equipped, "--", "true")
+def test_show_says_which_python_and_packages_of_the_image_ran_a_job(
+    fabric: ForkedFabric, equipped: str
+) -> None:
+    ran = fabric("run", "--image", equipped, "--", "true", expect=None)
     assert ran.returncode == 0, ran.stderr
-    shown = json.loads(fabric("show", "@last", "--json").stdout)["ran_with"]
-    text = fabric("show", "@last").stdout
+    shown = json.loads(fabric("show", "@last", "--json", expect=None).stdout)["ran_with"]
+    text = fabric("show", "@last", expect=None).stdout
 
     assert "imagined==4.2" in shown["packages"]
     assert not any(each.startswith("pytest==") for each in shown["packages"])
@@ -222,16 +217,18 @@ def test_show_says_which_python_and_packages_of_the_image_ran_a_job(equipped: st
     assert sys.executable not in text
 
 
-def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(engine: None) -> None:
-    assert fabric("run", "--image", BUSYBOX, "--", "true").returncode == 0
-    shown = json.loads(fabric("show", "@last", "--json").stdout)["ran_with"]
+def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(
+    fabric: ForkedFabric, engine: None
+) -> None:
+    assert fabric("run", "--image", BUSYBOX, "--", "true", expect=None).returncode == 0
+    shown = json.loads(fabric("show", "@last", "--json", expect=None).stdout)["ran_with"]
 
     assert (shown["python"], shown["packages"]) == ("", [])
-    assert "python  " not in fabric("show", "@last").stdout
+    assert "python  " not in fabric("show", "@last", expect=None).stdout
 
 
-def test_the_plan_shows_what_the_engine_is_told(engine: None) -> None:
-    shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true")
+def test_the_plan_shows_what_the_engine_is_told(fabric: ForkedFabric, engine: None) -> None:
+    shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true", expect=None)
     document = json.loads(shown.stdout)
 
     container = document["learners"][0]["native"]["container"]
@@ -241,41 +238,37 @@ def test_the_plan_shows_what_the_engine_is_told(engine: None) -> None:
 
 
 @pytest.mark.parametrize("runner", ["container", "process"])
-def test_a_command_runs_beside_a_learner_and_its_code_is_ours(engine: None, runner: str) -> None:
+def test_a_command_runs_beside_a_learner_and_its_code_is_ours(
+    fabric: ForkedFabric, engine: None, runner: str
+) -> None:
     job = fabric(
         "run", "-d", "--runner", runner, "--image", DEBIAN, "-e", "ANSWER=42", "--", "sh", "-c",
-        "touch here; echo up; sleep 300",
-    ).stdout.strip()  # fmt: skip
-    with subprocess.Popen(
-        [FABRIC, "logs", "-f", job], stdout=subprocess.PIPE, env=os.environ.copy()
-    ) as follow:
+        "touch here; echo up; sleep 300", expect=None).stdout.strip()  # fmt: skip
+    with fabric.start("logs", "-f", job, stderr=None) as follow:
         assert follow.stdout is not None
         assert follow.stdout.readline() == b"up\n"
         script = "cat; ls here; echo $ANSWER; echo err >&2; exit 7"
-        ran = subprocess.run(
-            [FABRIC, "exec", job, "--", "sh", "-c", script],
-            input="typed\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        fabric("kill", job)
-        follow.wait(60)
-    after = fabric("exec", job, "--", "true")
+        ran = fabric("exec", job, "--", "sh", "-c", script, input="typed\n", expect=7)
+        fabric("kill", job, expect=None)
+        ended(follow)
+    after = fabric("exec", job, "--", "true", expect=None)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "typed\nhere\n42\n", "err\n")
     assert after.returncode == 69
     assert "is not running" in after.stderr
 
 
-def test_images_come_from_files_too(engine: None, tmp_path: Path) -> None:
+def test_images_come_from_files_too(fabric: ForkedFabric, engine: None, tmp_path: Path) -> None:
     file = tmp_path / "image.tar"
     subprocess.run(["docker", "save", BUSYBOX, "-o", str(file)], check=True)
     wrong = tmp_path / "wrong.tar"
     wrong.write_text("nothing")
 
-    loaded, refused = fabric("image", "load", str(file)), fabric("image", "load", str(wrong))
-    missing = fabric("image", "load", str(tmp_path / "none"))
+    loaded, refused = (
+        fabric("image", "load", str(file), expect=None),
+        fabric("image", "load", str(wrong), expect=None),
+    )
+    missing = fabric("image", "load", str(tmp_path / "none"), expect=None)
 
     assert (loaded.returncode, loaded.stdout) == (0, f"{BUSYBOX}:latest\n")
     assert refused.returncode == missing.returncode == 66
@@ -283,10 +276,12 @@ def test_images_come_from_files_too(engine: None, tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_not_roots_runs_and_may_report_whatever_our_mask_is(
-    engine: None, home: Home
+    fabric: ForkedFabric, engine: None, home: Home
 ) -> None:
     program = "from fabric_learner import report; report(loss=0.5, step=1); open('mine', 'w').write('x')"
-    ran = fabric("run", "--image", USER, "--json", "--", "sh", "-c", f'id -u; python3 -c "{program}"')
+    ran = fabric(
+        "run", "--image", USER, "--json", "--", "sh", "-c", f'id -u; python3 -c "{program}"', expect=None
+    )
     job = json.loads(ran.stdout.splitlines()[0])["id"]
 
     assert ran.returncode == 0, ran.stderr

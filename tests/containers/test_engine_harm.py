@@ -14,14 +14,12 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric, fabric
+from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
 from tests.waiting import until
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
-
-__all__ = ["fabric"]
 
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
 COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
@@ -118,10 +116,8 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
         assert engine.docker("ps", "-aq") == ""
 
 
-@pytest.mark.parametrize(
-    "setup",
-    ["", pytest.param("true", marks=pytest.mark.soak("a command after a setup; the gate has one without"))],
-)
+@pytest.mark.soak("a command that ignores the engine's signal for 10 s; the gate has one that ends by it")
+@pytest.mark.parametrize("setup", ["", "true"])
 def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
     start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:
@@ -237,7 +233,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
+    fabric: ForkedFabric, words: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine hangs")
     with own_engine(13 if words else 10) as engine:

@@ -36,6 +36,7 @@ def someone() -> Iterator[User]:
         run_as(user, FABRIC, "controller", "stop")
 
 
+@pytest.mark.soak("the suite as another user; the gate has it as root, and jobs of such users below")
 def test_the_core_of_the_suite_passes_for_an_ordinary_user_of_the_engines_group(someone: User) -> None:
     suite = "tests/containers/test_container_conformance.py::TestOverLocalHost"
     root = Path(__file__).parents[2]
@@ -60,7 +61,10 @@ def test_the_core_of_the_suite_passes_for_an_ordinary_user_of_the_engines_group(
     assert "skipped" not in ran.stdout
 
 
-@pytest.mark.parametrize("image", [DEBIAN, USER])
+@pytest.mark.parametrize(
+    "image",
+    [pytest.param(DEBIAN, marks=pytest.mark.soak("an image that runs as root; the gate has a user's")), USER],
+)
 def test_files_belong_to_the_person_whoever_wrote_them_also_after_a_kill(someone: User, image: str) -> None:
     """Root in there may not write into a folder of somebody else's that nobody else may: it is opened first."""
     work = (

@@ -17,9 +17,9 @@ from backends.contract.host import Host
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric, fabric
 from tests.containers.conftest import HOME
 from tests.containers.core import ON_PODMAN
+from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
@@ -28,8 +28,6 @@ from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
 from tests.waiting import until
 from workbench.paths import Home
-
-__all__ = ["fabric"]
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
 
@@ -125,7 +123,9 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
         assert str(4 << 20) in told[8]
 
 
-def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fabric, home: Home) -> None:
+def test_the_command_line_uses_the_engine_of_docker_host(
+    podman: str, fabric: ForkedFabric, home: Home
+) -> None:
     (fabric.folder / "Dockerfile").write_text(f"FROM localhost/{DEBIAN}\nRUN echo built > /built\n")
     text = "name: a\nbuild: Dockerfile\nframework:\n  command: cat /built; echo x > $RESULT_DIR/x; echo up; sleep 300\n"
     (fabric.folder / "manifest.yml").write_text(text)
@@ -150,6 +150,7 @@ def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fa
     assert {path.stat().st_uid for path in made} == {os.getuid()}
 
 
+@pytest.mark.soak("a user's own podman; the gate runs jobs on root's, and jobs of ordinary users on Docker")
 def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_writes(
     engine: None, tmp_path: Path
 ) -> None:

@@ -75,9 +75,9 @@ def test_pips_own_configuration_counts_in_there(
         "PIP_CERT",
         pytest.param(
             "REQUESTS_CA_BUNDLE",
-            marks=pytest.mark.soak("a second variable; the gate has PIP_CERT and pip.conf"),
+            marks=pytest.mark.soak("a second variable; the gate has PIP_CERT"),
         ),
-        "pip.conf",
+        pytest.param("pip.conf", marks=pytest.mark.soak("the gate has PIP_CERT, and a pip.conf above")),
     ],
 )
 def test_an_index_whose_certificate_only_the_host_knows_is_trusted(

@@ -114,6 +114,21 @@ def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_wh
     assert decide(view(State.PENDING, statuses=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
 
 
+def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_ever_later_and_then_given_up() -> (
+    None
+):
+    waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
+
+    def decided(launches: int, ago: float) -> Decision:
+        return decide(view(State.PENDING, statuses=waiting, launches=launches, launched_at=NOW - ago))
+
+    assert decided(1, 2.0).actions == (StartLaunch(),)
+    assert decided(2, 2.0) == Decision(until=NOW + 2.0)
+    assert decided(3, 2.0) == Decision(until=NOW + 6.0)
+    assert decided(9, 2.0) == Decision(until=NOW + 28.0)
+    assert decided(9, 30.0).actions == (Stop("kill", 0.0),)
+
+
 def test_the_setup_command_is_shown_as_downloading() -> None:
     starting = those(learner(1, LearnerPhase.SETUP))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import fabric as fabric
+from tests.containers.conftest import fabric as fabric
+from tests.containers.conftest import fork_server as fork_server
+from tests.containers.fork_server import ForkServer
 from tests.kubernetes.health import ensure_cluster
+from tests.kubernetes.jobs import Pods, pods_of
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 
 HELD_SECONDS = 600
@@ -32,7 +37,7 @@ def space_labels() -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def whole_cluster(request: pytest.FixtureRequest) -> None:
     """See before each test that the cluster which a whole module shares can still run pods."""
-    if "shared_space" in request.fixturenames and not why_not():
+    if {"shared_space", "shared_pods"} & set(request.fixturenames) and not why_not():
         ensure_cluster()
 
 
@@ -56,3 +61,17 @@ def unheld_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space
         with cluster_held(alone=False):
             space = held.enter_context(space_of(tmp_path, space_labels))
         yield space
+
+
+@pytest.fixture(scope="class")
+def shared_pods(fork_server: ForkServer) -> Iterator[Pods]:
+    """A namespace, a home and a configuration for the jobs that all tests of a class look at."""
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    root = Path(tempfile.mkdtemp(prefix="fab-"))
+    try:
+        with pods_of(root, fork_server) as pods:
+            yield pods
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

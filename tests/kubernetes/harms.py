@@ -21,7 +21,7 @@ from tests.kubernetes.health import KUBECONFIG, control, fault, last_lines, log_
 from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import USER, Space
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.controller.runtime.client import ensure_controller
 from workbench.errors import FabricError
 
@@ -192,7 +192,7 @@ def kill_container(name: str) -> Callable[[Space, str], None]:
                     identity = each["containerID"].partition("://")[2]
                     address = str(Path(KUBECONFIG).parent / "containerd.sock")
                     words = ["ctr", "-a", address, "-n", "k8s.io", "tasks", "kill", "-s", "KILL", identity]
-                    subprocess.run(words, capture_output=True, timeout=30)
+                    subprocess.run(words, capture_output=True, timeout=patience(30))
 
     return harm
 
@@ -209,12 +209,9 @@ JOB: Mapping[str, Harm] = {
 
 def do_to(space: Space, harm: Harm, job_id: str) -> None:
     """Do it; the cluster may be down at this moment, and then it is done when it is back."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            harm.do(space, job_id)
-            return
-        except FabricError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+
+    def is_done() -> bool:
+        harm.do(space, job_id)
+        return True
+
+    until(is_done, f"harm to {job_id}", every=0.2, despite=(FabricError,))

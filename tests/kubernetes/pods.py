@@ -27,4 +27,4 @@ def start_pod(cluster: KubernetesCluster, name: str, command: str, phase: str = 
         found = cluster.read("Pod", name) or {}
         return bool(found["status"].get("phase") == phase)
 
-    until(is_there, f"pod {name} to be {phase}", seconds=60)
+    until(is_there, f"pod {name} to be {phase}")

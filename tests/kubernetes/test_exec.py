@@ -8,28 +8,14 @@ import pty
 import select
 import struct
 import termios
-import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space
+from tests.cli.conftest import EXECUTABLE
+from tests.kubernetes.jobs import Pods
 from tests.waiting import until
-
-
-@pytest.fixture
-def running(fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A job that runs in a pod; its id."""
-    monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig))
-    job = fabric(
-        "run", "-d", "-q", "--accept-loss", "-b", "k8s", "--image", DEBIAN, "--", "sleep", "600"
-    ).stdout.strip()
-    until(lambda: fabric("exec", job, "--", "true", expect=None).returncode == 0, "a command", seconds=60)
-    yield job
-    fabric("delete", "--yes", job)
 
 
 @dataclass(slots=True)
@@ -42,10 +28,10 @@ class Terminal:
     sizes: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, *words: str) -> Terminal:
+    def of(cls, *words: str, environment: Mapping[str, str]) -> Terminal:
         pid, descriptor = pty.fork()
         if pid == 0:
-            os.execv(EXECUTABLE, [str(EXECUTABLE), *words])
+            os.execve(EXECUTABLE, [str(EXECUTABLE), *words], environment)
         return cls(pid, descriptor)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -54,13 +40,13 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
 
-    def until(self, text: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while text.encode() not in self.said:
-            left = deadline - time.monotonic()
-            assert left > 0, self.said
-            if select.select([self.descriptor], [], [], left)[0]:
+    def until(self, text: str) -> None:
+        def is_said() -> bool:
+            if select.select([self.descriptor], [], [], 0)[0]:
                 self.said += os.read(self.descriptor, 65536)
+            return text.encode() in self.said
+
+        until(is_said, lambda: f"{text!r} on the terminal; it says {self.said!r}")
 
     def wait(self) -> int:
         while True:
@@ -76,40 +62,53 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
 
-def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(fabric: Fabric, running: str) -> None:
-    ran = fabric("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5", input="typed\n", expect=5)
+class TestOneJob:
+    """What is done beside one job, and at last after it."""
 
-    assert ran.stdout == "typed\n"
-    assert "wrong\n" in ran.stderr
+    @pytest.fixture(scope="class")
+    @classmethod
+    def running(cls, shared_pods: Pods) -> str:
+        """A job that runs in a pod; its id."""
+        job = shared_pods.start("--", "sh", "-c", "echo ready; exec sleep 600")
+        shared_pods.until_printed(job, "ready")
+        return job
 
+    def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(
+        self, shared_pods: Pods, running: str
+    ) -> None:
+        words = ("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5")
 
-def test_a_shell_has_the_terminals_size_also_when_that_changes(running: str) -> None:
-    shell = Terminal.of("shell", running)
-    shell.resize(21, 71)
-    shell.type("stty size; echo fir''st\n")
-    shell.until("first")
-    shell.resize(44, 99)
+        ran = shared_pods.fabric(*words, input="typed\n", expect=5)
 
-    def is_told() -> bool:
-        shell.type("stty size; echo as''ked\n")
-        shell.said = b""
-        shell.until("asked")
-        return b"44 99" in shell.said
+        assert ran.stdout == "typed\n"
+        assert "wrong\n" in ran.stderr
 
-    until(is_told, "the new size to be known")
-    shell.type("exit 9\n")
+    def test_a_shell_has_the_terminals_size_also_when_that_changes(
+        self, shared_pods: Pods, running: str
+    ) -> None:
+        shell = Terminal.of("shell", running, environment=shared_pods.fabric.variables)
+        shell.resize(21, 71)
+        shell.type("stty size; echo fir''st\n")
+        shell.until("first")
+        shell.resize(44, 99)
 
-    assert shell.wait() == 9
+        def is_told() -> bool:
+            shell.type("stty size; echo as''ked\n")
+            shell.said = b""
+            shell.until("asked")
+            return b"44 99" in shell.said
 
+        until(is_told, "the new size to be known")
+        shell.type("exit 9\n")
 
-def test_a_command_beside_a_learner_that_has_ended_is_refused(fabric: Fabric, running: str) -> None:
-    fabric("halt", running)
-    until(
-        lambda: fabric.json("show", running, "--json")["state"] == "HALTED",
-        "the job to be halted",
-        seconds=60,
-    )
+        assert shell.wait() == 9
 
-    ran = fabric("exec", running, "--", "true", expect=None)
+    def test_a_command_beside_a_learner_that_has_ended_is_refused(
+        self, shared_pods: Pods, running: str
+    ) -> None:
+        shared_pods.fabric("halt", running)
+        shared_pods.until_state(running, "HALTED")
 
-    assert ran.returncode != 0 and "is not running" in ran.stderr
+        ran = shared_pods.fabric("exec", running, "--", "true", expect=None)
+
+        assert ran.returncode != 0 and "is not running" in ran.stderr

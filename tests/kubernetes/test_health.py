@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +56,5 @@ def test_a_cluster_that_stays_broken_is_waited_for_once(
     ):
         ensure_cluster()
     monkeypatch.setattr(health, "BACK_SECONDS", 3600.0)
-    began = time.monotonic()
     with pytest.raises(ClusterBroken, match="it was waited for already"):
-        ensure_cluster()
-
-    assert time.monotonic() - began < 60
+        ensure_cluster()  # it would wait for an hour

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from runners.shared.launch_line import LaunchLine
+from tests.waiting import patience
 
 
 def test_launches_have_their_turns_in_the_order_of_submission_however_they_arrive() -> None:
@@ -14,7 +15,7 @@ def test_launches_have_their_turns_in_the_order_of_submission_however_they_arriv
 
     def launch(seq: int) -> None:
         position = line.enter(seq, f"training-{seq}")
-        begun.wait(30)
+        begun.wait(patience(30))
         while line.take_turn(position, 30):
             pass
         order.append(seq)

@@ -5,21 +5,57 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space
+from tests.waiting import ended as has_ended
 from tests.waiting import until
+from workbench.paths import Home
+
+Start = Callable[..., subprocess.Popen[bytes]]
 
 RUN = ("run", "-b", "k8s", "--image", DEBIAN)
-LEFT_WITHIN_SECONDS = 40
+LESS_PATIENT = """
+import sys
+from backends.kubernetes import api
+from workbench.services.follow import wait
+api.ANSWER_SECONDS = wait.SILENCE_SECONDS = 4.0"""
+"""How long a silent cluster is waited for is no matter of these tests."""
+COMMAND = f"{LESS_PATIENT}; import fabric_workbench; sys.argv[0] = 'fabric'; fabric_workbench.command()"
+CONTROLLER = (
+    f"{LESS_PATIENT}; from workbench.controller.main import main; main(['--home', sys.argv[1], '--wait'])"
+)
+
+
+@pytest.fixture
+def start(fabric: ForkedFabric, home: Home) -> Iterator[Start]:
+    """Start commands that have less patience; the controller that the first one finds has as little."""
+    with ExitStack() as started:
+
+        def start(*words: str) -> subprocess.Popen[bytes]:
+            if not home.controller_lock.exists():
+                fabric("list")
+                argv = [sys.executable, "-P", "-c", CONTROLLER, str(home.path)]
+                started.enter_context(ended(subprocess.Popen(argv, stdin=subprocess.DEVNULL)))
+                until(lambda: "not running" not in fabric("controller", "status").stdout, "the controller")
+            return subprocess.Popen(
+                [sys.executable, "-P", "-c", COMMAND, *words],
+                cwd=fabric.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+
+        yield start
 
 
 @pytest.fixture
@@ -41,15 +77,20 @@ def relay(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     ],
 )
 def test_a_run_that_reached_no_cluster_ends_with_a_signal(
-    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, number: int, policy: str
+    fabric: ForkedFabric,
+    start: Start,
+    clean_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    policy: str,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(nowhere(clean_environment)))
-    with ended(fabric.start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
+    with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
         until_said(process, b"cannot be reached")
 
         process.send_signal(number)
 
-        assert process.wait(LEFT_WITHIN_SECONDS) in (137, 143)
+        assert has_ended(process) in (137, 143)
     assert fabric.json("show", "@last", "--json")["state"] == "HALTED"
 
 
@@ -57,16 +98,16 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
     "policy", ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts the job"))]
 )
 def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
-    fabric: Fabric, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+    fabric: ForkedFabric, start: Start, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
-        with ended(fabric.start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
+        with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
             until_said(process, b"is being started")
 
             process.send_signal(signal.SIGTERM)
 
-            assert process.wait(2 * LEFT_WITHIN_SECONDS) in (69, 137, 143)
+            assert has_ended(process) in (69, 137, 143)
     shown = fabric.json("show", "@last", "--json")
     assert shown["intent"] == policy or shown["state"] == "HALTED"
 
@@ -83,22 +124,25 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     ],
 )
 def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
-    fabric: Fabric, space: Space, relay: Relay, holds: bool
+    start: Start, space: Space, relay: Relay, holds: bool
 ) -> None:
     words = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
-    with ended(fabric.start(*RUN, *words)) as process:
+    with ended(start(*RUN, *words)) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"begun\n"
         away(relay, holds)
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(90) == 69
+        assert has_ended(process) == 69
         said = process.stderr.read().decode()
     assert "the stop of" in said and "is recorded" in said
     assert holds or "cannot be reached" in said
-    deleted = fabric("delete", "--yes", "@last", expect=69)
-    assert "the deletion of" in deleted.stderr and "is recorded" in deleted.stderr
+    with ended(start("delete", "--yes", "@last")) as deletion:
+        assert deletion.stderr is not None
+        told = deletion.stderr.read().decode()
+        assert has_ended(deletion) == 69
+    assert "the deletion of" in told and "is recorded" in told
     if holds:
         relay.release()
         until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
@@ -108,10 +152,10 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
     "command", [pytest.param("halt", marks=pytest.mark.soak("the gate kills the job")), "kill"]
 )
 def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_recorded(
-    fabric: Fabric, relay: Relay, command: str
+    fabric: ForkedFabric, relay: Relay, command: str
 ) -> None:
     fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run", seconds=60)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run")
     away(relay, holds=False)
 
     stopped = fabric(command, "@last", expect=69)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.kubernetes.stores import claim_of
 from tests.waiting import until
 from workbench.paths import Home
 
@@ -20,29 +17,12 @@ from workbench.paths import Home
 @pytest.fixture
 def claim(space: Space) -> Iterator[str]:
     """A claim that is bound to a folder of the node, which tests run on."""
-    folder = Path(tempfile.mkdtemp(prefix="fabric-claim-", dir="/var/tmp"))
-    folder.chmod(0o777)
-    name = f"fabric-{space.namespace}"
-    common: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    bound = {"claimRef": {"namespace": space.namespace, "name": "results"}}
-    volume = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}, **bound, **common}
-    asked = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": name, **common}
-    kinds = (("PersistentVolume", name, volume), ("PersistentVolumeClaim", "results", asked))
-    for kind, named, spec in kinds:
-        space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": named}, "spec": spec})
-    until(
-        lambda: (
-            (space.admin.read("PersistentVolumeClaim", "results") or {})["status"].get("phase") == "Bound"
-        ),
-        "the claim to be bound",
-    )
-    yield "results"
-    space.admin.delete("PersistentVolume", name)
-    shutil.rmtree(folder, ignore_errors=True)
+    with claim_of(space, "results"):
+        yield "results"
 
 
 def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_ended(
-    fabric: Fabric, space: Space, claim: str, home: Home
+    fabric: ForkedFabric, space: Space, claim: str, home: Home
 ) -> None:
     configure(space, claim=claim)
     pods = Pods(fabric, space)
@@ -53,7 +33,7 @@ def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_e
 
     started = pods.run("-d", "--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
     job = str(started.stdout).split()[-1]  # nothing is lost here, so no consent is asked for
-    until(lambda: len(pods.pods()) == 2, "the pods to be made", seconds=60)
+    until(lambda: len(pods.pods()) == 2, "the pods to be made")
     fabric("controller", "stop")
     until(
         lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Succeeded"] * 2,

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
+from runners.conformance.base import MakeJob
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.pod.runner import PodRunner
@@ -60,6 +61,12 @@ class TestPods(RunnerContract):
         cluster = shared_space.backend(**OPTIONS).open()
         yield cluster
         cluster.close()
+
+    @pytest.fixture
+    def make_job(self, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeJob]:
+        """Leave jobs to the namespace, which goes in the end: to remove each takes seconds."""
+        yield make_job
+        monkeypatch.setattr(PodRunner, "remove", lambda *_: None)
 
     def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
         assert isinstance(connection, Cluster)

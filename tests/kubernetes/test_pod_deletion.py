@@ -15,7 +15,7 @@ import pytest
 from runners.pod.names import PREPARE, SIDE_CAR
 from runners.pod.observe import MissedSignals
 from runners.pod.status import is_preparing, is_side_car_running
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import pod
 from tests.kubernetes.space import Space
@@ -25,7 +25,7 @@ NODE = Path("/proc/self/ns/mnt")
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 
@@ -73,7 +73,7 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
     admin = space.admin
     admin.create(document)
     runs = is_preparing if role == PREPARE else is_side_car_running
-    until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run", seconds=60)
+    until(lambda: runs(admin.read("Pod", "deaf") or {}), "the container to run")
     signals = MissedSignals(admin)
 
     admin.delete("Pod", "deaf")
@@ -84,20 +84,20 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
             signals.look(found)
         return found is None
 
-    until(has_gone, "the pod to go, of whose grace ten minutes are left", seconds=60)
+    until(has_gone, "the pod to go, of whose grace ten minutes are left")
 
 
 def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(pods: Pods) -> None:
     command = "case $LEARNER_NAME_PREFIX in *-a1) trap 'echo halted; exit 1' TERM; echo ready; sleep 600 & wait ;; esac"
     job = pods.start("--", "sh", "-c", f"{command}; echo second")
     pods.until_state(job, "PROCESSING")
-    until(lambda: "ready" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to run")
+    pods.until_printed(job, "ready", attempt=1)
 
     (found,) = pods.pods()
     first = freeze(found, "learner")
     pods.space.admin.delete("Pod", found["metadata"]["name"])
 
-    until(lambda: "halted" in pods.fabric("logs", job, "--attempt", "1").stdout, "the command to be halted")
+    pods.until_printed(job, "halted", attempt=1)
     os.kill(first, signal.SIGCONT)
     shown = pods.until_state(job, "COMPLETED")
     assert shown["attempt"] == 2

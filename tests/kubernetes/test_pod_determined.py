@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
-from tests.kubernetes.jobs import Pods, configure
-from tests.kubernetes.space import Space
+from tests.kubernetes.jobs import Pods
 from workbench.job import short_id
 
 EXPERIMENT = f"""\
@@ -57,9 +54,8 @@ with det.core.init() as context:
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
 
 
 def test_a_pod_spec_s_containers_and_volumes_run_beside_the_trial_and_end_with_it(pods: Pods) -> None:

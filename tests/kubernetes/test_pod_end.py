@@ -10,14 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.health import control
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space, cluster_held
-from tests.waiting import until
+from tests.waiting import ended, until
 from workbench.paths import Home
-
-SECONDS = 60.0
 
 
 def kinds(pods: Pods) -> set[str]:
@@ -25,7 +23,7 @@ def kinds(pods: Pods) -> set[str]:
 
 
 def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
-    fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch
+    fabric: ForkedFabric, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -33,14 +31,14 @@ def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
 
     pods.run("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo $TOKEN | wc -c", expect=0)
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
     (job,) = space.admin.list("Job", "fabric.job").items
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
     assert {"Job", "Pod", "Service"} <= kinds(pods)
 
 
 def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
-    fabric: Fabric, space: Space, home: Home
+    fabric: ForkedFabric, space: Space, home: Home
 ) -> None:
     configure(space, ttl_seconds=0)
     pods = Pods(fabric, space)
@@ -48,28 +46,30 @@ def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
     assert pods.fabric("logs", job).stdout == "kept\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
     pods.fabric("delete", job, "--yes")
 
 
 def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
-    fabric: Fabric, space: Space, home: Home
+    fabric: ForkedFabric, space: Space, home: Home
 ) -> None:
     configure(space, ttl_seconds=0, results_hold_seconds=120)
     pods = Pods(fabric, space)
-    job = pods.start("--", "sh", "-c", "sleep 5; echo late; echo made > $RESULT_DIR/r")
+    command = "until [ -e /tmp/go ]; do sleep 0.1; done; echo late; echo made > $RESULT_DIR/r"
+    job = pods.start("--", "sh", "-c", command)
     pods.until_state(job, "PROCESSING")
     fabric("controller", "stop")
-    until(
-        lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end", seconds=SECONDS
-    )
+    until(lambda: not fabric.json("controller", "status", "--json", expect=None)["running"], "its end")
+    (pod,) = pods.pods()
+    assert space.admin.exec(pod["metadata"]["name"], "learner", ["touch", "/tmp/go"]).wait() == 0
+    until(lambda: "late" in str(pods.log(pods.pods()[0]["metadata"]["name"])), "the job to end")
     assert {"Job", "Pod", "Secret"} <= kinds(pods)
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it", seconds=SECONDS)
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
     assert pods.fabric("logs", job).stdout == "late\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
 
@@ -84,7 +84,7 @@ def learner_is_over(pods: Pods) -> bool:
 @pytest.mark.soak("stops the node of all pods; the gate has this end in controller/test_trouble")
 @pytest.mark.parametrize("command", ["halt", "kill"])
 def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
-    fabric: Fabric, unheld_space: Space, command: str
+    fabric: ForkedFabric, unheld_space: Space, command: str
 ) -> None:
     configure(unheld_space, journal_hold_seconds=300)
     pods = Pods(fabric, unheld_space)
@@ -92,7 +92,7 @@ def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
         job = pods.start("--", "sh", "-c", "sleep 5; echo late")
         pods.until_state(job, "PROCESSING")
         fabric("controller", "stop")
-        until(lambda: learner_is_over(pods), "the cluster to report the learner's end", seconds=SECONDS)
+        until(lambda: learner_is_over(pods), "the cluster to report the learner's end")
         control("stop", "kubelet", "KILL")
         try:
             fabric(command, job)
@@ -124,7 +124,7 @@ main(["--home", sys.argv[1], "--wait"])
 
 
 @contextmanager
-def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
+def controller(fabric: ForkedFabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a controller to which a line of code does harm."""
     fabric("list")
     fabric("controller", "stop", expect=None)
@@ -135,7 +135,6 @@ def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Pop
             until(
                 lambda: "not running" not in fabric("controller", "status").stdout,
                 "the controller",
-                seconds=60,
             )
             yield process
         finally:
@@ -154,24 +153,24 @@ def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Pop
     ],
 )
 def test_secrets_go_though_the_controller_is_killed_between_collection_and_release(
-    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str
+    fabric: ForkedFabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")
     pods = Pods(fabric, space)
     with controller(fabric, home, harm) as process:
         job = pods.start("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo made > $RESULT_DIR/r")
-        assert process.wait(120) == -signal.SIGKILL
+        assert ended(process, seconds=120) == -signal.SIGKILL
     assert (home.job(job).results / "r").read_text() == "made\n"
     assert "Secret" in kinds(pods)
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
 
 
 def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
-    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch
+    fabric: ForkedFabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -181,6 +180,6 @@ def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
 
         assert pods.wait(job)["state"] == "COMPLETED"
 
-        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", seconds=SECONDS)
+        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
     (left,) = space.admin.list("Job", "fabric.job").items
     assert "ttlSecondsAfterFinished" not in left["spec"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -23,7 +23,7 @@ MAKE = (
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 
@@ -39,7 +39,7 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
     here = pods.fabric.folder
     job = pods.start("--", "sh", "-c", MAKE, image=image)
     (here / "weights.bin").write_bytes(os.urandom(3_000_000))
-    until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", seconds=60)
+    pods.until_printed(job, "ready")
 
     listed = pods.fabric.json("files", job, "results", "--json")["files"]
     assert {(one["path"], one["kind"]) for one in listed} >= {
@@ -63,7 +63,7 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
     if image == DEBIAN:  # nothing brings results home from an image without Python
         assert pods.fabric("cp", f"{job}:results/model/loss", "-").stdout == "0.5\n"
         assert "results/model/loss" in pods.fabric("files", job).stdout
-    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", seconds=60)
+    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end")
     assert "the learner's pod is not running" in pods.fabric("cp", f"{job}:deep/file", "-", expect=69).stderr
 
 

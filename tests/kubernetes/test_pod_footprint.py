@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from runners.conformance.harness import request_of
 from runners.pod.runner import PodRunner
-from tests.cli.conftest import Fabric
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import Pods
 from tests.kubernetes.space import Space
 from tests.waiting import until
-
-
-@pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
 
 
 def quota(space: Space, **hard: str) -> None:
@@ -29,32 +21,41 @@ def quota(space: Space, **hard: str) -> None:
     until(
         lambda: (space.admin.read("ResourceQuota", "few") or {}).get("status", {}).get("hard"),
         "the quota to count",
-        seconds=30,
     )
 
 
-def test_a_job_of_a_twentieth_of_a_cpu_runs_where_little_more_is_left(pods: Pods, space: Space) -> None:
-    quota(space, requests_cpu="70m")
+class TestSideCars:
+    """What is seen of two jobs in a namespace with one quota and with another."""
 
-    ran = pods.run("--set", "cpus=0.05", "--", "echo", "small")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def free(cls, shared_pods: Pods) -> tuple[str, dict[str, Any]]:
+        """What a job printed where a quota demands requests of CPU alone, and its pod."""
+        quota(shared_pods.space, requests_cpu="70m")
+        ran = shared_pods.run("--set", "cpus=0.05", "--", "echo", "small")
+        (pod,) = shared_pods.pods()
+        return ran.stdout, pod
 
-    assert ran.stdout == "small\n"
+    def test_a_job_of_a_twentieth_of_a_cpu_runs_where_little_more_is_left(
+        self, free: tuple[str, dict[str, Any]]
+    ) -> None:
+        assert free[0] == "small\n"
 
+    def test_side_cars_have_a_cpu_limit_only_where_a_quota_demands_one(
+        self, shared_pods: Pods, free: tuple[str, dict[str, Any]]
+    ) -> None:
+        before = free[1]["metadata"]["name"]
+        shared_pods.space.admin.delete("ResourceQuota", "few")
+        quota(shared_pods.space, limits_cpu="1")
 
-def test_side_cars_have_a_cpu_limit_only_where_a_quota_demands_one(pods: Pods, space: Space) -> None:
-    pods.run("--set", "cpus=0.05", "--", "true")
-    (free,) = pods.pods()
-    pods.fabric("delete", "@last", "--yes")
-    quota(space, limits_cpu="1")
+        ran = shared_pods.run("--set", "cpus=0.05", "--", "echo", "limited")
 
-    ran = pods.run("--set", "cpus=0.05", "--", "echo", "limited")
-
-    (limited,) = pods.pods()
-    assert ran.stdout == "limited\n"
-    for container in free["spec"]["initContainers"]:
-        assert "cpu" not in container["resources"]["limits"]
-    for container in limited["spec"]["initContainers"]:
-        assert container["resources"]["limits"]["cpu"] == "250m"
+        (limited,) = (pod for pod in shared_pods.pods() if pod["metadata"]["name"] != before)
+        assert ran.stdout == "limited\n"
+        for container in free[1]["spec"]["initContainers"]:
+            assert "cpu" not in container["resources"]["limits"]
+        for container in limited["spec"]["initContainers"]:
+            assert container["resources"]["limits"]["cpu"] == "250m"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
@@ -22,9 +22,14 @@ NOWHERE = (
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space, unfit_seconds=2)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Iterator[Pods]:
+    configure_in(shared_pods.fabric.config, shared_pods.space, unfit_seconds=2)
+    yield shared_pods.anew()
+    for kind in ("ResourceQuota", "LimitRange"):
+        shared_pods.space.admin.delete(kind, "few")
+    shared_pods.space.give_rights()
+    for one in shared_pods.space.admin.list("Pod").items:
+        shared_pods.space.admin.delete("Pod", one["metadata"]["name"], grace_seconds=0)
 
 
 def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
@@ -101,7 +106,7 @@ def test_more_than_a_limit_range_lets_a_container_have_is_refused(pods: Pods, as
     assert "memory:" in said
 
 
-def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> None:
+def test_a_claim_that_is_not_there_is_named(fabric: ForkedFabric, space: Space) -> None:
     configure(space, volumes=["datasets:/data:ro"])
     pods = Pods(fabric, space)
 
@@ -120,7 +125,7 @@ def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> Non
     ],
 )
 def test_what_the_settings_name_and_is_not_there_is_named(
-    fabric: Fabric, space: Space, option: str, words: str
+    fabric: ForkedFabric, space: Space, option: str, words: str
 ) -> None:
     configure(space, **{option: "nobody"})
     pods = Pods(fabric, space)
@@ -194,18 +199,20 @@ def test_a_pod_counts_for_its_containers_its_side_cars_and_an_init_container_tha
     ]
 
 
-def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: Pods, space: Space) -> None:
-    start_pod(space.admin, "fills", "sleep 600")
-    limit(space, "ResourceQuota", {"hard": {"pods": "1"}})
+def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: Pods) -> None:
+    start_pod(pods.space.admin, "fills", "sleep 600")
+    limit(pods.space, "ResourceQuota", {"hard": {"pods": "1"}})
 
     def tries() -> int:
-        events = space.admin.list("Event", fields="reason=FailedCreate").items
+        events = pods.space.admin.list("Event", fields="reason=FailedCreate").items
         return sum("exceeded quota" in str(event.get("message")) for event in events)
+
+    before = tries()
 
     words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
     with pods.fabric.start("run", *words) as process:
         try:
-            until(lambda: tries() >= 4, "some tries", seconds=60)
+            until(lambda: tries() >= before + 4, "some tries")
         finally:
             process.terminate()
         assert process.stderr is not None

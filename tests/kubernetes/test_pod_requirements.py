@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.containers.index import make_wheel
 from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
-from tests.kubernetes.jobs import Pods, configure
-from tests.kubernetes.space import Space
-from tests.waiting import until
-from workbench.paths import Home
+from tests.kubernetes.jobs import Pods
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
@@ -21,36 +16,50 @@ FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/mo
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    make_wheel(fabric.folder)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    pods = shared_pods.anew()
+    make_wheel(pods.fabric.folder)
+    return pods
 
 
-def test_requirements_are_there_when_the_command_starts_and_are_recorded(pods: Pods, home: Home) -> None:
-    ran = pods.run(*WANTED, *FROM_CODE, "--", "python3", "-c", SAYS, image=PIP)
+class TestOneJob:
+    """What is seen of one job with requirements, while it runs and at its end."""
 
-    assert ran.stdout == "1.0 /.fabric/journal/env\n"
-    told = json.loads((home.job(pods.show()["id"]).attempt(1).path / "environment.json").read_text())
-    assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
+    @pytest.fixture(scope="class")
+    @classmethod
+    def job(cls, shared_pods: Pods) -> str:
+        make_wheel(shared_pods.fabric.folder)
+        command = f"python3 -c '{SAYS}'; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
+        job = shared_pods.start(*WANTED, *FROM_CODE, "--", "sh", "-c", command, image=PIP)
+        shared_pods.until_printed(job, "\n")
+        return job
 
+    def test_a_command_beside_the_learner_has_the_same_environment(self, shared_pods: Pods, job: str) -> None:
+        ran = shared_pods.fabric("exec", job, "--", "python3", "-c", SAYS)
 
-def test_a_command_beside_the_learner_has_the_same_environment(pods: Pods) -> None:
-    job = pods.start(*WANTED, *FROM_CODE, "--", "sh", "-c", "echo ready; sleep 100", image=PIP)
-    pods.until_state(job, "PROCESSING")
-    until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", seconds=60)
+        assert ran.stdout.startswith("1.0 ")
 
-    assert pods.fabric("exec", job, "--", "python3", "-c", SAYS).stdout.startswith("1.0 ")
+    def test_requirements_are_there_when_the_command_starts_and_are_recorded(
+        self, shared_pods: Pods, job: str
+    ) -> None:
+        shared_pods.fabric("exec", job, "--", "touch", "/mnt/results/go")
 
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")
+        assert shared_pods.wait(job)["state"] == "COMPLETED"
+        assert shared_pods.printed(job) == "1.0 /.fabric/journal/env\n"
+        folder = shared_pods.fabric.home.job(job).attempt(1).path
+        told = json.loads((folder / "environment.json").read_text())
+        assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
 
 
 @pytest.mark.parametrize(
     ("image", "words"),
     [
         (PIP, "the environment of requirements could not be built"),
-        (DEBIAN, "could not be built"),
+        pytest.param(
+            DEBIAN,
+            "could not be built",
+            marks=pytest.mark.soak("an image without pip; the gate has one without Python"),
+        ),
         (BUSYBOX, "the image has no Python 3.8 or newer, and requirements need it"),
     ],
     ids=["no such package", "no pip", "no Python"],

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +14,34 @@ import pytest
 import yaml
 
 from runners.pod.status import is_preparing
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.space import Space
 from tests.waiting import until
-from workbench.paths import Home
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
 
 
 @pytest.mark.soak("the gate runs this example in a process, and halts, stores and deletes jobs in pods")
 def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_without_a_trace(
-    pods: Pods, home: Home
+    pods: Pods,
 ) -> None:
     words = ["--set", "params.epochs=2", "--set", "cpus=0.5", str(DIGITS)]
 
     inside = pods.run(*words)
     outside = pods.fabric("run", "--runner", "process", "--set", "python=/usr/bin/python3", *words)
 
-    jobs = [row["id"] for row in pods.fabric.json("list", "--json")]
+    jobs = [row["id"] for row in pods.fabric.json("list", "--json") if row["id"] not in pods.earlier]
     weights = [
         {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for folder in (home.job(job).results, home.job(job).checkpoints)
+            for folder in (pods.fabric.home.job(job).results, pods.fabric.home.job(job).checkpoints)
             for path in folder.rglob("*")
             if path.is_file()
         }
@@ -80,39 +78,39 @@ def test_code_that_cannot_be_unpacked_is_the_reason_of_a_pod_that_its_side_car_p
     assert "neither Python 3.8 nor tar to unpack the code" in shown["reason"]
 
 
-def test_the_clusters_own_log_shows_what_the_learner_prints_and_its_exit_code_is_the_jobs(pods: Pods) -> None:
-    ran = pods.run("--", "sh", "-c", "echo first; echo second >&2; exit 3", expect=3)
+class TestOnePod:
+    """What is seen of one job that prints a secret and fails."""
 
-    (pod,) = pods.pods()
-    assert ran.stdout == "first\nsecond\n"
-    assert pods.log(pod["metadata"]["name"]) == b"first\nsecond\n"
-    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ran(cls, shared_pods: Pods) -> subprocess.CompletedProcess[str]:
+        command = "echo first; echo second >&2; echo $TOKEN | tr a-z b-za; echo $TOKEN; exit 3"
+        words = ("run", "--backend", "cluster", "--image", DEBIAN, "-e", "TOKEN", "--", "sh", "-c", command)
+        return shared_pods.fabric(*words, expect=3, TOKEN="correcthorse")
+
+    def test_the_clusters_own_log_shows_what_the_learner_prints_and_its_exit_code_is_the_jobs(
+        self, shared_pods: Pods, ran: subprocess.CompletedProcess[str]
+    ) -> None:
+        (pod,) = shared_pods.pods()
+        assert ran.stdout == "first\nsecond\ndpssfduipstf\n************\n"
+        assert shared_pods.log(pod["metadata"]["name"]) == ran.stdout.encode()
+        assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+    def test_secrets_are_in_no_log_and_not_in_the_job(
+        self, shared_pods: Pods, ran: subprocess.CompletedProcess[str]
+    ) -> None:
+        assert ran.stdout.endswith("\ndpssfduipstf\n************\n")
+        (pod,) = shared_pods.pods()
+        assert b"correcthorse" not in shared_pods.log(pod["metadata"]["name"])
+        job = shared_pods.space.admin.list("Job").items[0]
+        assert "correcthorse" not in json.dumps(dict(job))
 
 
-def test_secrets_are_in_no_log_and_not_in_the_job(pods: Pods) -> None:
-    ran = pods.run("-e", "TOKEN", "--", "sh", "-c", "echo $TOKEN | tr a-z b-za; echo $TOKEN", expect=None)
+def test_a_secret_that_has_no_value_is_refused_before_anything_is_made(pods: Pods) -> None:
+    ran = pods.run("-e", "TOKEN", "--", "true", expect=None)
 
-    assert ran.returncode != 0  # no value was given
-
-    os.environ["TOKEN"] = "correcthorse"
-    try:
-        ran = pods.run("-e", "TOKEN", "--", "sh", "-c", "echo $TOKEN | tr a-z b-za; echo $TOKEN")
-    finally:
-        del os.environ["TOKEN"]
-
-    assert ran.stdout == "dpssfduipstf\n************\n"
-    (pod,) = pods.pods()
-    assert b"correcthorse" not in pods.log(pod["metadata"]["name"])
-    job = pods.space.admin.list("Job").items[0]
-    assert "correcthorse" not in json.dumps(dict(job))
-
-
-def test_a_detached_job_says_that_its_results_may_be_lost_and_is_refused_without_consent(pods: Pods) -> None:
-    refused = pods.run("-d", "--", "true", expect=64)
-
-    assert "--accept-loss" in refused.stderr
-    job = pods.start("--", "sh", "-c", "echo kept > $RESULT_DIR/file")
-    assert pods.wait(job)["state"] == "COMPLETED"
+    assert ran.returncode != 0
+    assert pods.objects() == []
 
 
 def test_two_learners_find_each_other_by_name(pods: Pods) -> None:
@@ -146,7 +144,7 @@ def test_a_halted_job_goes_on_from_its_checkpoint(pods: Pods) -> None:
         " echo $((n + 1)) > $CHECKPOINT_DIR/n; echo from $n; [ $n = 1 ] || while :; do sleep 0.1; done"
     )
     job = pods.start("--", "sh", "-c", command)
-    pods.until(job, lambda _: b"from 0" in pods.fabric("logs", job).stdout.encode(), "the job to print")
+    pods.until_printed(job, "from 0")
 
     pods.fabric("halt", job)
     assert pods.until_state(job, "HALTED")["exit_code"] == 143
@@ -156,27 +154,40 @@ def test_a_halted_job_goes_on_from_its_checkpoint(pods: Pods) -> None:
     assert "from 1" in pods.fabric("logs", job).stdout
 
 
-def test_a_kill_ends_at_once_and_leaves_no_pod_running(pods: Pods) -> None:
-    job = pods.start("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
-    pods.until_state(job, "PROCESSING")
+class TestOneThatRuns:
+    """What is seen of one job that runs, and at last of its end."""
 
-    pods.fabric("kill", job)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def job(cls, shared_pods: Pods) -> str:
+        command = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+        job = shared_pods.start("--set", "ports=[6006]", "--", "sh", "-c", command)
+        shared_pods.until_state(job, "PROCESSING")
+        shared_pods.until_printed(job, "ready")
+        return job
 
-    assert pods.until_state(job, "HALTED")["exit_code"] == 137
-    until(lambda: all(pod["status"]["phase"] != "Running" for pod in pods.pods()), "no pod to run")
+    def test_a_command_runs_beside_the_learner_with_its_environment(
+        self, shared_pods: Pods, job: str
+    ) -> None:
+        words = ("exec", job, "--", "sh", "-c", "echo $LEARNER_ID $RESULT_DIR; pwd; cat; exit 7")
 
+        ran = shared_pods.fabric(*words, input="in", expect=7)
 
-def test_a_command_runs_beside_the_learner_with_its_environment(pods: Pods) -> None:
-    job = pods.start("--", "sh", "-c", "echo ready; sleep 100")
-    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+        assert ran.stdout == "1 /mnt/results\n/job/model-code\nin"
 
-    ran = pods.fabric(
-        "exec", job, "--", "sh", "-c", "echo $LEARNER_ID $RESULT_DIR; pwd; cat; exit 7", input="in", expect=7
-    )
+    def test_show_says_how_ports_of_a_pod_are_forwarded(self, shared_pods: Pods, job: str) -> None:
+        (pod,) = shared_pods.pods()
+        assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == 6006
+        said = shared_pods.fabric("show", job).stdout
+        forwarded = f"--namespace={shared_pods.space.namespace} port-forward job/learner-"
+        assert forwarded in " ".join(said.split())
+        assert "6006" in said
 
-    assert ran.stdout == "1 /mnt/results\n/job/model-code\nin"
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")
+    def test_a_kill_ends_at_once_and_leaves_no_pod_running(self, shared_pods: Pods, job: str) -> None:
+        shared_pods.fabric("kill", job)
+
+        assert shared_pods.until_state(job, "HALTED")["exit_code"] == 137
+        until(lambda: all(pod["status"]["phase"] != "Running" for pod in shared_pods.pods()), "no pod to run")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +216,11 @@ def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Po
     assert ran.stdout.split()[0] == expected
 
 
-def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(pods: Pods) -> None:
+def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(
+    fabric: ForkedFabric, space: Space
+) -> None:
+    configure(space)
+    pods = Pods(fabric, space)
     pods.space.take_rights("pods/exec")
     (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
 
@@ -216,69 +231,76 @@ def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(pod
     assert pods.objects() == []
 
 
-def test_output_of_a_job_that_nobody_watched_is_whole(pods: Pods) -> None:
-    command = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
-    job = pods.start("--", "sh", "-c", command)
-    until(pods.pods, "the pod to be made")
-    _stop_controller(pods)
-    until(
-        lambda: any(pod["status"]["phase"] == "Succeeded" for pod in pods.pods()),
-        "the pod to end",
-        seconds=60,
-    )
+class TestNobodyWatches:
+    """What is seen of one job that is started detached, and that ends while no controller runs."""
 
-    assert pods.wait(job)["state"] == "COMPLETED"
+    @pytest.fixture(scope="class")
+    @classmethod
+    def shown(cls, shared_pods: Pods) -> dict[str, Any]:
+        configure_in(shared_pods.fabric.config, shared_pods.space, results_hold_seconds=3)
+        lines = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
+        job = shared_pods.start("--", "sh", "-c", f"echo kept > $RESULT_DIR/file; {lines}")
+        until(shared_pods.pods, "the pod to be made")
+        _stop_controller(shared_pods)
+        until(
+            lambda: any(pod["status"]["phase"] == "Succeeded" for pod in shared_pods.pods()),
+            "the pod to end",
+        )
+        return shared_pods.wait(job)
 
-    assert pods.fabric("logs", job).stdout == "".join(f"line {n} of this job\n" for n in range(30000))
+    def test_a_detached_job_says_that_its_results_may_be_lost_and_is_refused_without_consent(
+        self, shared_pods: Pods, shown: dict[str, Any]
+    ) -> None:
+        refused = shared_pods.run("-d", "--", "true", expect=64)
+
+        assert "--accept-loss" in refused.stderr
+        assert shown["state"] == "COMPLETED"
+
+    def test_output_of_a_job_that_nobody_watched_is_whole(
+        self, shared_pods: Pods, shown: dict[str, Any]
+    ) -> None:
+        assert shown["state"] == "COMPLETED"
+
+        said = shared_pods.fabric("logs", shown["id"]).stdout
+        assert said == "".join(f"line {n} of this job\n" for n in range(30000))
 
 
-def test_a_controller_that_is_killed_in_a_launch_starts_nothing_twice(pods: Pods) -> None:
-    job = pods.start("--", "sh", "-c", "echo s; sleep 3")
-    until(lambda: pods.space.admin.list("Job").items, "the Job to be made", seconds=30)
-    _kill_controller(pods)
+class TestTheControllerIsKilled:
+    """What is seen of one job whose controller is killed as soon as the cluster has its pod."""
 
-    assert pods.wait(job)["state"] == "COMPLETED"
+    @pytest.fixture(scope="class")
+    @classmethod
+    def shown(cls, shared_pods: Pods) -> dict[str, Any]:
+        (shared_pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
+        job = shared_pods.start("--", "sh", "-c", "wc -c <big.bin")
+        # Asked before: on a busy machine the answer takes longer than the code.
+        controller = int(_controller(shared_pods)["pid"])
+        until(shared_pods.pods, "the pod to be made")
+        os.kill(controller, signal.SIGKILL)
+        until(lambda: any(map(is_preparing, shared_pods.pods())), "the pod to wait for its code")
+        return shared_pods.wait(job)
 
-    assert pods.fabric("logs", job).stdout == "s\n"
-    assert len(pods.pods()) == 1
+    def test_a_controller_that_is_killed_in_a_launch_starts_nothing_twice(
+        self, shared_pods: Pods, shown: dict[str, Any]
+    ) -> None:
+        assert shown["state"] == "COMPLETED"
 
+        assert shared_pods.fabric("logs", shown["id"]).stdout == "3000000\n"
+        assert len(shared_pods.pods()) == 1
 
-def test_a_controller_that_is_killed_before_a_pod_has_its_code_sends_it_when_it_is_back(pods: Pods) -> None:
-    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
-    job = pods.start("--", "sh", "-c", "wc -c <big.bin")
-    # Asked before: on a busy machine the answer takes longer than the code.
-    controller = int(_controller(pods)["pid"])
-    until(pods.pods, "the pod to be made")
-    os.kill(controller, signal.SIGKILL)
-    until(lambda: any(map(is_preparing, pods.pods())), "the pod to wait for its code")
+    def test_a_controller_that_is_killed_before_a_pod_has_its_code_sends_it_when_it_is_back(
+        self, shared_pods: Pods, shown: dict[str, Any]
+    ) -> None:
+        assert shown["state"] == "COMPLETED"
 
-    assert pods.wait(job)["state"] == "COMPLETED"
-
-    assert pods.fabric("logs", job).stdout == "3000000\n"
+        assert shared_pods.fabric("logs", shown["id"]).stdout == "3000000\n"
 
 
 def _stop_controller(pods: Pods) -> None:
     pods.fabric("controller", "stop")
-    until(lambda: not _controller(pods)["running"], "the controller to end", seconds=20)
-
-
-def _kill_controller(pods: Pods) -> None:
-    os.kill(int(_controller(pods)["pid"]), signal.SIGKILL)
+    until(lambda: not _controller(pods)["running"], "the controller to end")
 
 
 def _controller(pods: Pods) -> dict[str, Any]:
     found: dict[str, Any] = pods.fabric.json("controller", "status", "--json", expect=None)
     return found
-
-
-def test_show_says_how_ports_of_a_pod_are_forwarded(pods: Pods) -> None:
-    job = pods.start("--set", "ports=[6006]", "--", "sh", "-c", "sleep 100")
-    pods.until_state(job, "PROCESSING")
-
-    (pod,) = pods.pods()
-    assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == 6006
-    said = pods.fabric("show", job).stdout
-    assert f"--namespace={pods.space.namespace} port-forward job/learner-" in " ".join(said.split())
-    assert "6006" in said
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")

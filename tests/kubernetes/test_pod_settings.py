@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.kubernetes.stores import make_volume, until_bound
 from tests.waiting import until
 from workbench.paths import Home
 
@@ -56,14 +57,14 @@ def storage_class(space: Space, folder: Path) -> Iterator[str]:
     """A class with one volume, which an administrator has made by hand."""
     name = f"class-{space.namespace}"
     make(space, "StorageClass", name, provisioner="kubernetes.io/no-provisioner")
-    make(space, "PersistentVolume", name, spec=volume_spec(folder, name))
+    make_volume(space, name, volume_spec(folder, name))
     yield name
     for kind in ("PersistentVolume", "StorageClass"):
         space.admin.delete(kind, name)
 
 
 def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_attempt(
-    fabric: Fabric, space: Space, home: Home, storage_class: str
+    fabric: ForkedFabric, space: Space, home: Home, storage_class: str
 ) -> None:
     configure(space, storage_class=storage_class, claim_size="1Gi")
     pods = Pods(fabric, space)
@@ -75,7 +76,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     job = str(pods.run("-d", "--", "sh", "-c", command).stdout).split()[
         -1
     ]  # nothing is lost: no consent is asked for
-    pods.until(job, lambda _: "from 0" in pods.fabric("logs", job).stdout, "the job to print")
+    pods.until_printed(job, "from 0")
     pods.fabric("halt", job)
     pods.until_state(job, "HALTED")
     pods.fabric("resume", job)
@@ -85,16 +86,16 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     assert (home.job(job).results / "r").read_text() == "1\n"
     assert [one for one in pods.objects() if one.startswith("PersistentVolumeClaim")] != []
     pods.fabric("delete", job, "--yes")
-    until(lambda: pods.objects() == [], "its claim to be gone, too", seconds=60)
+    until(lambda: pods.objects() == [], "its claim to be gone, too")
 
 
 def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
-    fabric: Fabric, space: Space, folder: Path
+    fabric: ForkedFabric, space: Space, folder: Path
 ) -> None:
     name = f"data-{space.namespace}"
     (folder / "input").write_text("given\n")
     bound = {"claimRef": {"namespace": space.namespace, "name": "data"}}
-    make(space, "PersistentVolume", name, spec=volume_spec(folder, "", **bound))
+    make_volume(space, name, volume_spec(folder, "", **bound))
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "",
@@ -102,6 +103,7 @@ def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
         "resources": {"requests": {"storage": "1Gi"}},
     }
     make(space, "PersistentVolumeClaim", "data", spec=claim)
+    until_bound(space, "data")
     make(space, "Secret", "registry", stringData={"key": "value"})
     make(space, "ServiceAccount", "trainer")
     make(space, "PriorityClass", name, value=1000)
@@ -175,7 +177,7 @@ def node(space: Space) -> Iterator[str]:
 
 @pytest.mark.soak("the gate sees labels and tolerations of the pod that is made, in test_pod_template")
 def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_taint_is_stood(
-    fabric: Fabric, space: Space, node: str
+    fabric: ForkedFabric, space: Space, node: str
 ) -> None:
     types = {"gpu_types": {"A100": f"{node}/gpu=a100"}, "unfit_seconds": 2}
     words = ("--gpus", "8", "--set", "gpu_type=A100")
@@ -204,7 +206,7 @@ def _configure(space: Space, **options: Any) -> None:
         config.writelines(f'{name} = "{labels}"\n' for name, labels in types.items())
 
 
-def test_a_manifest_sets_what_its_pods_are_like_over_the_settings(fabric: Fabric, space: Space) -> None:
+def test_a_manifest_sets_what_its_pods_are_like_over_the_settings(fabric: ForkedFabric, space: Space) -> None:
     make(space, "ServiceAccount", "trainer")
     configure(space, tolerations=["gpu:NoSchedule"], service_account="other")
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as config:

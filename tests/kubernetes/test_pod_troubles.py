@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.containers.forked import ForkedFabric
 from tests.kubernetes.harms import kill_container
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
@@ -15,13 +15,16 @@ from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
-from workbench.paths import Home, default_home
 
 
 @pytest.fixture
-def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
-    configure(space)
-    yield Pods(fabric, space)
+def pods(shared_pods: Pods) -> Pods:
+    return shared_pods.anew()
+
+
+def of_job(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
+    """Return what the cluster has of a kind for one job."""
+    return [dict(one) for one in pods.space.admin.list(kind, f"fabric.job={job}").items]
 
 
 def test_a_learner_that_needs_too_much_memory_says_so(pods: Pods) -> None:
@@ -41,60 +44,81 @@ def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods)
     until(lambda: not pods.pods(), "its pod to be gone")
 
 
-def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods) -> None:
-    job = pods.start("--gpus", "900", "--", "true")
+class TestNoNode:
+    """What is seen of jobs that no node can run."""
 
-    shown = pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
+    def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(self, shared_pods: Pods) -> None:
+        job = shared_pods.start("--gpus", "900", "--", "true")
 
-    assert shown["state"] in ("PENDING", "DOWNLOADING")
-    assert "nodes are available" in shown["reason"]
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")
-    until(lambda: not pods.pods(), "its pod to be gone")
+        shown = shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
 
+        assert shown["state"] in ("PENDING", "DOWNLOADING")
+        assert "nodes are available" in shown["reason"]
+        shared_pods.fabric("kill", job)
+        shared_pods.until_state(job, "HALTED")
+        until(lambda: not of_job(shared_pods, "Pod", job), "its pod to be gone")
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            "Pod", marks=pytest.mark.soak("the gate deletes a pod that is followed by another attempt")
-        ),
-        "Job",
-    ],
-)
-def test_what_is_deleted_from_outside_is_the_platforms_fault(pods: Pods, kind: str) -> None:
-    job = pods.start("--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100")
-    pods.until_state(job, "PROCESSING")
+    def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(self, shared_pods: Pods) -> None:
+        # So much code is sent to the pod: its launch waits until that runs.
+        (shared_pods.fabric.folder / "big.bin").write_bytes(os.urandom(2_000_000))
+        job = shared_pods.start("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
+        shared_pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "it to wait for a node")
 
-    (found,) = pods.space.admin.list(kind, "fabric.job").items
-    pods.space.admin.delete(kind, found["metadata"]["name"], grace_seconds=1)
+        (found,) = of_job(shared_pods, "Job", job)
+        shared_pods.space.admin.delete("Job", found["metadata"]["name"])
 
-    shown = pods.until_state(job, "FAILED")
-    assert shown["exit_code"] == 75
-    assert shown["reason_code"].startswith("S")
+        shown = shared_pods.until_state(job, "FAILED")
+        assert shown["exit_code"] == 75
+        assert shown["reason_code"].startswith("S")
 
 
-def test_a_job_of_which_nothing_is_left_before_it_began_fails_at_once(pods: Pods) -> None:
-    job = pods.start("--gpus", "900", "--set", "max_platform_restarts=0", "--", "true")
-    pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "it to wait for a node")
+class TestDeletedFromOutside:
+    """What is seen of jobs that run at once and of which something is deleted."""
 
-    (found,) = pods.space.admin.list("Job", "fabric.job").items
-    pods.space.admin.delete("Job", found["metadata"]["name"])
+    @pytest.fixture(scope="class")
+    @classmethod
+    def running(cls, shared_pods: Pods) -> tuple[str, str]:
+        once = shared_pods.start(
+            "--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100"
+        )
+        command = "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second"
+        again = shared_pods.start("--", "sh", "-c", command)
+        for job in (once, again):
+            shared_pods.until_state(job, "PROCESSING")
+        return once, again
 
-    shown = pods.until_state(job, "FAILED")
-    assert shown["exit_code"] == 75
-    assert shown["reason_code"].startswith("S")
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(
+                "Pod", marks=pytest.mark.soak("the gate deletes a pod that is followed by another attempt")
+            ),
+            "Job",
+        ],
+    )
+    def test_what_is_deleted_from_outside_is_the_platforms_fault(
+        self, shared_pods: Pods, running: tuple[str, str], kind: str
+    ) -> None:
+        job, _ = running
+        if shared_pods.show(job)["state"] == "FAILED":  # the other kind was deleted of it
+            shared_pods.fabric("resume", job)
+            shared_pods.until_state(job, "PROCESSING")
+        (found,) = of_job(shared_pods, kind, job)
+        shared_pods.space.admin.delete(kind, found["metadata"]["name"], grace_seconds=1)
 
+        shown = shared_pods.until_state(job, "FAILED")
+        assert shown["exit_code"] == 75
+        assert shown["reason_code"].startswith("S")
 
-def test_a_pod_that_is_deleted_is_followed_by_another_attempt(pods: Pods) -> None:
-    job = pods.start("--", "sh", "-c", "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second")
-    pods.until_state(job, "PROCESSING")
+    def test_a_pod_that_is_deleted_is_followed_by_another_attempt(
+        self, shared_pods: Pods, running: tuple[str, str]
+    ) -> None:
+        _, job = running
+        (found,) = of_job(shared_pods, "Pod", job)
+        shared_pods.space.admin.delete("Pod", found["metadata"]["name"], grace_seconds=1)
 
-    (found,) = pods.pods()
-    pods.space.admin.delete("Pod", found["metadata"]["name"], grace_seconds=1)
-
-    shown = pods.until_state(job, "COMPLETED")
-    assert shown["attempt"] == 2
+        shown = shared_pods.until_state(job, "COMPLETED")
+        assert shown["attempt"] == 2
 
 
 def test_an_image_without_python_works_all_the_same(pods: Pods) -> None:
@@ -134,7 +158,7 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
 def test_a_side_car_that_is_killed_costs_no_byte_of_a_running_learner(pods: Pods) -> None:
     lines = "i=0; while [ $i -lt 80 ]; do printf 'part %03d\\r\\n' $i; i=$((i+1)); sleep 0.1; done"
     job = pods.start("--", "sh", "-c", lines)
-    output = Home(default_home()).job(job).attempt(1).learner(1).output
+    output = pods.fabric.home.job(job).attempt(1).learner(1).output
     until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
 
     # The cluster's log drops carriage returns: whoever reads on there by offsets loses and doubles bytes.
@@ -148,8 +172,8 @@ def _index(pod: dict[str, Any]) -> int:
     return int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
 
 
-def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
-    configure(space, gang_seconds=10)
+def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: ForkedFabric, space: Space) -> None:
+    configure(space, gang_seconds=3)
     pods = Pods(fabric, space)
     hard = {"pods": "2"}
     document = {
@@ -170,4 +194,4 @@ def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric
     assert shown["state"] in ("QUEUED", "PENDING")
     space.admin.delete("ResourceQuota", "one")
 
-    assert pods.until_state(job, "COMPLETED", 120)["attempt"] == 1
+    assert pods.until_state(job, "COMPLETED")["attempt"] == 1

@@ -9,6 +9,7 @@ known to be over or never to have started.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -55,6 +56,10 @@ REASON_EVERY_SECONDS: Final = 1.0
 
 APPEARS_WITHIN_SECONDS: Final = 30.0
 """How long a launched learner may take to appear on the backend before it is launched again."""
+
+CUT_OFF_SECONDS: Final = 2.0
+"""How long a learner that is there may wait for what its launch sends before it is launched again; after each launch
+twice as long. A queue of the backend may have let it begin when its launch had returned."""
 
 LAUNCHES: Final = 3
 """The attempt has failed after this many launches of which nothing appeared on the backend."""
@@ -309,9 +314,11 @@ def _starting(job: JobSnapshot) -> Decision:
         return Decision(_set_unreachable(job))
     if job.learner_absent:
         return Decision((Probe(),))
-    if _missing(job):
-        due = None if job.launched_at is None else job.launched_at + APPEARS_WITHIN_SECONDS
-        return Decision((StartLaunch(),)) if due is None or job.now >= due else Decision(until=due)
+    if missing := _missing(job):
+        if job.launched_at is None:
+            return Decision((StartLaunch(),))
+        due = job.launched_at + _launched_again_after(job, missing)
+        return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)
     phases = {learner.phase for learner in job.statuses.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Transition(State.PROCESSING, _running_reason(job)),))
@@ -323,6 +330,13 @@ def _starting(job: JobSnapshot) -> Decision:
     if job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, reason),))
     return Decision(_set_reason(job, reason))
+
+
+def _launched_again_after(job: JobSnapshot, missing: Sequence[int]) -> float:
+    """Return for how many seconds after a launch the learners that it lacks are waited for."""
+    if all((learner := job.statuses.get(number)) is not None and learner.cut_off for number in missing):
+        return min(CUT_OFF_SECONDS * 2.0 ** max(job.launches - 1, 0), APPEARS_WITHIN_SECONDS)
+    return APPEARS_WITHIN_SECONDS
 
 
 def _is_storing(job: JobSnapshot) -> bool:
