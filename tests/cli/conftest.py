@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.cli.forked import FORKS
+from tests.conftest import KEPT, KEPT_PREFIXES
 from tests.waiting import ended, patience, until
 from workbench.paths import Home
 
@@ -32,11 +33,28 @@ class Fabric:
     """Calls ``fabric`` as a user does, in ``folder``."""
 
     folder: Path
+    environment: Mapping[str, str] | None = None
+    """The variables of its commands; None stands for this process's."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of its commands."""
+        return dict(os.environ if self.environment is None else self.environment)
+
+    @property
+    def jobs_home(self) -> Home:
+        """Where its jobs are."""
+        return Home(Path(self.variables["FABRIC_HOME"]))
+
+    @property
+    def config_file(self) -> Path:
+        """The user's configuration."""
+        return Path(self.variables["FABRIC_CONFIG"])
 
     def __call__(
         self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        argv, told = [str(EXECUTABLE), *words], {**os.environ, **env}
+        argv, told = [str(EXECUTABLE), *words], {**self.variables, **env}
         if FORKS.can_run(told):
             ran = FORKS.run(argv, cwd=self.folder, env=told, input=input, timeout=patience(DEADLINE_SECONDS))
         else:
@@ -68,7 +86,27 @@ class Fabric:
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start a command and return at once; stdout and stderr are pipes unless told otherwise."""
         told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **told)
+        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **{"env": self.variables, **told})
+
+
+def environment_of(root: Path) -> dict[str, str]:
+    """Make a folder what ``clean_environment`` gives one test, for jobs of several tests; return its variables."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
+    }
+    (root / "run").mkdir(mode=0o700)
+    (root / "leases").mkdir(mode=0o1777)
+    (root / "work").mkdir()
+    return {
+        **kept,
+        "HOME": str(root),
+        "FABRIC_HOME": str(root / "fabric"),
+        "FABRIC_CONFIG": str(root / "config.toml"),
+        "FABRIC_LEASES": str(root / "leases"),
+        "XDG_RUNTIME_DIR": str(root / "run"),
+        "FABRIC_NO_CONTROLLER": "1",
+        "DOCKER_HOST": f"unix://{root}/no-engine.sock",
+    }
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import end_everything
-from tests.containers.fork_server import ForkServer
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import fabric as fabric
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home
 
@@ -32,23 +29,6 @@ def tell_limits(host: Host, home_uuid: str) -> None:
     """Write to the home on a host what is known of the engine's limits."""
     if known := _limits.get(FILE):
         host.call("write_files", files={f"{host.folder(home_uuid)}/{FILE}": known})
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    """What commands are forked from."""
-    server = ForkServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def fabric(clean_environment: Path, home: Home, fork_server: ForkServer) -> Iterator[ForkedFabric]:
-    """The command of a user whose folder is empty; all that it has started ends with the test."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield ForkedFabric(folder, fork_server)
-    end_everything(home)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL
 from tests.containers.own_engine import own_engine
 from tests.containers.own_engine import why_not as why_no_engine
@@ -32,7 +32,7 @@ def _engine(engine: None) -> None:
     """Most of it is said by an engine."""
 
 
-def refused(fabric: ForkedFabric, home: Home, *words: str, code: int, **environment: str) -> str:
+def refused(fabric: Fabric, home: Home, *words: str, code: int, **environment: str) -> str:
     """Run a job that cannot work; return what was said of it once nothing is left."""
     before = networks()
     ran = fabric("run", "--runner", "container", *words, "--", "true", expect=code, **environment)
@@ -53,23 +53,21 @@ def networks() -> set[str]:
     return set(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split())
 
 
-def test_no_engine(fabric: ForkedFabric, home: Home) -> None:
+def test_no_engine(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", DEBIAN, code=69, DOCKER_HOST="unix:///nowhere")
 
     assert "No container engine answers at /nowhere." in said
     assert "--runner process" in said
 
 
-def test_an_engine_of_another_machine(fabric: ForkedFabric, home: Home) -> None:
+def test_an_engine_of_another_machine(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST="ssh://me@gpubox")
 
     assert "The container engine ssh://me@gpubox (DOCKER_HOST) is not on this machine." in said
     assert "fabric backend add NAME ssh://me@gpubox" in said
 
 
-def test_an_engine_that_does_not_see_our_files(
-    fabric: ForkedFabric, home: Home, clean_environment: Path
-) -> None:
+def test_an_engine_that_does_not_see_our_files(fabric: Fabric, home: Home, clean_environment: Path) -> None:
     if reason := why_no_engine():
         pytest.skip(reason)
     with own_engine(8, hides=str(clean_environment)) as engine:
@@ -108,7 +106,7 @@ def answering(path: Path, answers: dict[str, str]) -> Iterator[None]:
     thread.join(5)
 
 
-def test_an_engine_that_is_too_old(fabric: ForkedFabric, clean_environment: Path, home: Home) -> None:
+def test_an_engine_that_is_too_old(fabric: Fabric, clean_environment: Path, home: Home) -> None:
     path = clean_environment / "old.sock"
     with answering(path, {"_ping": "OK", "version": '{"Version": "18.09.1", "ApiVersion": "1.39"}'}):
         said = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST=f"unix://{path}")
@@ -118,7 +116,7 @@ def test_an_engine_that_is_too_old(fabric: ForkedFabric, clean_environment: Path
 
 
 def test_an_engine_that_a_docker_context_names(
-    fabric: ForkedFabric, home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     for name, address in (("here", "unix:///var/run/docker.sock"), ("gone", "unix:///gone.sock")):
@@ -170,7 +168,7 @@ def registry(status: int, body: str, **headers: str) -> Iterator[str]:
         thread.join()
 
 
-def test_an_image_that_its_registry_does_not_have(fabric: ForkedFabric, home: Home) -> None:
+def test_an_image_that_its_registry_does_not_have(fabric: Fabric, home: Home) -> None:
     body = json.dumps({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]})
     with registry(404, body, Content_Type="application/json") as address:
         said = refused(fabric, home, "--image", f"{address}/me/none:1", code=75)
@@ -179,7 +177,7 @@ def test_an_image_that_its_registry_does_not_have(fabric: ForkedFabric, home: Ho
     assert "Check its name and tag." in said
 
 
-def test_an_image_that_is_not_ours_to_pull(fabric: ForkedFabric, home: Home) -> None:
+def test_an_image_that_is_not_ours_to_pull(fabric: Fabric, home: Home) -> None:
     body = json.dumps({"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]})
     with registry(401, body, WWW_Authenticate='Basic realm="r"', Content_Type="application/json") as address:
         said = refused(fabric, home, "--image", f"{address}/me/private:1", code=75)
@@ -188,7 +186,7 @@ def test_an_image_that_is_not_ours_to_pull(fabric: ForkedFabric, home: Home) -> 
     assert "docker login" in said
 
 
-def test_an_image_of_another_architecture(fabric: ForkedFabric, home: Home, tmp_path: Path) -> None:
+def test_an_image_of_another_architecture(fabric: Fabric, home: Home, tmp_path: Path) -> None:
     subprocess.run(["docker", "load"], input=arm_image(), check=True, capture_output=True)
     try:
         said = refused(fabric, home, "--image", ARM, code=69)
@@ -225,32 +223,32 @@ def arm_image() -> bytes:
     return buffer.getvalue()
 
 
-def test_an_image_without_a_shell(fabric: ForkedFabric, home: Home) -> None:
+def test_an_image_without_a_shell(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", NOSHELL, code=125)
 
     assert f"the image {NOSHELL} has no sh, and without one nothing can be run in it" in said
     assert "take an image that has a shell" in said
 
 
-def test_an_image_that_is_not_here_and_may_not_be_pulled(fabric: ForkedFabric, home: Home) -> None:
+def test_an_image_that_is_not_here_and_may_not_be_pulled(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", "nobody/has:this", "--set", "image_pull=never", code=75)
 
     assert "The image nobody/has:this is not here, and image_pull is never." in said
 
 
-def test_no_image(fabric: ForkedFabric, home: Home) -> None:
+def test_no_image(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, code=65)
 
     assert "The job has no image; the runner container needs one." in said
 
 
-def test_more_gpus_than_there_are(fabric: ForkedFabric, home: Home) -> None:
+def test_more_gpus_than_there_are(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", DEBIAN, "--gpus", "99", code=69)
 
     assert "The job asks for 99 GPUs; this machine has " in said
 
 
-def test_a_port_in_use(fabric: ForkedFabric, home: Home) -> None:
+def test_a_port_in_use(fabric: Fabric, home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         said = refused(fabric, home, "--image", BUSYBOX, "--set", f"ports=[{port}]", code=125)
@@ -259,7 +257,7 @@ def test_a_port_in_use(fabric: ForkedFabric, home: Home) -> None:
     assert "choose another with ports:" in said
 
 
-def test_memory_below_what_a_container_needs(fabric: ForkedFabric, home: Home) -> None:
+def test_memory_below_what_a_container_needs(fabric: Fabric, home: Home) -> None:
     said = refused(fabric, home, "--image", BUSYBOX, "--set", "memory=1MiB", code=65)
 
     assert "The job asks for 1048576 bytes of memory; a container needs at least 6 MiB." in said

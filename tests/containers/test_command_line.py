@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
 from tests.waiting import ended, until
@@ -22,7 +22,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
 def test_digits_gives_the_same_weights_by_process_and_by_container(
-    fabric: ForkedFabric, engine: None, home: Home
+    fabric: Fabric, engine: None, home: Home
 ) -> None:
     words = ["run", str(DIGITS), "--set", "params.epochs=2", "--set", f"framework.version={DEBIAN}"]
     inside = fabric(*words, expect=None)
@@ -51,7 +51,7 @@ def test_digits_gives_the_same_weights_by_process_and_by_container(
 
 @pytest.mark.parametrize(("asked", "expected"), [({}, "refused"), ({"read_only": False}, "written")])
 def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
-    fabric: ForkedFabric, engine: None, tmp_path: Path, asked: dict[str, bool], expected: str
+    fabric: Fabric, engine: None, tmp_path: Path, asked: dict[str, bool], expected: str
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("data\n")
@@ -77,7 +77,7 @@ def test_data_in_a_folder_of_this_machine_can_be_written_only_on_request(
 
 
 def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
-    fabric: ForkedFabric, engine: None, home: Home, tmp_path: Path
+    fabric: Fabric, engine: None, home: Home, tmp_path: Path
 ) -> None:
     save = "import os\nfrom fabric_learner import checkpoint\nfor i in range(5):\n"
     save += " path = os.environ['CHECKPOINT_DIR'] + '/%d' % i; open(path, 'w').close(); checkpoint(path, i, loss=i)\n"
@@ -96,7 +96,7 @@ def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
 
 
 def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
-    fabric: ForkedFabric, engine: None
+    fabric: Fabric, engine: None
 ) -> None:
     ran = fabric(
         "run", "--image", DEBIAN, "--", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; exit 4", expect=None
@@ -118,7 +118,7 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
     ],
 )
 def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
-    fabric: ForkedFabric, engine: None, home: Home, words: tuple[str, ...]
+    fabric: Fabric, engine: None, home: Home, words: tuple[str, ...]
 ) -> None:
     command = "[ -e $RESULT_DIR/first ] && exit 0; touch $RESULT_DIR/first; while :; do sleep 0.1; done"
     asked = ("run", "-d", "--image", BUSYBOX, "--set", "max_platform_restarts=1", "--", "sh", "-c", command)
@@ -137,14 +137,14 @@ def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
     )
 
 
-def test_without_an_engine_it_runs_as_a_process_and_says_so(fabric: ForkedFabric) -> None:
+def test_without_an_engine_it_runs_as_a_process_and_says_so(fabric: Fabric) -> None:
     ran = fabric("run", "--image", DEBIAN, "--", "echo", "ran", DOCKER_HOST="unix:///nowhere", expect=None)
 
     assert (ran.returncode, ran.stdout) == (0, "ran\n")
     assert "no container engine answers at /nowhere" in ran.stderr
 
 
-def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do(fabric: ForkedFabric) -> None:
+def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do(fabric: Fabric) -> None:
     words = ("run", "--runner", "container", "--image", DEBIAN, "--", "true")
     ran = fabric(*words, DOCKER_HOST="unix:///nowhere", expect=69)
 
@@ -152,7 +152,7 @@ def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do(fabric: Fo
     assert "--runner process" in ran.stderr
 
 
-def test_a_halted_job_goes_on_where_it_was(fabric: ForkedFabric, engine: None, home: Home) -> None:
+def test_a_halted_job_goes_on_where_it_was(fabric: Fabric, engine: None, home: Home) -> None:
     script = (
         "echo x >> $RESULT_DIR/starts; [ $(wc -l < $RESULT_DIR/starts) = 2 ] && exit 0; echo up; sleep 300"
     )
@@ -174,7 +174,7 @@ def test_a_halted_job_goes_on_where_it_was(fabric: ForkedFabric, engine: None, h
     assert (home.job(job).results / "starts").read_text() == "x\nx\n"
 
 
-def test_delete_leaves_no_container_and_no_folder(fabric: ForkedFabric, engine: None, home: Home) -> None:
+def test_delete_leaves_no_container_and_no_folder(fabric: Fabric, engine: None, home: Home) -> None:
     job = fabric("run", "-d", "--image", DEBIAN, "--", "sleep", "300", expect=None).stdout.strip()
     fabric("kill", job, expect=None)
     fabric("wait", job, expect=None)
@@ -202,9 +202,7 @@ def docker(*words: str) -> str:
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_show_says_which_python_and_packages_of_the_image_ran_a_job(
-    fabric: ForkedFabric, equipped: str
-) -> None:
+def test_show_says_which_python_and_packages_of_the_image_ran_a_job(fabric: Fabric, equipped: str) -> None:
     ran = fabric("run", "--image", equipped, "--", "true", expect=None)
     assert ran.returncode == 0, ran.stderr
     shown = json.loads(fabric("show", "@last", "--json", expect=None).stdout)["ran_with"]
@@ -218,7 +216,7 @@ def test_show_says_which_python_and_packages_of_the_image_ran_a_job(
 
 
 def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(
-    fabric: ForkedFabric, engine: None
+    fabric: Fabric, engine: None
 ) -> None:
     assert fabric("run", "--image", BUSYBOX, "--", "true", expect=None).returncode == 0
     shown = json.loads(fabric("show", "@last", "--json", expect=None).stdout)["ran_with"]
@@ -227,7 +225,7 @@ def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(
     assert "python  " not in fabric("show", "@last", expect=None).stdout
 
 
-def test_the_plan_shows_what_the_engine_is_told(fabric: ForkedFabric, engine: None) -> None:
+def test_the_plan_shows_what_the_engine_is_told(fabric: Fabric, engine: None) -> None:
     shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true", expect=None)
     document = json.loads(shown.stdout)
 
@@ -239,7 +237,7 @@ def test_the_plan_shows_what_the_engine_is_told(fabric: ForkedFabric, engine: No
 
 @pytest.mark.parametrize("runner", ["container", "process"])
 def test_a_command_runs_beside_a_learner_and_its_code_is_ours(
-    fabric: ForkedFabric, engine: None, runner: str
+    fabric: Fabric, engine: None, runner: str
 ) -> None:
     job = fabric(
         "run", "-d", "--runner", runner, "--image", DEBIAN, "-e", "ANSWER=42", "--", "sh", "-c",
@@ -258,7 +256,7 @@ def test_a_command_runs_beside_a_learner_and_its_code_is_ours(
     assert "is not running" in after.stderr
 
 
-def test_images_come_from_files_too(fabric: ForkedFabric, engine: None, tmp_path: Path) -> None:
+def test_images_come_from_files_too(fabric: Fabric, engine: None, tmp_path: Path) -> None:
     file = tmp_path / "image.tar"
     subprocess.run(["docker", "save", BUSYBOX, "-o", str(file)], check=True)
     wrong = tmp_path / "wrong.tar"
@@ -276,7 +274,7 @@ def test_images_come_from_files_too(fabric: ForkedFabric, engine: None, tmp_path
 
 
 def test_an_image_that_is_not_roots_runs_and_may_report_whatever_our_mask_is(
-    fabric: ForkedFabric, engine: None, home: Home
+    fabric: Fabric, engine: None, home: Home
 ) -> None:
     program = "from fabric_learner import report; report(loss=0.5, step=1); open('mine', 'w').write('x')"
     ran = fabric(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.waiting import until
 from workbench.paths import Home
@@ -42,7 +42,7 @@ IN_CONTAINER = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=["process", "container"])
-def running(request: pytest.FixtureRequest, fabric: ForkedFabric, home: Home) -> Iterator[str]:
+def running(request: pytest.FixtureRequest, fabric: Fabric, home: Home) -> Iterator[str]:
     """A job that has written some files and waits for another."""
     if request.param == "container":
         request.getfixturevalue("engine")
@@ -55,7 +55,7 @@ def running(request: pytest.FixtureRequest, fabric: ForkedFabric, home: Home) ->
     fabric("wait", job, expect=None)
 
 
-def test_files_come_out_of_a_running_job_and_go_into_it(fabric: ForkedFabric, running: str) -> None:
+def test_files_come_out_of_a_running_job_and_go_into_it(fabric: Fabric, running: str) -> None:
     listed = fabric.json("files", running, "--json")
     table = fabric("files", running).stdout
     own = fabric("cp", f"{running}:own.txt", "-").stdout
@@ -78,7 +78,7 @@ def test_files_come_out_of_a_running_job_and_go_into_it(fabric: ForkedFabric, ru
 
 
 @IN_CONTAINER
-def test_files_of_a_job_that_has_ended_come_out_too(fabric: ForkedFabric, running: str) -> None:
+def test_files_of_a_job_that_has_ended_come_out_too(fabric: Fabric, running: str) -> None:
     (fabric.folder / "folder" / "inner").mkdir(parents=True)
     (fabric.folder / "folder" / "inner" / "tool").write_text("#!/bin/sh\n")
     (fabric.folder / "folder" / "inner" / "tool").chmod(0o755)
@@ -96,7 +96,7 @@ def test_files_of_a_job_that_has_ended_come_out_too(fabric: ForkedFabric, runnin
 
 
 @IN_PROCESS
-def test_what_cannot_be_copied_is_said(fabric: ForkedFabric, running: str) -> None:
+def test_what_cannot_be_copied_is_said(fabric: Fabric, running: str) -> None:
     (fabric.folder / "there").write_text("x")
 
     missing = fabric("cp", f"{running}:nothing", ".", expect=66)
@@ -124,7 +124,7 @@ def test_what_cannot_be_copied_is_said(fabric: ForkedFabric, running: str) -> No
 
 
 def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
-    engine: None, fabric: ForkedFabric, home: Home
+    engine: None, fabric: Fabric, home: Home
 ) -> None:
     work = "mkdir /tmp/own; echo inside > /tmp/own/file; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"
     job = fabric("run", "-d", "--image", BUSYBOX, "--", "sh", "-c", work).stdout.strip()
@@ -148,7 +148,7 @@ def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
 
 
 def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
-    engine: None, fabric: ForkedFabric, home: Home
+    engine: None, fabric: Fabric, home: Home
 ) -> None:
     many = "mkdir /tmp/own; for a in 0 1 2 3 4 5 6 7; do for b in $(seq 1000); do echo > /tmp/own/$a-$b; done; done"
     work = f"{many}; echo inside > /tmp/own/file; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"
@@ -167,7 +167,7 @@ def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
 
 
 def test_what_is_put_into_a_container_may_be_used_by_its_user(
-    engine: None, fabric: ForkedFabric, home: Home, tmp_path: Path
+    engine: None, fabric: Fabric, home: Home, tmp_path: Path
 ) -> None:
     work = "echo up; while [ ! -e new/go ]; do sleep 0.1; done; cat new/go; echo more >> new/go; cat new/go"
     job = fabric("run", "-d", "--image", USER, "--", "sh", "-c", work).stdout.strip()
@@ -181,7 +181,7 @@ def test_what_is_put_into_a_container_may_be_used_by_its_user(
     assert fabric("logs", job).stdout == "up\nsent\nsent\nmore\n"
 
 
-def _wait_until_gone(fabric: ForkedFabric, path: str) -> list[subprocess.CompletedProcess[str]]:
+def _wait_until_gone(fabric: Fabric, path: str) -> list[subprocess.CompletedProcess[str]]:
     """Copy a file until that is refused: a container may be there for a moment after its job."""
     answers: list[subprocess.CompletedProcess[str]] = []
 

@@ -14,7 +14,7 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
 from tests.waiting import until
@@ -233,7 +233,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: ForkedFabric, words: tuple[str, ...], note_harm: Callable[[str], None]
+    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine hangs")
     with own_engine(13 if words else 10) as engine:

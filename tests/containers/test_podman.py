@@ -17,9 +17,9 @@ from backends.contract.host import Host
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
+from tests.cli.conftest import Fabric
 from tests.containers.conftest import HOME
 from tests.containers.core import ON_PODMAN
-from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
@@ -123,9 +123,7 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
         assert str(4 << 20) in told[8]
 
 
-def test_the_command_line_uses_the_engine_of_docker_host(
-    podman: str, fabric: ForkedFabric, home: Home
-) -> None:
+def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fabric, home: Home) -> None:
     (fabric.folder / "Dockerfile").write_text(f"FROM localhost/{DEBIAN}\nRUN echo built > /built\n")
     text = "name: a\nbuild: Dockerfile\nframework:\n  command: cat /built; echo x > $RESULT_DIR/x; echo up; sleep 300\n"
     (fabric.folder / "manifest.yml").write_text(text)

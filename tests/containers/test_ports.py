@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from tests.cli.conftest import Fabric
 from tests.containers.conftest import MakeJob
-from tests.containers.forked import ForkedFabric
 from tests.containers.images import BUSYBOX
 from tests.ports import free_port
 
@@ -26,7 +26,7 @@ def test_a_port_is_reached_on_the_loopback_address(make_job: MakeJob) -> None:
     assert job.until_over()[1].exit_code == 0
 
 
-def test_show_says_where_a_port_is(engine: None, fabric: ForkedFabric) -> None:
+def test_show_says_where_a_port_is(engine: None, fabric: Fabric) -> None:
     port = free_port()
     job = fabric("run", "-d", "--image", BUSYBOX, "--set", f"ports=[{port}]", "--", "true").stdout.strip()
     fabric("wait", job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import own_engine, why_not
 from tests.waiting import until
@@ -18,7 +18,7 @@ framework: {name: custom, command: "cat /answer; while [ ! -e end ]; do sleep 0.
 
 
 def test_built_images_are_pruned_once_no_job_may_need_them(
-    fabric: ForkedFabric, home: Home, engine: None, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, home: Home, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason := why_not():
         pytest.skip(reason)

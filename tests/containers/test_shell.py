@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.conftest import Fabric
 from tests.cli.terminal import PROMPT, OnTerminal
-from tests.containers.forked import ForkedFabric
 from tests.containers.images import DEBIAN
 from tests.waiting import until
 from workbench.paths import Home
 
 
 @pytest.fixture(params=["container", "process"])
-def running(request: pytest.FixtureRequest, engine: None, fabric: ForkedFabric, home: Home) -> Iterator[str]:
+def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: Home) -> Iterator[str]:
     """A job of two learners that runs."""
     words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--set", "learners=2")
     job = fabric(*words, "--", "sh", "-c", "echo $LEARNER_ID > number; echo up; sleep 300").stdout.strip()
@@ -26,7 +26,7 @@ def running(request: pytest.FixtureRequest, engine: None, fabric: ForkedFabric, 
     fabric("wait", job, expect=None)
 
 
-def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: ForkedFabric, running: str) -> None:
+def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, running: str) -> None:
     terminal = OnTerminal(fabric.folder, "shell", running, "-L", "2", columns=97)
     terminal.know_the_prompt()
     assert b"24 97" in terminal.ask(b"stty size")
@@ -44,7 +44,7 @@ def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: ForkedFabric,
     assert terminal.wait() == 9
 
 
-def test_a_command_that_is_not_there_says_so(fabric: ForkedFabric, running: str) -> None:
+def test_a_command_that_is_not_there_says_so(fabric: Fabric, running: str) -> None:
     missing = fabric("exec", running, "--", "no-such-command", expect=None)
     beyond = fabric("exec", running, "-L", "3", "--", "true", expect=64)
 

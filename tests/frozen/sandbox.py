@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tests.frozen import unpacking
 class Sandbox(Fabric):
     """Calls ``fabric`` in an environment whose folders all lie below ``root``."""
 
-    root: Path
+    root: Path = Path()
     path: str = ""
 
     @property
@@ -26,13 +25,12 @@ class Sandbox(Fabric):
         """Its ``FABRIC_HOME``."""
         return self.root / "fabric"
 
-    def __call__(
-        self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        return Fabric.__call__(self, *words, input=input, expect=expect, **{**self.environment, **env})
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**os.environ, **self.session}
 
     @property
-    def environment(self) -> dict[str, str]:
+    def session(self) -> dict[str, str]:
         """The variables of its session."""
         return {
             "PATH": self.path or f"{self.root}/bin:{os.defpath}",
@@ -73,7 +71,7 @@ def sandbox(part: str = "", *, path: str = "") -> Iterator[Sandbox]:
     if part:
         unpacking.unpack(part, root)
     try:
-        yield Sandbox(root / "work", root, path.replace("ROOT", str(root)))
+        yield Sandbox(root / "work", root=root, path=path.replace("ROOT", str(root)))
     finally:
         end_processes(root)
         shutil.rmtree(root, ignore_errors=True)
@@ -84,7 +82,7 @@ def only(box: Sandbox) -> Iterator[None]:
     """Have a sandbox's variables alone in the environment: those that jobs record, too."""
     before = dict(os.environ)
     os.environ.clear()
-    os.environ.update(box.environment)
+    os.environ.update(box.session)
     try:
         yield
     finally:

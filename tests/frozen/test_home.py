@@ -33,7 +33,7 @@ MOVING = ("seen_us", "revision")
 def running(live: Sandbox) -> Iterator[Sandbox]:
     """The home whose jobs run, where the agents of that day keep them."""
     folders = [live.home / "jobs" / job / "attempt-1" / "learner-1" for job in _ids(live, RUNNING)]
-    guards = [start_guard(folder, env=live.environment) for folder in folders]
+    guards = [start_guard(folder, env=live.session) for folder in folders]
     until(lambda: all(_phase(folder) == "running" for folder in folders), "the learners to run")
     yield live
     end_processes(live.root)
@@ -127,7 +127,7 @@ def test_what_ran_is_taken_over_by_the_next_controller_and_completes(running: Sa
 
 def full(box: Sandbox) -> dict[str, str]:
     """Return the variables of a command that is started."""
-    return {**os.environ, **box.environment}
+    return box.variables
 
 
 def test_the_next_job_of_a_sweep_runs_when_the_one_before_it_has_ended(running: Sandbox) -> None:

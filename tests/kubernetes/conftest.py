@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.conftest import fabric as fabric
-from tests.containers.conftest import fork_server as fork_server
-from tests.containers.fork_server import ForkServer
+from tests.cli.conftest import fabric as fabric
 from tests.kubernetes.health import ensure_cluster
 from tests.kubernetes.jobs import Pods, pods_of
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
@@ -64,14 +62,14 @@ def unheld_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space
 
 
 @pytest.fixture(scope="class")
-def shared_pods(fork_server: ForkServer) -> Iterator[Pods]:
+def shared_pods() -> Iterator[Pods]:
     """A namespace, a home and a configuration for the jobs that all tests of a class look at."""
     if reason := why_not():
         pytest.skip(reason)
     load_images()
     root = Path(tempfile.mkdtemp(prefix="fab-"))
     try:
-        with pods_of(root, fork_server) as pods:
+        with pods_of(root) as pods:
             yield pods
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import end_everything
-from tests.containers.fork_server import ForkServer
-from tests.containers.forked import ForkedFabric, environment_of
+from tests.cli.conftest import Fabric, end_everything, environment_of
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space, cluster_held, space_of
 from tests.waiting import until
@@ -38,7 +36,7 @@ KINDS = ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
 class Pods:
     """A named place ``cluster``, and who may look into it from outside."""
 
-    fabric: ForkedFabric
+    fabric: Fabric
     space: Space
     earlier: frozenset[str] = frozenset()
     """Jobs of other tests, whose objects are none of this one's."""
@@ -46,7 +44,7 @@ class Pods:
     def anew(self) -> Pods:
         """Return the same for another test: with an empty folder, and without the jobs that there were so far."""
         folder = Path(tempfile.mkdtemp(dir=self.fabric.folder.parent))
-        jobs = self.fabric.home.jobs
+        jobs = self.fabric.jobs_home.jobs
         earlier = frozenset(job.name for job in jobs.iterdir()) if jobs.is_dir() else frozenset()
         return Pods(replace(self.fabric, folder=folder), self.space, earlier)
 
@@ -61,7 +59,7 @@ class Pods:
 
     def show(self, job: str = "@last") -> dict[str, Any]:
         """Return a job's document, as ``fabric show --json`` prints it."""
-        with Store.open(self.fabric.home) as store:
+        with Store.open(self.fabric.jobs_home) as store:
             return dict(describe(store, resolve(store, job).id))
 
     def wait(self, job: str = "@last") -> dict[str, Any]:
@@ -72,7 +70,7 @@ class Pods:
     def until(self, job: str, holds: Callable[[dict[str, Any]], object], what: str) -> Any:
         """Wait until something holds of a job's document; return that."""
         found: dict[str, Any] = {}
-        with Store.open(self.fabric.home) as store:
+        with Store.open(self.fabric.jobs_home) as store:
             job_id = resolve(store, job).id
 
             def look() -> object:
@@ -94,7 +92,7 @@ class Pods:
 
     def printed(self, job: str, attempt: int = 1, learner: int = 1) -> str:
         """Return what a learner has printed, as far as it is here."""
-        output = self.fabric.home.job(job).attempt(attempt).learner(learner).output
+        output = self.fabric.jobs_home.job(job).attempt(attempt).learner(learner).output
         return output.read_text(errors="replace") if output.exists() else ""
 
     def until_printed(self, job: str, text: str, attempt: int | None = None) -> None:
@@ -102,7 +100,7 @@ class Pods:
 
         A job that has ended will print no more.
         """
-        with Store.open(self.fabric.home) as store:
+        with Store.open(self.fabric.jobs_home) as store:
 
             def look() -> bool:
                 row = resolve(store, job)
@@ -153,13 +151,13 @@ def configure_in(file: Path, space: Space, **options: Any) -> None:
 
 
 @contextmanager
-def pods_of(root: Path, server: ForkServer, **options: Any) -> Iterator[Pods]:
+def pods_of(root: Path, **options: Any) -> Iterator[Pods]:
     """Make a namespace, a home and a configuration of its own for jobs that several tests look at."""
     environment = environment_of(root)
-    fabric = ForkedFabric(root / "work", server, environment)
+    fabric = Fabric(root / "work", environment)
     with cluster_held(alone=False), space_of(root) as space:
-        configure_in(fabric.config, space, **options)
+        configure_in(fabric.config_file, space, **options)
         try:
             yield Pods(fabric, space)
         finally:
-            end_everything(fabric.home)
+            end_everything(fabric.jobs_home)

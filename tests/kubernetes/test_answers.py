@@ -24,7 +24,7 @@ from backends.contract.host import BackendOptions
 from backends.kubernetes.api import Request
 from backends.kubernetes.auth import Credentials
 from backends.kubernetes.backend import KubernetesBackend
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.server import VERSION, Answer, Server, serve, status
 from workbench.errors import BackendError, BackendUnreachable, NotAllowed
 
@@ -227,7 +227,7 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
     ],
 )
 def test_a_plugin_that_fails_is_said(
-    fabric: ForkedFabric, server: Server, script: str | None, code: int, words: str
+    fabric: Fabric, server: Server, script: str | None, code: int, words: str
 ) -> None:
     plugin = server.folder / "plugin"
     if script is not None:
@@ -246,7 +246,7 @@ def test_a_plugin_that_fails_is_said(
     assert ("get it from the moon" in ran.stderr) == (script is None)
 
 
-def test_a_server_that_does_not_answer_is_said_soon(fabric: ForkedFabric, server: Server) -> None:
+def test_a_server_that_does_not_answer_is_said_soon(fabric: Fabric, server: Server) -> None:
     config = server.kubeconfig()
     text = config.read_text().replace(server.address, "https://127.0.0.1:1")
     config.write_text(text)

@@ -16,7 +16,7 @@ import pytest
 from backends.contract.cluster import Absent, AlreadyThere
 from backends.kubernetes.api import Request
 from runners.pod.kueue import check_queue, waiting_text
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.server import Answer, Server, serve, status
@@ -175,7 +175,7 @@ def _listed(admin: Any) -> bool:
 
 
 def test_a_job_in_a_queue_waits_until_it_is_admitted_and_then_gets_its_code(
-    fabric: ForkedFabric, kueue: Space
+    fabric: Fabric, kueue: Space
 ) -> None:
     configure(kueue, queue="team-a", queue_priority_class="urgent")
     pods = Pods(fabric, kueue)
@@ -209,7 +209,7 @@ def test_a_job_in_a_queue_waits_until_it_is_admitted_and_then_gets_its_code(
     assert pods.fabric("logs", job, "--no-prefix").stdout.split() == ["2000000", "2000000"]
 
 
-def test_a_queue_that_is_not_there_is_refused(fabric: ForkedFabric, kueue: Space) -> None:
+def test_a_queue_that_is_not_there_is_refused(fabric: Fabric, kueue: Space) -> None:
     configure(kueue)
     pods = Pods(fabric, kueue)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends.kubernetes.options import OPTIONS, checked_options
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from workbench.errors import ConfigError
 
 
@@ -104,14 +104,14 @@ def test_a_setting_that_cannot_be_is_refused_with_what_can(key: str, said: Any, 
     assert caught.value.hint.startswith(f"{key} is ")
 
 
-def test_a_setting_that_does_not_exist_is_refused_with_the_nearest(fabric: ForkedFabric) -> None:
+def test_a_setting_that_does_not_exist_is_refused_with_the_nearest(fabric: Fabric) -> None:
     ran = fabric("backend", "add", "lab", "k8s://lab/ml", "-o", "node_selecter=a=b", expect=78)
 
     assert "no setting 'node_selecter'" in ran.stderr and "did you mean node_selector?" in ran.stderr
 
 
 def test_a_wrong_setting_is_found_when_the_configuration_is_used(
-    fabric: ForkedFabric, clean_environment: Path
+    fabric: Fabric, clean_environment: Path
 ) -> None:
     (clean_environment / "config.toml").write_text(
         '[backends.lab]\naddress = "k8s://a/b"\ngang_seconds = "soon"\n'

@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import Space
@@ -37,7 +37,7 @@ CONTROLLER = (
 
 
 @pytest.fixture
-def start(fabric: ForkedFabric, home: Home) -> Iterator[Start]:
+def start(fabric: Fabric, home: Home) -> Iterator[Start]:
     """Start commands that have less patience; the controller that the first one finds has as little."""
     with ExitStack() as started:
 
@@ -77,7 +77,7 @@ def relay(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     ],
 )
 def test_a_run_that_reached_no_cluster_ends_with_a_signal(
-    fabric: ForkedFabric,
+    fabric: Fabric,
     start: Start,
     clean_environment: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,7 +98,7 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
     "policy", ["halt", pytest.param("kill", marks=pytest.mark.soak("the gate halts the job"))]
 )
 def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
-    fabric: ForkedFabric, start: Start, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+    fabric: Fabric, start: Start, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
@@ -152,7 +152,7 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
     "command", [pytest.param("halt", marks=pytest.mark.soak("the gate kills the job")), "kill"]
 )
 def test_commands_that_stop_say_why_they_wait_and_return_once_the_request_is_recorded(
-    fabric: ForkedFabric, relay: Relay, command: str
+    fabric: Fabric, relay: Relay, command: str
 ) -> None:
     fabric(*RUN, "--detach", "--accept-loss", "--", "sleep", "600")
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "it to run")

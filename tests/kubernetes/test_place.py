@@ -17,7 +17,7 @@ from backends.kubernetes.options import OPTIONS
 from backends.kubernetes.rbac import all_rights, role_yaml
 from runners.interface import AttemptRef
 from runners.pod.names import labels
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.space import Space
 from workbench.errors import ConfigError, UnknownName
 
@@ -168,15 +168,13 @@ def test_a_credential_plugins_variables_are_kept_and_no_others(
     assert "environment" not in KubernetesBackend(BackendOptions("k8s", "kubernetes")).frozen("pod").options
 
 
-def test_a_context_or_namespace_of_what_is_no_cluster_is_refused(fabric: ForkedFabric) -> None:
+def test_a_context_or_namespace_of_what_is_no_cluster_is_refused(fabric: Fabric) -> None:
     ran = fabric("run", "--backend", "local", "--namespace", "team", "--", "true", expect=64)
 
     assert "'local' is no cluster and has no namespace" in ran.stderr
 
 
-def test_a_place_may_be_of_the_type_k8s(
-    fabric: ForkedFabric, clean_environment: Path, write: WriteConfig
-) -> None:
+def test_a_place_may_be_of_the_type_k8s(fabric: Fabric, clean_environment: Path, write: WriteConfig) -> None:
     (clean_environment / "config.toml").write_text('[backends.lab]\ntype = "k8s"\nnamespace = "team"\n')
 
     listed = fabric.json("backend", "list", "--json")
@@ -186,7 +184,7 @@ def test_a_place_may_be_of_the_type_k8s(
     assert "namespace: team" in role.stdout
 
 
-def test_the_role_is_printed_without_reaching_the_cluster(fabric: ForkedFabric, write: WriteConfig) -> None:
+def test_the_role_is_printed_without_reaching_the_cluster(fabric: Fabric, write: WriteConfig) -> None:
     config = write("dev=team", current="dev")
 
     ran = fabric("backend", "role", "k8s", "--user", "system:serviceaccount:ci:runner", KUBECONFIG=config)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import claim_of
@@ -22,7 +22,7 @@ def claim(space: Space) -> Iterator[str]:
 
 
 def test_learners_share_their_folder_and_results_come_home_after_the_pods_have_ended(
-    fabric: ForkedFabric, space: Space, claim: str, home: Home
+    fabric: Fabric, space: Space, claim: str, home: Home
 ) -> None:
     configure(space, claim=claim)
     pods = Pods(fabric, space)

@@ -15,7 +15,7 @@ import pytest
 from runners.pod.names import PREPARE, SIDE_CAR
 from runners.pod.observe import MissedSignals
 from runners.pod.status import is_preparing, is_side_car_running
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import pod
 from tests.kubernetes.space import Space
@@ -25,7 +25,7 @@ NODE = Path("/proc/self/ns/mnt")
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import control
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space, cluster_held
@@ -23,7 +23,7 @@ def kinds(pods: Pods) -> set[str]:
 
 
 def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
-    fabric: ForkedFabric, space: Space, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -38,7 +38,7 @@ def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
 
 
 def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
-    fabric: ForkedFabric, space: Space, home: Home
+    fabric: Fabric, space: Space, home: Home
 ) -> None:
     configure(space, ttl_seconds=0)
     pods = Pods(fabric, space)
@@ -53,7 +53,7 @@ def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
 
 
 def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
-    fabric: ForkedFabric, space: Space, home: Home
+    fabric: Fabric, space: Space, home: Home
 ) -> None:
     configure(space, ttl_seconds=0, results_hold_seconds=120)
     pods = Pods(fabric, space)
@@ -84,7 +84,7 @@ def learner_is_over(pods: Pods) -> bool:
 @pytest.mark.soak("stops the node of all pods; the gate has this end in controller/test_trouble")
 @pytest.mark.parametrize("command", ["halt", "kill"])
 def test_a_job_whose_node_is_lost_after_its_end_can_be_stopped(
-    fabric: ForkedFabric, unheld_space: Space, command: str
+    fabric: Fabric, unheld_space: Space, command: str
 ) -> None:
     configure(unheld_space, journal_hold_seconds=300)
     pods = Pods(fabric, unheld_space)
@@ -124,7 +124,7 @@ main(["--home", sys.argv[1], "--wait"])
 
 
 @contextmanager
-def controller(fabric: ForkedFabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
+def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a controller to which a line of code does harm."""
     fabric("list")
     fabric("controller", "stop", expect=None)
@@ -153,7 +153,7 @@ def controller(fabric: ForkedFabric, home: Home, harm: str) -> Iterator[subproce
     ],
 )
 def test_secrets_go_though_the_controller_is_killed_between_collection_and_release(
-    fabric: ForkedFabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str
+    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")
@@ -170,7 +170,7 @@ def test_secrets_go_though_the_controller_is_killed_between_collection_and_relea
 
 
 def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
-    fabric: ForkedFabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, space: Space, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(space)
     monkeypatch.setenv("TOKEN", "hush-hush")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -23,7 +23,7 @@ MAKE = (
 
 
 @pytest.fixture
-def pods(fabric: ForkedFabric, space: Space) -> Iterator[Pods]:
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
     configure(space)
     yield Pods(fabric, space)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.pods import start_pod
@@ -23,7 +23,7 @@ NOWHERE = (
 
 @pytest.fixture
 def pods(shared_pods: Pods) -> Iterator[Pods]:
-    configure_in(shared_pods.fabric.config, shared_pods.space, unfit_seconds=2)
+    configure_in(shared_pods.fabric.config_file, shared_pods.space, unfit_seconds=2)
     yield shared_pods.anew()
     for kind in ("ResourceQuota", "LimitRange"):
         shared_pods.space.admin.delete(kind, "few")
@@ -106,7 +106,7 @@ def test_more_than_a_limit_range_lets_a_container_have_is_refused(pods: Pods, as
     assert "memory:" in said
 
 
-def test_a_claim_that_is_not_there_is_named(fabric: ForkedFabric, space: Space) -> None:
+def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> None:
     configure(space, volumes=["datasets:/data:ro"])
     pods = Pods(fabric, space)
 
@@ -125,7 +125,7 @@ def test_a_claim_that_is_not_there_is_named(fabric: ForkedFabric, space: Space) 
     ],
 )
 def test_what_the_settings_name_and_is_not_there_is_named(
-    fabric: ForkedFabric, space: Space, option: str, words: str
+    fabric: Fabric, space: Space, option: str, words: str
 ) -> None:
     configure(space, **{option: "nobody"})
     pods = Pods(fabric, space)

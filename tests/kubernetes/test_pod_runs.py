@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runners.pod.status import is_preparing
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure, configure_in
 from tests.kubernetes.space import Space
@@ -41,7 +41,7 @@ def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_w
     weights = [
         {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for folder in (pods.fabric.home.job(job).results, pods.fabric.home.job(job).checkpoints)
+            for folder in (pods.fabric.jobs_home.job(job).results, pods.fabric.jobs_home.job(job).checkpoints)
             for path in folder.rglob("*")
             if path.is_file()
         }
@@ -217,7 +217,7 @@ def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Po
 
 
 def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(
-    fabric: ForkedFabric, space: Space
+    fabric: Fabric, space: Space
 ) -> None:
     configure(space)
     pods = Pods(fabric, space)
@@ -237,7 +237,7 @@ class TestNobodyWatches:
     @pytest.fixture(scope="class")
     @classmethod
     def shown(cls, shared_pods: Pods) -> dict[str, Any]:
-        configure_in(shared_pods.fabric.config, shared_pods.space, results_hold_seconds=3)
+        configure_in(shared_pods.fabric.config_file, shared_pods.space, results_hold_seconds=3)
         lines = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
         job = shared_pods.start("--", "sh", "-c", f"echo kept > $RESULT_DIR/file; {lines}")
         until(shared_pods.pods, "the pod to be made")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -64,7 +64,7 @@ def storage_class(space: Space, folder: Path) -> Iterator[str]:
 
 
 def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_attempt(
-    fabric: ForkedFabric, space: Space, home: Home, storage_class: str
+    fabric: Fabric, space: Space, home: Home, storage_class: str
 ) -> None:
     configure(space, storage_class=storage_class, claim_size="1Gi")
     pods = Pods(fabric, space)
@@ -90,7 +90,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
 
 
 def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
-    fabric: ForkedFabric, space: Space, folder: Path
+    fabric: Fabric, space: Space, folder: Path
 ) -> None:
     name = f"data-{space.namespace}"
     (folder / "input").write_text("given\n")
@@ -177,7 +177,7 @@ def node(space: Space) -> Iterator[str]:
 
 @pytest.mark.soak("the gate sees labels and tolerations of the pod that is made, in test_pod_template")
 def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_taint_is_stood(
-    fabric: ForkedFabric, space: Space, node: str
+    fabric: Fabric, space: Space, node: str
 ) -> None:
     types = {"gpu_types": {"A100": f"{node}/gpu=a100"}, "unfit_seconds": 2}
     words = ("--gpus", "8", "--set", "gpu_type=A100")
@@ -206,7 +206,7 @@ def _configure(space: Space, **options: Any) -> None:
         config.writelines(f'{name} = "{labels}"\n' for name, labels in types.items())
 
 
-def test_a_manifest_sets_what_its_pods_are_like_over_the_settings(fabric: ForkedFabric, space: Space) -> None:
+def test_a_manifest_sets_what_its_pods_are_like_over_the_settings(fabric: Fabric, space: Space) -> None:
     make(space, "ServiceAccount", "trainer")
     configure(space, tolerations=["gpu:NoSchedule"], service_account="other")
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as config:

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -34,7 +34,7 @@ def pods(shared_pods: Pods) -> Pods:
 
 
 @pytest.fixture
-def own_pods(fabric: ForkedFabric, space: Space) -> Pods:
+def own_pods(fabric: Fabric, space: Space) -> Pods:
     """For a test that changes its user's rights, environment or configuration."""
     configure(space)
     return Pods(fabric, space)
@@ -98,7 +98,7 @@ class TestOneJob:
             "one",
             "two",
         ]
-        results, job = shared_s3.results(one.job), shared_pods.fabric.home.job(one.job)
+        results, job = shared_s3.results(one.job), shared_pods.fabric.jobs_home.job(one.job)
         assert (results / "sub" / "model.bin").read_text() == "model\n"
         assert (results / "_checkpoints" / "c").read_text() == "c\n"
         assert (results / "learner-1" / "output.log").read_text() == one.ran.stdout
@@ -194,7 +194,7 @@ class TestOneFailure:
     def test_credentials_are_nowhere_after_a_failure_and_after_a_kill(
         self, shared_pods: Pods, shared_s3: Server
     ) -> None:
-        pods, s3, home = shared_pods, shared_s3, shared_pods.fabric.home
+        pods, s3, home = shared_pods, shared_s3, shared_pods.fabric.jobs_home
         command = "cat manifest.yml; env; echo ready; sleep 600"
         job = pods.start(manifest(pods, s3, command, upload_seconds=0.3))
         pods.until_printed(job, "ready")
@@ -349,7 +349,7 @@ def test_the_results_of_another_pod_that_went_to_a_store_are_data_of_this_one(po
 def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
     pods: Pods,
 ) -> None:
-    home = pods.fabric.home
+    home = pods.fabric.jobs_home
     store = DataStore(
         id="lab",
         type="volume",
@@ -389,7 +389,7 @@ def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -
     "the gate sees the pod that is made, in test_pod_template, and such a volume in test_pod_settings"
 )
 def test_folders_of_nodes_are_used_where_the_place_allows_them(
-    fabric: ForkedFabric, space: Space, tmp_path: Path
+    fabric: Fabric, space: Space, tmp_path: Path
 ) -> None:
     configure(space, host_paths=True, run_as="image")
     pods = Pods(fabric, space)
@@ -411,7 +411,7 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
 
 @pytest.mark.soak("the gate has two jobs on one copy where copies are listed and pruned")
 def test_jobs_share_the_copy_on_a_claim_of_the_place(
-    fabric: ForkedFabric, space: Space, s3: Server, home: Home
+    fabric: Fabric, space: Space, s3: Server, home: Home
 ) -> None:
     configure(space, data_claim="copies")
     pods = Pods(fabric, space)
@@ -428,7 +428,7 @@ def test_jobs_share_the_copy_on_a_claim_of_the_place(
 
 
 def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_stays_in_the_cluster(
-    fabric: ForkedFabric, space: Space, s3: Server
+    fabric: Fabric, space: Space, s3: Server
 ) -> None:
     configure(space, data_claim="copies")
     pods = Pods(fabric, space)
@@ -523,7 +523,7 @@ def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pod
     "the gate has learners that share a claim in test_pod_claims, and that store each their own here"
 )
 def test_learners_that_share_their_results_on_a_claim_store_them_as_well(
-    fabric: ForkedFabric, space: Space, s3: Server
+    fabric: Fabric, space: Space, s3: Server
 ) -> None:
     with claim_of(space, "results") as folder:
         configure(space, claim="results")

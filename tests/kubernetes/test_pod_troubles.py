@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.harms import kill_container
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
@@ -158,7 +158,7 @@ def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) ->
 def test_a_side_car_that_is_killed_costs_no_byte_of_a_running_learner(pods: Pods) -> None:
     lines = "i=0; while [ $i -lt 80 ]; do printf 'part %03d\\r\\n' $i; i=$((i+1)); sleep 0.1; done"
     job = pods.start("--", "sh", "-c", lines)
-    output = pods.fabric.home.job(job).attempt(1).learner(1).output
+    output = pods.fabric.jobs_home.job(job).attempt(1).learner(1).output
     until(lambda: output.exists() and output.stat().st_size > 100, "the first lines to be here")
 
     # The cluster's log drops carriage returns: whoever reads on there by offsets loses and doubles bytes.
@@ -172,7 +172,7 @@ def _index(pod: dict[str, Any]) -> int:
     return int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
 
 
-def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: ForkedFabric, space: Space) -> None:
+def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
     configure(space, gang_seconds=3)
     pods = Pods(fabric, space)
     hard = {"pods": "2"}

@@ -10,7 +10,7 @@ import yaml
 
 from backends.contract.host import Finding
 from backends.kubernetes.rbac import all_rights, missing_rights
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.health import KUBECONFIG, administrator
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.pods import start_pod
@@ -30,7 +30,7 @@ def test_a_user_with_the_documented_role_lacks_nothing_that_jobs_need(space: Spa
     assert f"as {space.user}" in findings[0].found
 
 
-def test_the_printed_role_is_what_an_administrator_applies(fabric: ForkedFabric, space: Space) -> None:
+def test_the_printed_role_is_what_an_administrator_applies(fabric: Fabric, space: Space) -> None:
     printed = fabric("backend", "role", space.address, KUBECONFIG=str(space.kubeconfig)).stdout
 
     role, binding = yaml.safe_load_all(printed)
@@ -51,7 +51,7 @@ def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space
     assert f"fabric backend role {space.address}" in lacks[0].remedy
 
 
-def test_a_place_whose_rights_are_missing_is_unusable(fabric: ForkedFabric, space: Space) -> None:
+def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
     space.take_rights("jobs", verbs=("create",))
     until(lambda: missing_rights(space.cluster()), "the right to be gone")
     config = str(space.kubeconfig)
@@ -110,7 +110,7 @@ def test_a_claim_for_one_node_is_told(space: Space) -> None:
     assert told.level == "lack" and "ReadWriteOnce" in told.found and "cannot share" in told.consequence
 
 
-def test_a_user_who_may_not_list_nodes_is_told_so(fabric: ForkedFabric, space: Space) -> None:
+def test_a_user_who_may_not_list_nodes_is_told_so(fabric: Fabric, space: Space) -> None:
     (told,) = found(space, "nodes")
     assert "may not list the nodes" in told.found
 
@@ -118,9 +118,7 @@ def test_a_user_who_may_not_list_nodes_is_told_so(fabric: ForkedFabric, space: S
     assert ran.stdout == "" and "may not list the nodes" in ran.stderr
 
 
-def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(
-    fabric: ForkedFabric, space: Space
-) -> None:
+def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(fabric: Fabric, space: Space) -> None:
     admin = administrator(space.namespace)
     if not any(
         "nvidia.com/gpu" in (node["status"].get("allocatable") or {}) for node in admin.list("Node").items
@@ -166,7 +164,7 @@ def space_probe(kubeconfig: str) -> list[Finding]:
 
 
 def test_a_place_is_added_with_what_was_found_there(
-    fabric: ForkedFabric, space: Space, clean_environment: Path
+    fabric: Fabric, space: Space, clean_environment: Path
 ) -> None:
     config = str(space.kubeconfig)
 
@@ -182,7 +180,7 @@ def test_a_place_is_added_with_what_was_found_there(
     [({"token": "no-such-token"}, 77, "does not accept your credentials"), ({}, 77, "cannot be used")],
 )
 def test_credentials_that_are_wrong_or_missing_are_said(
-    fabric: ForkedFabric, space: Space, tmp_path: Path, user: dict[str, Any], code: int, words: str
+    fabric: Fabric, space: Space, tmp_path: Path, user: dict[str, Any], code: int, words: str
 ) -> None:
     config = write_kubeconfig(tmp_path / "wrong", space.namespace, user)
 
@@ -191,9 +189,7 @@ def test_credentials_that_are_wrong_or_missing_are_said(
     assert words in ran.stdout
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said(
-    fabric: ForkedFabric, space: Space, tmp_path: Path
-) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_said(fabric: Fabric, space: Space, tmp_path: Path) -> None:
     config = write_kubeconfig(
         tmp_path / "untrusted", space.namespace, {"token": "x"}, certificate_authority_data=None
     )
@@ -219,7 +215,7 @@ def test_a_certificate_that_is_not_checked_is_told(space: Space) -> None:
 
 
 def test_a_namespace_that_is_not_there_is_found_where_namespaces_may_be_seen(
-    fabric: ForkedFabric, space: Space
+    fabric: Fabric, space: Space
 ) -> None:
     ran = fabric("backend", "test", "k8s", "--namespace", "nowhere-at-all", KUBECONFIG=KUBECONFIG, expect=69)
 
@@ -227,7 +223,7 @@ def test_a_namespace_that_is_not_there_is_found_where_namespaces_may_be_seen(
 
 
 def test_the_doctor_says_whether_configured_clusters_answer(
-    fabric: ForkedFabric, space: Space, clean_environment: Path
+    fabric: Fabric, space: Space, clean_environment: Path
 ) -> None:
     (clean_environment / "config.toml").write_text(
         f'[backends.lab]\naddress = "{space.address}"\n[backends.gone]\naddress = "k8s://gone/x"\n'

@@ -21,7 +21,7 @@ from backends.kubernetes.rbac import (
 )
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.pod.runner import PodRunner
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 from tests.waiting import until
@@ -72,7 +72,7 @@ def left(space: Space) -> list[str]:
     ],
 )
 def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
-    fabric: ForkedFabric, user: Space, rights: tuple[str, ...], verbs: tuple[str, ...]
+    fabric: Fabric, user: Space, rights: tuple[str, ...], verbs: tuple[str, ...]
 ) -> None:
     take(user, *rights, verbs=verbs)
 
@@ -87,7 +87,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
 
 @pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])
 def test_commands_in_pods_need_get_alone_before_kubernetes_1_35_and_create_too_from_then_on(
-    fabric: ForkedFabric, user: Space, taken: str
+    fabric: Fabric, user: Space, taken: str
 ) -> None:
     user.take_rights(EXEC, verbs=(taken,))
     with closing(user.cluster()) as cluster:
@@ -143,7 +143,7 @@ def live(runner: PodRunner) -> None:
     ("right", "verb"), [("jobs", "list"), pytest.param("pods/log", "get", marks=ONE_BY_ONE)]
 )
 def test_a_job_that_lacks_a_right_is_refused_with_the_role_and_leaves_nothing(
-    fabric: ForkedFabric, user: Space, right: str, verb: str
+    fabric: Fabric, user: Space, right: str, verb: str
 ) -> None:
     take(user, right, verbs=(verb,))
 
@@ -158,7 +158,7 @@ def test_a_job_that_lacks_a_right_is_refused_with_the_role_and_leaves_nothing(
 
 
 def test_a_job_of_who_has_no_right_at_all_is_refused_with_all_verbs_until_they_are_granted(
-    fabric: ForkedFabric, user: Space
+    fabric: Fabric, user: Space
 ) -> None:
     role = role_document(user.namespace)
     user.admin.replace({**role, "rules": []})

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.containers.forked import ForkedFabric
+from tests.cli.conftest import Fabric
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.kubernetes.harms import Harm, delete_pod, do_to, kill_container, pods_of
@@ -126,7 +126,7 @@ def test_whatever_is_harmed_results_of_pods_are_complete_or_named_and_stored_onc
     space: Space,
     store: Server,
     log: Path,
-    fabric: ForkedFabric,
+    fabric: Fabric,
     chaos_rounds: int | None,
     note_harm: Callable[[str], None],
 ) -> None:
@@ -186,9 +186,7 @@ def _harm(dice: random.Random, ground: Ground, space: Space, store: Server, jobs
     assert not troubles, troubles
 
 
-def _judge(
-    ground: Ground, store: Server, log: Path, fabric: ForkedFabric, job_id: str, content: bytes
-) -> None:
+def _judge(ground: Ground, store: Server, log: Path, fabric: Fabric, job_id: str, content: bytes) -> None:
     row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=180)
     print(f"{job_id}: {row.state} {row.reason} after {row.attempt} attempts", flush=True)
     there = store.results(job_id) / "model.bin"
