@@ -96,6 +96,7 @@ def test_every_page_can_be_read_on_a_terminal_that_can_do_less(shown_home: Home,
         see("1 overview")
         for keys, parts in PAGES:
             if keys.startswith(b"\x1b"):  # a key that follows at once would be one with alt
+                terminal.until_quiet(0.3)  # what closes a window is for one that is there
                 terminal.type(b"\x1b")
                 see("3 jobs")
             terminal.type(keys.lstrip(b"\x1b"))

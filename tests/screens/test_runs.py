@@ -566,6 +566,8 @@ async def test_columns_are_chosen_and_stay_chosen(three: Home) -> None:
         shown.app.screen.query_one(Input).value = "name loss nonsense"
         await shown.press("enter")
         await shown.until_shown("unknown column 'nonsense'")
+        # Else the next key is typed into the line that is about to close.
+        await shown.until(lambda: not isinstance(shown.app.focused, Input))
         await shown.press("C")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = "loss, name"
