@@ -110,7 +110,7 @@ def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
 def test_gc_removes_the_folders_of_ones_own_jobs_that_are_gone_and_no_other(
     box: Box, first: Fabric, home: Home
 ) -> None:
-    kept, gone, lost = (_given(first, box) for _ in range(3))
+    kept, gone, lost = _given(first, box, 3)
     first("backend", "add", "box", box.address)
     first("controller", "stop")
     (folder,) = box.user.home.glob(f".fabric/*/*/jobs/{gone}")
@@ -173,11 +173,13 @@ def _configure(laptop: Fabric, name: str, address: str) -> None:
             stream.write(f'\n[backends.{name}]\ntype = "ssh"\naddress = "{address}"\n')
 
 
-def _given(laptop: Fabric, box: Box) -> str:
-    """Return the id of a job that has run there."""
-    job = laptop.json("run", "-d", "--backend", box.address, "--json", "--", "true")["id"]
-    laptop("wait", job)
-    return str(job)
+def _given(laptop: Fabric, box: Box, count: int) -> list[str]:
+    """Return the ids of so many jobs that have run there."""
+    argv = ("run", "-d", "--backend", box.address, "--json", "--", "true")
+    jobs = [str(laptop.json(*argv)["id"]) for _ in range(count)]
+    for job in jobs:
+        laptop("wait", job)
+    return jobs
 
 
 def _learners(box: Box) -> list[int]:

@@ -20,6 +20,7 @@ from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
 from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
 from tests.ssh.conftest import Box
+from tests.ssh.kept import KeptGround
 from tests.waiting import patience, until
 from workbench.controller.runtime import prewarm as prewarming
 from workbench.controller.runtime.connections import SHARED, SharedConnections
@@ -33,6 +34,13 @@ from workbench.store.db.rows import TargetRef
 def ways() -> list[Path]:
     """List what is remembered of the ways to hosts."""
     return sorted(Path(default_home()).glob("places/*.way.json"))
+
+
+@pytest.fixture
+def known_box(kept_box: Box, kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Box:
+    """A host that we may have arrived at before, from the home that other tests here have used for that."""
+    kept_ground.environment(monkeypatch)
+    return kept_box
 
 
 def change(**values: str) -> None:
@@ -126,35 +134,35 @@ def test_the_second_arrival_starts_the_agent_at_once(box: Box, transport: str) -
     ],
     ids=str,
 )
-def test_what_is_not_as_it_was_is_found_out_anew(box: Box, changed: dict[str, str]) -> None:
-    box.backend().open().close()
+def test_what_is_not_as_it_was_is_found_out_anew(known_box: Box, changed: dict[str, str]) -> None:
+    known_box.backend().open().close()
     (path,) = ways()
     right = path.read_text()
     change(**changed)
-    with closing(box.backend().open()) as host:
-        assert host.identity().user == box.user.name
+    with closing(known_box.backend().open()) as host:
+        assert host.identity().user == known_box.user.name
 
     assert path.read_text() == right
 
 
-def test_an_interpreter_that_does_not_start_any_more_costs_one_try(box: Box) -> None:
-    box.backend().open().close()
-    broken = box.user.home / "broken"
+def test_an_interpreter_that_does_not_start_any_more_costs_one_try(known_box: Box) -> None:
+    known_box.backend().open().close()
+    broken = known_box.user.home / "broken"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     change(python=str(broken))
 
     with pytest.raises(BackendUnreachable):
-        box.backend().open()
-    box.backend().open().close()
+        known_box.backend().open()
+    known_box.backend().open().close()
 
 
-def test_what_a_shell_would_read_otherwise_is_never_said_to_one(box: Box) -> None:
-    box.backend().open().close()
+def test_what_a_shell_would_read_otherwise_is_never_said_to_one(known_box: Box) -> None:
+    known_box.backend().open().close()
     change(python="/bin/sh -c 'touch ~/oops';")
-    box.backend().open().close()
+    known_box.backend().open().close()
 
-    assert not (box.user.home / "oops").exists()
+    assert not (known_box.user.home / "oops").exists()
 
 
 def test_several_who_come_to_a_new_host_at_once_all_arrive(box: Box) -> None:

@@ -17,6 +17,7 @@ from runners.shared.code import deploy_code, upload_code
 from runners.shared.host_facts import HostFacts, read_host_facts
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
+from tests.ssh.seen import printed
 from tests.waiting import until
 from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
@@ -174,13 +175,13 @@ def there(box: Box, pattern: str) -> list[Path]:
 
 
 def test_prune_removes_the_code_that_a_host_keeps_but_for_jobs_that_run(
-    box: Box, fabric: Fabric, large_code: Path
+    box: Box, fabric: Fabric, home: Home, large_code: Path
 ) -> None:
     fabric("backend", "add", "gpubox", box.address)
     hold = 'echo began; until [ -e "$JOB_STATE_DIR/end" ]; do sleep 0.1; done; wc -c < weights.bin'
     fabric("run", "--backend", "gpubox", "--", "true")
     running = fabric("run", "--detach", "--backend", "gpubox", "--", hold).stdout.strip()
-    until(lambda: "began" in fabric("logs", running).stdout, "the job to run")
+    until(lambda: "began" in printed(home, running), "the job to run")
     assert len(there(box, "jobs/*/attempt-1/learner-1/model-code")) == 2
 
     plan = fabric.json("prune", "--caches", "--backend", "gpubox", "--dry-run", "--json")

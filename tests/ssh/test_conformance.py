@@ -11,7 +11,7 @@ from backends.contract.host import Host
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from runners.process.runner import ProcessRunner
-from tests.containers.core import OVER_A_LINK
+from tests.containers.core import CORE, OVER_A_LINK
 from tests.containers.images import DEBIAN
 from tests.runners.local_hosts import AgentsHere
 
@@ -32,6 +32,13 @@ class TestProcesses(OverSsh):
 
 
 class TestContainers(OverSsh):
+    in_gate: ClassVar[Collection[str]] = (
+        *(name for name in CORE if name in OVER_A_LINK),
+        "test_an_exit_code_is_seen[3]",
+    )
+    why_soak: ClassVar[str] = (
+        "the gate runs all of the suite in containers here, and what a link carries by processes"
+    )
     runner_class = ContainerRunner
     image = DEBIAN
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
+from tests.ssh.seen import printed
 from tests.stores.servers import KEY, SECRET, Server, serving
 from tests.waiting import until
 from workbench.data.stores.rclone import find_rclone
@@ -26,13 +27,13 @@ def dav(tmp_path: Path) -> Iterator[Server]:
     yield from serving("webdav", tmp_path / "dav")
 
 
-def test_results_come_from_the_host_while_the_job_runs(fabric: Fabric) -> None:
+def test_results_come_from_the_host_while_the_job_runs(fabric: Fabric, home: Home) -> None:
     command = (
         "mkdir $RESULT_DIR/deep; echo half >$RESULT_DIR/deep/model.pt; echo other >$RESULT_DIR/x;"
         " echo ready; sleep 600"
     )
     job = fabric("run", "-d", "--backend", "ssh://box", "--runner", "process", "--", command).stdout.strip()
-    until(lambda: "ready" in fabric("logs", job, expect=None).stdout, "the command to print")
+    until(lambda: "ready" in printed(home, job), "the command to print")
 
     fabric("download", job, "results", "out")
     fabric("download", job, "results", "few", "--include", "*.pt")

@@ -15,6 +15,7 @@ from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import set_password
+from tests.ssh.seen import reason
 from tests.waiting import until
 from workbench.errors import NeedsLogin
 from workbench.paths import Home
@@ -49,12 +50,14 @@ class WithPassword:
             path for path in home.path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
         ]
 
-    def test_a_job_waits_for_it_and_goes_on_once_it_was_typed(self, box: Box, fabric: Fabric) -> None:
+    def test_a_job_waits_for_it_and_goes_on_once_it_was_typed(
+        self, box: Box, fabric: Fabric, home: Home
+    ) -> None:
         log_in(fabric, box, SECRET)
         fabric("run", "-q", "--backend", box.address, "--", "true")
         fabric("controller", "stop")
         job = fabric("run", "-d", "-q", "--backend", box.address, "--", "true").stdout.strip()
-        until(lambda: "needs login" in fabric.json("show", job, "--json")["reason"], "the reason")
+        until(lambda: "needs login" in reason(home, job), "the reason")
         tries = box.daemon.connections()
         fabric("list")
         assert box.daemon.connections() <= tries + 1

@@ -8,12 +8,13 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
+from tests.ssh.kept import KeptGround
 
 
-@pytest.fixture
-def python(box: Box) -> Path:
+@pytest.fixture(scope="module")
+def python(kept_box: Box) -> Path:
     """A Python at the host that has one package of its own."""
-    folder = box.user.home / "venv"
+    folder = kept_box.user.home / "venv"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python3").symlink_to("/usr/bin/python3")
     (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
@@ -21,31 +22,61 @@ def python(box: Box) -> Path:
     return folder / "bin" / "python3"
 
 
+@pytest.fixture(scope="module")
+def ran() -> dict[str, str]:
+    """The jobs that have run there: all tests look at the same."""
+    return {}
+
+
+@pytest.fixture
+def fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    """The command line, with a working folder."""
+    kept_ground.environment(monkeypatch)
+    folder = kept_ground.root / "work"
+    folder.mkdir(exist_ok=True)
+    return Fabric(folder)
+
+
+@pytest.fixture
+def plain(fabric: Fabric, kept_box: Box, ran: dict[str, str]) -> str:
+    """A job that names no Python."""
+    return ran.get("plain") or _run(fabric, kept_box, ran, "plain", "--", "true")
+
+
+@pytest.fixture
+def named(fabric: Fabric, kept_box: Box, ran: dict[str, str], python: Path) -> str:
+    """One that names that Python."""
+    words = ("--set", f"python={python}", "--", "python3", "-c", "pass")
+    return ran.get("named") or _run(fabric, kept_box, ran, "named", *words)
+
+
+def _run(fabric: Fabric, box: Box, ran: dict[str, str], which: str, *words: str) -> str:
+    fabric("run", "--backend", box.address, *words)
+    ran[which] = str(fabric.json("show", "@last", "--json")["id"])
+    return ran[which]
+
+
 def test_show_says_which_python_and_packages_of_the_host_ran_a_job(
-    box: Box, fabric: Fabric, python: Path
+    fabric: Fabric, python: Path, named: str
 ) -> None:
-    fabric("run", "--backend", box.address, "--set", f"python={python}", "--", "python3", "-c", "pass")
-    shown = fabric.json("show", "@last", "--json")["ran_with"]
-    text = fabric("show", "@last").stdout
+    shown = fabric.json("show", named, "--json")["ran_with"]
+    text = fabric("show", named).stdout
 
     assert (shown["python"], shown["packages"]) == (str(python), ["imagined==4.2"])
     assert f"{python} (3.11) of {shown['host']} with 1 package" in text
 
 
-def test_the_hosts_own_python_is_recorded_where_a_job_names_none(box: Box, fabric: Fabric) -> None:
-    fabric("run", "--backend", box.address, "--", "true")
-    shown = fabric.json("show", "@last", "--json")["ran_with"]
+def test_the_hosts_own_python_is_recorded_where_a_job_names_none(fabric: Fabric, plain: str) -> None:
+    shown = fabric.json("show", plain, "--json")["ran_with"]
 
     assert shown["python"].startswith(("/usr/bin/", "/usr/local/bin/"))
     assert not any(each.startswith("pytest==") for each in shown["packages"])
 
 
-def test_jobs_are_compared_by_the_packages_that_ran_them(box: Box, fabric: Fabric, python: Path) -> None:
-    fabric("run", "--backend", box.address, "--", "true")
-    fabric("run", "--backend", box.address, "--set", f"python={python}", "--", "true")
-    compared = fabric("diff", "@last", "@last~1", expect=1).stdout
+def test_jobs_are_compared_by_the_packages_that_ran_them(fabric: Fabric, plain: str, named: str) -> None:
+    compared = fabric("diff", named, plain, expect=1).stdout
 
     assert "imagined" in compared
-    ran = fabric("rerun", "@last", "--detach")
-    assert "differs" not in ran.stderr
+    again = fabric("rerun", named, "--detach")
+    assert "differs" not in again.stderr
     fabric("wait", "@last")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.controller.real import Ground
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user
+from tests.ssh.daemon import a_user
 from tests.stubs import Gpus, nvml_library
 from tests.waiting import until
 from workbench.job import State
@@ -38,17 +39,14 @@ def box_environment(gpus: Gpus) -> list[str]:
 @pytest.fixture
 def grounds(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
     """Two people, each with a laptop of their own."""
-    other = make_user()
-    box.daemon.authorize(other, Path(f"{box.key}.pub"))
-    address = box.address.replace(box.user.name, other.name)
-    mine = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
-    theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
-    try:
+    with a_user() as other, ExitStack() as after:
+        box.daemon.authorize(other, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, other.name)
+        mine = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
+        after.callback(mine.clean_up)
+        theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        after.callback(theirs.clean_up)
         yield mine, theirs
-    finally:
-        for ground in (mine, theirs):
-            ground.clean_up()
-        remove_user(other)
 
 
 def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(

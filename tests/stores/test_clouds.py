@@ -47,11 +47,11 @@ def until_it_answers(rclone: Rclone, *words: str) -> None:
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], Rclone]]:
     """Swift, as a connection and as rclone has it."""
     server = openstack.Swift(tmp_path_factory.mktemp("swift"))
-    server.start()
     connection = {"auth_url": server.address, "user_name": openstack.USER, "password": openstack.KEY}
     remote = {"type": "swift", "user": openstack.USER, "key": openstack.KEY, "auth": server.address}
     rclone = rclone_of({**remote, "auth_version": "1"})
     try:
+        server.start()
         until_it_answers(rclone, "mkdir", "X:training")
         rclone("mkdir", "X:results")
         copied = tmp_path_factory.mktemp("train") / "train.txt"

@@ -20,6 +20,12 @@ LIMIT_BYTES = 1_000_000
 
 
 @pytest.fixture
+def ground(own_ground: Ground) -> Ground:
+    """Real jobs in a home of the test's own: it counts copies."""
+    return own_ground
+
+
+@pytest.fixture
 def there(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at the host."""
     made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))

@@ -16,6 +16,12 @@ from workbench.job import State
 from workbench.paths import Home
 
 
+@pytest.fixture
+def ground(own_ground: Ground) -> Ground:
+    """Real jobs in a home of the test's own: it fills the disk."""
+    return own_ground
+
+
 def test_data_that_does_not_fit_is_refused_before_it_is_copied(
     small_disk: SmallDisk, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +69,7 @@ def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_l
 def test_a_store_whose_disk_is_full_keeps_no_half_file_and_takes_the_results_later(
     small_disk: SmallDisk, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(PATIENCE, "3")
+    monkeypatch.setenv(PATIENCE, "1")
     disk = small_disk(tmp_path / "full", 8)
     for s3 in serving("s3", disk):
         job_id = ground.submit(

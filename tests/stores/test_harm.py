@@ -26,6 +26,7 @@ from workbench.store.jobs import detail
 MEGABYTE = 1 << 20
 SLOW = ("--bwlimit", "4M")
 PATIENCE = "FABRIC_STORE_PATIENCE_SECONDS"
+UNTIL_GO = "echo m >$RESULT_DIR/model.bin; echo up; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def slow(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is away is given up soon."""
-    monkeypatch.setenv(PATIENCE, "3")
+    monkeypatch.setenv(PATIENCE, "1")
 
 
 def big(server: Server, megabytes: int = 8) -> bytes:
@@ -50,6 +51,11 @@ def state_of(ground: Ground, job_id: str, attempt: int = 1) -> dict[str, Any]:
     file = ground.learner(job_id, attempt).state
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return found
+
+
+def go_on(ground: Ground, job_id: str) -> None:
+    """Let a command end that waits for it."""
+    (ground.home.job(job_id).attempt(1).logs / "go").touch()
 
 
 def children_of(pid: int) -> list[int]:
@@ -134,9 +140,10 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
 def test_results_of_a_store_that_stays_away_are_named_kept_and_stored_when_asked_again(
     own_ground: Ground, s3: Server
 ) -> None:
-    job_id = own_ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    job_id = own_ground.submit(UNTIL_GO, data_stores=(s3.store(),))
     own_ground.prints(job_id, "up")
     s3.stop()
+    go_on(own_ground, job_id)
 
     row = own_ground.reaches(job_id, State.COMPLETED, State.FAILED)
 
@@ -171,9 +178,10 @@ def again(ground: Ground, job_id: str) -> list[Any]:
 def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
     own_ground: Ground, s3: Server
 ) -> None:
-    job_id = own_ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    job_id = own_ground.submit(UNTIL_GO, data_stores=(s3.store(),))
     own_ground.prints(job_id, "up")
     s3.ask_other_keys()
+    go_on(own_ground, job_id)
     row = own_ground.reaches(job_id, State.COMPLETED, State.FAILED)
     s3.stop()
 

@@ -28,6 +28,12 @@ HARM_SECONDS = 1.0
 """For how long a store is away, or a disk full."""
 
 
+@pytest.fixture
+def ground(own_ground: Ground) -> Ground:
+    """Real jobs in a home of the test's own: it is harmed."""
+    return own_ground
+
+
 class Round:
     """One job that gets data, makes results and has them stored, with one harm in it."""
 

@@ -20,6 +20,18 @@ from workbench.paths import leases_folder
 HERE = "echo model > $RESULT_DIR/model.bin; echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done"
 
 
+@pytest.fixture
+def ground(own_ground: Ground) -> Ground:
+    """Real jobs in a home of the test's own: its controller sees the GPUs that it pretends."""
+    return own_ground
+
+
+@pytest.fixture
+def containers(own_containers: Ground) -> Ground:
+    """The same in containers."""
+    return own_containers
+
+
 @pytest.mark.parametrize("agent_dies", [False, True])
 def test_another_job_has_the_gpu_while_results_are_stored(
     agent_dies: bool, ground: Ground, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
