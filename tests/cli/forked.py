@@ -26,18 +26,23 @@ from pathlib import Path
 from typing import Any, Final
 
 PACKAGES: Final = (
-    "cli",
-    "services",
-    "store",
-    "manifest",
-    "config",
-    "documents",
-    "terminal",
-    "logs",
-    "metrics",
-    "data",
+    "workbench.cli",
+    "workbench.services",
+    "workbench.store",
+    "workbench.manifest",
+    "workbench.config",
+    "workbench.documents",
+    "workbench.terminal",
+    "workbench.logs",
+    "workbench.metrics",
+    "workbench.data",
+    "backends",
+    "runners",
 )
-"""What of ``workbench`` is imported ahead; the rest, as the screens, is when a command asks for it."""
+"""What is imported ahead; the rest, as the screens, is when a command asks for it."""
+LEFT_OUT: Final = frozenset({"__main__", "conformance"})
+USED_LATER: Final = ("paramiko",)
+"""What functions of these import."""
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
@@ -231,10 +236,12 @@ def _import_all() -> None:
     import fabric_workbench
 
     fabric_workbench._drop_foreign_folders()
+    for name in USED_LATER:
+        importlib.import_module(name)
     for name in PACKAGES:
-        package = importlib.import_module(f"workbench.{name}")
+        package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__"):
+            if LEFT_OUT.isdisjoint(module.name.split(".")):
                 importlib.import_module(module.name)
 
 
