@@ -20,7 +20,6 @@ from tests.controller.real import Ground
 from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
-from workbench.controller.targets.opener import RegistryTarget
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -733,16 +732,14 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
 
 
 def test_a_search_whose_trials_are_all_invalid_gives_up(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.loop.experiments.INVALID_IN_A_ROW_MAX", 12)
-    bench.stop()
-    bench.start(open_target=RegistryTarget)
-    ground = Ground(bench.home)
+    ground = Ground(real_bench.home)
     config = {**RANDOM, "max_concurrent": 8, "max_trials": 8}
     code = "from fabric_learner import report\nreport({'invalid_hp': 1}, group='searcher')"
     experiment_id = search(ground, config, python(code), wakes=False)
-    bench.wake()
+    real_bench.wake()
 
     row = ended(ground, experiment_id)
 
