@@ -160,6 +160,10 @@ def python(code: str) -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
 
 
+UNTIL_HALTED = train(seconds=3600.0).replace("should_stop()", "False")
+"""Looks at no request: whoever ends by himself before the agent has read it has completed, and was not halted."""
+
+
 def going_on(go: Path) -> str:
     """Return a command that trains on from its checkpoint; where it has come to step 5 it waits for a file."""
     return python(GOING_ON.replace("{GO}", repr(str(go))))
@@ -548,7 +552,7 @@ def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_
 
 
 def test_a_paused_search_can_be_killed(ground: Ground) -> None:
-    experiment_id = search(ground, RANDOM, train(seconds=5.0))
+    experiment_id = search(ground, RANDOM, UNTIL_HALTED)
     reports_something(ground, experiment_id)
     steers(ground, experiment_id, "pause", "PAUSED")
     for one in trials(ground.store, experiment_id):
@@ -561,7 +565,7 @@ def test_a_paused_search_can_be_killed(ground: Ground) -> None:
 
 
 def test_a_trial_that_a_person_halts_is_over(ground: Ground) -> None:
-    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, train(seconds=5.0))
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, UNTIL_HALTED)
     reports_something(ground, experiment_id)
     steers(ground, experiment_id, "pause", "PAUSED")
     jobs = [one.job_id for one in trials(ground.store, experiment_id)]
