@@ -16,13 +16,15 @@ from tests.waiting import patience, until
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.client import Submission, ask, submit
+from workbench.controller.runtime.connections import SHARED
 from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets.opener import RegistryTarget
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
-from workbench.store.jobs import job
+from workbench.store.jobs import job, open_jobs
 
 MEMORY = TargetRef(backend="local", type="local", runner="memory")
 FAR = TargetRef(backend="far", type="ssh", runner="memory", address="ssh://far")
@@ -146,6 +148,21 @@ def kills(chaos_rounds: int | None, note_harm: Callable[[str], None]) -> int:
     for _ in range(count):
         note_harm("controller of a search killed")
     return count
+
+
+@pytest.fixture
+def real_bench(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A bench whose loop runs real jobs.
+
+    A controller shares connections until its process ends; this process has other homes after this one.
+    """
+    monkeypatch.setattr("workbench.controller.targets.opener.SHARED", type(SHARED)())
+    bench.stop()
+    bench.start(open_target=RegistryTarget)
+    yield bench
+    for row in open_jobs(bench.store):  # of a test that has failed
+        bench.ask(row.id, "kill")
+    until(lambda: not open_jobs(bench.store), bench.log)
 
 
 @pytest.fixture

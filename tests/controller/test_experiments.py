@@ -20,7 +20,6 @@ from tests.controller.real import Ground
 from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
-from workbench.controller.targets.opener import RegistryTarget
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -159,6 +158,10 @@ def pace(seconds: float, paced_at: Sequence[int] = ()) -> str:
 
 def python(code: str) -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+
+
+UNTIL_HALTED = train(seconds=3600.0).replace("should_stop()", "False")
+"""Looks at no request: whoever ends by himself before the agent has read it has completed, and was not halted."""
 
 
 def going_on(go: Path) -> str:
@@ -549,7 +552,7 @@ def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_
 
 
 def test_a_paused_search_can_be_killed(ground: Ground) -> None:
-    experiment_id = search(ground, RANDOM, train(seconds=5.0))
+    experiment_id = search(ground, RANDOM, UNTIL_HALTED)
     reports_something(ground, experiment_id)
     steers(ground, experiment_id, "pause", "PAUSED")
     for one in trials(ground.store, experiment_id):
@@ -562,7 +565,7 @@ def test_a_paused_search_can_be_killed(ground: Ground) -> None:
 
 
 def test_a_trial_that_a_person_halts_is_over(ground: Ground) -> None:
-    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, train(seconds=5.0))
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, UNTIL_HALTED)
     reports_something(ground, experiment_id)
     steers(ground, experiment_id, "pause", "PAUSED")
     jobs = [one.job_id for one in trials(ground.store, experiment_id)]
@@ -733,16 +736,14 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
 
 
 def test_a_search_whose_trials_are_all_invalid_gives_up(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.loop.experiments.INVALID_IN_A_ROW_MAX", 12)
-    bench.stop()
-    bench.start(open_target=RegistryTarget)
-    ground = Ground(bench.home)
+    ground = Ground(real_bench.home)
     config = {**RANDOM, "max_concurrent": 8, "max_trials": 8}
     code = "from fabric_learner import report\nreport({'invalid_hp': 1}, group='searcher')"
     experiment_id = search(ground, config, python(code), wakes=False)
-    bench.wake()
+    real_bench.wake()
 
     row = ended(ground, experiment_id)
 

@@ -19,7 +19,6 @@ from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
-from workbench.controller.targets.opener import RegistryTarget
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.paths import Home
@@ -251,11 +250,10 @@ def test_a_learner_of_which_all_trace_is_lost_is_ended_before_its_attempt_is(
 
 
 def test_a_real_job_whose_folder_is_removed_leaves_no_process(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.2)
-    bench.stop()
-    bench.start(open_target=RegistryTarget)
+    bench = real_bench
     ground = Ground(bench.home)
     job_id = ground.write("echo ready; sleep 600")
     bench.wake()
