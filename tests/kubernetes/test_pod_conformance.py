@@ -62,10 +62,10 @@ class TestPods(RunnerContract):
         yield cluster
         cluster.close()
 
-    @pytest.fixture
-    def make_job(self, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeJob]:
+    @pytest.fixture(autouse=True)
+    def _leave_jobs(self, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """Leave jobs to the namespace, which goes in the end: to remove each takes seconds."""
-        yield make_job
+        yield
         monkeypatch.setattr(PodRunner, "remove", lambda *_: None)
 
     def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -452,19 +452,27 @@ def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_s
     until(lambda: pods.objects() == [], "all objects to be gone")
 
 
-def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agent(
-    pods: Pods, s3: Server
-) -> None:
-    hog = "import time; time.sleep(1); kept = [bytearray(b'x' * (1 << 20)) for _ in range(4096)]"
-    command = f'echo model >$RESULT_DIR/model.bin; echo said; exec python3 -c "{hog}"'
+class TestTooMuchMemory:
+    """What is seen of one job whose container is ended, with its agent, since it needs too much memory."""
 
-    pods.run("--set", "memory=200MiB", manifest(pods, s3, command), expect=None)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def shown(cls, shared_pods: Pods, shared_s3: Server) -> dict[str, Any]:
+        hog = "import time; time.sleep(1); kept = [bytearray(b'x' * (1 << 20)) for _ in range(4096)]"
+        command = f'echo model >$RESULT_DIR/model.bin; echo said; exec python3 -c "{hog}"'
+        shared_pods.run(manifest(shared_pods, shared_s3, command), expect=137)
+        return shared_pods.show()
 
-    shown = pods.show()
-    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
-    results = s3.results(shown["id"])
-    until((results / "model.bin").exists, "the results to be stored")
-    until((results / "learner-1" / "output.log").exists, "the output to be stored")
+    def test_a_learner_that_needs_too_much_memory_says_so(self, shown: dict[str, Any]) -> None:
+        assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
+        assert "0.20 GiB" in shown["reason"]
+
+    def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agent(
+        self, shared_s3: Server, shown: dict[str, Any]
+    ) -> None:
+        results = shared_s3.results(shown["id"])
+        until((results / "model.bin").exists, "the results to be stored")
+        until((results / "learner-1" / "output.log").exists, "the output to be stored")
 
 
 @pytest.mark.soak("marks are made alike everywhere; the gate has them in stores/test_checkpoints")

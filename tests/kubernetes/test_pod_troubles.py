@@ -27,14 +27,6 @@ def of_job(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
     return [dict(one) for one in pods.space.admin.list(kind, f"fabric.job={job}").items]
 
 
-def test_a_learner_that_needs_too_much_memory_says_so(pods: Pods) -> None:
-    pods.run("--", "python3", "-c", "print(len(bytearray(900_000_000)))", expect=137)
-
-    shown = pods.show()
-    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
-    assert "0.20 GiB" in shown["reason"]
-
-
 def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods) -> None:
     ran = pods.run("--set", "image_pull=never", "--", "true", image="localhost/no/such:1", expect=75)
 
@@ -121,6 +113,9 @@ class TestDeletedFromOutside:
         assert shown["attempt"] == 2
 
 
+@pytest.mark.soak(
+    "an image without Python that fails; the gate brings files in and out of one in test_pod_files"
+)
 def test_an_image_without_python_works_all_the_same(pods: Pods) -> None:
     ran = pods.run("--", "sh", "-c", "echo $LEARNER_ID; ls /job; exit 4", image=BUSYBOX, expect=4)
 
