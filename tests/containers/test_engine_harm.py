@@ -116,8 +116,10 @@ def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
         assert engine.docker("ps", "-aq") == ""
 
 
-@pytest.mark.soak("a command that ignores the engine's signal for 10 s; the gate has one that ends by it")
-@pytest.mark.parametrize("setup", ["", "true"])
+@pytest.mark.parametrize(
+    "setup",
+    ["", pytest.param("true", marks=pytest.mark.soak("with a setup command; the gate has one without"))],
+)
 def test_a_job_that_a_restarted_engine_kills_has_the_engine_as_the_reason_of_its_end(
     start: Callable[[OwnEngine], Start], setup: str, note_harm: Callable[[str], None]
 ) -> None:

@@ -148,7 +148,6 @@ def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fa
     assert {path.stat().st_uid for path in made} == {os.getuid()}
 
 
-@pytest.mark.soak("a user's own podman; the gate runs jobs on root's, and jobs of ordinary users on Docker")
 def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_writes(
     engine: None, tmp_path: Path
 ) -> None:

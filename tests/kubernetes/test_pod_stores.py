@@ -506,9 +506,6 @@ def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_
     assert pods.objects() == []
 
 
-@pytest.mark.soak(
-    "agent and side-car killed at once; the gate has an agent that ends with its container above"
-)
 def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pods: Pods, s3: Server) -> None:
     command = "echo model >$RESULT_DIR/model.bin; echo said; sleep 600"
     job = pods.start(manifest(pods, s3, command, upload_seconds=600, max_platform_restarts=0))
