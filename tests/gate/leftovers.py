@@ -31,7 +31,7 @@ SESSION: Final = "FABRIC_TEST_SESSION"
 """Set in the environment of all that a session starts."""
 LOCK: Final = Path("/tmp/fabric-tests.lock")
 FOLDERS: Final = {
-    "/tmp": re.compile(r"(fab|fabuser|fab-(stub|engine|podman|browser))-[a-z0-9_]{8}"),
+    "/tmp": re.compile(r"(fab|fabuser|fab-(agents|stub|engine|podman|browser))-[a-z0-9_]{8}"),
     "/srv": re.compile(r"fabbare-[a-z0-9_]{8}"),
     "/var/tmp": re.compile(r"(fab-engine-|fab-d|fabric-claim-|fabric-node-)[a-z0-9_]{8}"),
 }

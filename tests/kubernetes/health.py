@@ -17,6 +17,7 @@ from backends.kubernetes.kubeconfig import resolve
 from backends.kubernetes.options import checked_options
 from tests.conftest import REAL_HOME
 from tests.containers.images import CACHE
+from tests.gate.leftovers import SESSION
 from workbench.errors import FabricError
 
 KUBECONFIG = os.environ.get("FABRIC_TEST_KUBECONFIG", "")
@@ -47,7 +48,7 @@ def control(*words: str, seconds: float = 120.0) -> str:
     """Run the test cluster's program; it keeps its files beside the kubeconfig."""
     # Not this test's folders, which are gone when it ends: what is started here lives on, and runc writes there.
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMPDIR"))
+        name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMPDIR", SESSION))
     }
     environment |= {"HOME": str(REAL_HOME), "KUBE_HOME": str(_folder())}
     # What is started again is to notice a dead node as soon as what CI started.
