@@ -370,15 +370,23 @@ Rows = list[list[Row]]
 
 
 def rows_of(cells: Sequence[Cell], anew: Container[int]) -> Rows:
-    """One row a report; reports of one step share a row unless a metric comes twice, or steps are counted anew."""
-    by_step: dict[tuple[int, int, float], list[Cell]] = {}
+    """One row a report; reports of one step share a row unless a metric comes twice.
+
+    Where steps are counted anew, those alone share one that come in the same instant of the same epoch.
+    """
+
+    def step_of(cell: Cell) -> tuple[float | None, ...]:
+        instant = (cell.epoch, cell.seconds) if cell.learner in anew else ()
+        return cell.learner, cell.attempt, cell.step, *instant
+
+    by_step: dict[tuple[float | None, ...], list[Cell]] = {}
     for cell in cells:
-        if cell.step is not None and cell.learner not in anew:
-            by_step.setdefault((cell.learner, cell.attempt, cell.step), []).append(cell)
+        if cell.step is not None:
+            by_step.setdefault(step_of(cell), []).append(cell)
     shared = {key for key, each in by_step.items() if len({cell.name for cell in each}) == len(each)}
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
-        key = (cell.learner, cell.attempt, cell.step)
+        key = step_of(cell)
         groups.setdefault((*key, None if key in shared else cell.report), []).append(cell)
     found: dict[Any, list[Row]] = {}
     for each in groups.values():

@@ -217,6 +217,36 @@ def test_many_points_of_steps_that_begin_anew_are_in_the_order_of_their_passes(
     assert all(values["loss"] == values["ppl"] == step for step, values in found)
 
 
+def test_where_steps_begin_anew_reports_of_one_step_and_instant_share_a_row(
+    store: Store, tmp_path: Path
+) -> None:
+    counted, tags = Records(tmp_path / "counted.jsonl"), Records(tmp_path / "tags.jsonl")
+    for epoch in (1, 2):
+        counted.points(
+            {"loss": [1.0, 0.9]},
+            steps=[0, 1],
+            times=[epoch * 10, epoch * 10 + 1],
+            etimes={"epoch": [epoch] * 2},
+        )
+    # TensorBoard's collector writes a record for all steps of a tag, and each row of a record is a report.
+    tags.points({"val": [0.1]}, group="tb", steps=[2], times=[9002])
+    tags.points({"loss": [0.4, 0.3, 0.2]}, group="tb", steps=[0, 1, 2], times=[9000, 9001, 9002])
+    tags.points({"norm": [7.0], "loss": [0.15]}, group="tb", steps=[3], times=[9003])
+    tags.points({"loss": [0.16]}, group="tb", steps=[3], times=[9003])
+    take_all(store, counted, attempt=1)
+    take_all(store, tags, attempt=2)
+
+    found = [(step, dict(values)) for step, values in rows_of(store)][4:]
+
+    assert found == [
+        (0, {"tb/loss": 0.4}),
+        (1, {"tb/loss": 0.3}),
+        (2, {"tb/val": 0.1, "tb/loss": 0.2}),
+        (3, {"tb/loss": 0.15, "tb/norm": 7.0}),
+        (3, {"tb/loss": 0.16}),
+    ]
+
+
 def test_batches_counted_anew_in_each_epoch_are_in_the_order_of_epochs(store: Store, tmp_path: Path) -> None:
     records = Records(tmp_path / "records.jsonl")
     for epoch in range(1, 4):

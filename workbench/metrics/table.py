@@ -1,7 +1,8 @@
 """Metrics as a table: what was reported together stands in one row.
 
 Reports of one step share a row as long as none of them repeats a metric of another; else each has a row of its own.
-Where steps begin anew within an attempt (batches of each epoch), each report is a row, in the order of epoch and time.
+Where steps begin anew within an attempt (batches of each epoch), rows stand in the order of epoch and time, and only
+reports of one instant share one: a step says little there, but the tags of TensorBoard have nothing else in common.
 Points whose report is not known (an older version wrote them) are joined by step or time where that is unambiguous.
 Rows are merged from all series as they are read, so a table of any length needs little memory.
 """
@@ -171,25 +172,34 @@ def _key(learner: int, point: Point) -> _Key:
 
 def _rows(cells: Iterable[_Cell]) -> Iterator[MetricRow]:
     for key, group in groupby(cells, key=lambda cell: cell.key):
-        yield from _rows_of_key(key, group)
+        if not key.is_without_step:
+            yield from _rows_of_step(group)
+            continue
+        by_step: dict[float | None, list[_Cell]] = {}
+        for cell in group:
+            by_step.setdefault(cell.step, []).append(cell)
+        for step, alike in by_step.items():
+            yield from _rows_of_reports(alike) if step is None else _rows_of_step(iter(alike))
 
 
-def _rows_of_key(key: _Key, cells: Iterator[_Cell]) -> Iterator[MetricRow]:
-    """Yield the rows of one step, or of one time.
-
-    Reports of one step share a row; once a metric comes again, each has its own. Those of one time never share one.
-    """
+def _rows_of_step(cells: Iterator[_Cell]) -> Iterator[MetricRow]:
+    """Yield the rows of one step: its reports share one; once a metric comes again, each has its own."""
     together: dict[str, _Cell] = {}
     again: list[_Cell] = []
-    for cell in () if key.is_without_step else cells:
+    for cell in cells:
         if cell.name in together:
             again = [cell]
             break
         together[cell.name] = cell
-    if together and not again:
+    if again:
+        yield from _rows_of_reports(chain(together.values(), again, cells))
+    else:
         yield _row(list(together.values()))
-        return
-    for report, group in groupby(chain(together.values(), again, cells), key=lambda cell: cell.report):
+
+
+def _rows_of_reports(cells: Iterable[_Cell]) -> Iterator[MetricRow]:
+    """Yield a row for each report; cells come in the order of their reports."""
+    for report, group in groupby(cells, key=lambda cell: cell.report):
         if report == _UNKNOWN:
             yield from _rows_by_time(group)
         else:
