@@ -155,21 +155,26 @@ def box(
         yield made
 
 
-@pytest.fixture(scope="class")
-def class_box() -> Iterator[Box]:
-    """One such host for all tests of a class, which leave it as they found it."""
+@contextmanager
+def a_common_box() -> Iterator[Box]:
+    """Make such a host in a folder of its own, or skip."""
     if reason := why_not():
         pytest.skip(reason)
     with a_folder() as folder, a_box(folder, folder / "leases") as made:
         yield made
 
 
+@pytest.fixture(scope="class")
+def class_box() -> Iterator[Box]:
+    """One such host for all tests of a class, which leave it as they found it."""
+    with a_common_box() as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
 def kept_box() -> Iterator[Box]:
     """One such host for those tests of a module that ask for it; they leave it as they found it."""
-    if reason := why_not():
-        pytest.skip(reason)
-    with a_folder() as folder, a_box(folder, folder / "leases") as made:
+    with a_common_box() as made:
         yield made
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import answers, log_of
+from tests.cli.conftest import Fabric
 from tests.controller.real import PROCESS, Ground
-from tests.waiting import until
-from workbench.controller.runtime.client import ask, ensure_controller
-from workbench.errors import UnknownName
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
-from workbench.store.jobs import open_jobs
 
 
 class KeptGround:
@@ -43,20 +39,19 @@ class KeptGround:
             self._ground = Ground(Home(self.root / "fabric"), self._place)
         return self._ground
 
+    def fabric(self, environment: pytest.MonkeyPatch) -> Fabric:
+        """Return the command line of its user, in a working folder that the tests share."""
+        self.environment(environment)
+        folder = self.root / "work"
+        folder.mkdir(exist_ok=True)
+        return Fabric(folder)
+
     @contextmanager
     def entered(self, environment: pytest.MonkeyPatch) -> Iterator[Ground]:
         """Give it for one test, and end what is left of its jobs then."""
         ground = self.environment(environment)
         yield ground
-        for row in open_jobs(ground.store):
-            with suppress(UnknownName):  # its deletion was under way, and is done
-                ask(ground.store, row.id, "kill", origin="test")
-        if open_jobs(ground.store):
-            ensure_controller(ground.home)
-            answers(ground.home)
-        until(lambda: not open_jobs(ground.store), lambda: log_of(ground.home))
-        # An agent lives for a moment longer than what it says of its learner.
-        until(lambda: ground.processes() == [], lambda: f"processes were left behind: {ground.processes()}")
+        ground.end_jobs()
 
     def close(self) -> None:
         """End it for good."""

@@ -43,11 +43,9 @@ def jobs() -> dict[tuple[str, ...], str]:
 def fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
     """The command line, with code in its working folder."""
     monkeypatch.delenv("DOCKER_HOST")
-    kept_ground.environment(monkeypatch)
-    folder = kept_ground.root / "work"
-    folder.mkdir(exist_ok=True)
-    (folder / "here.txt").write_text("code\n")
-    return Fabric(folder)
+    fabric = kept_ground.fabric(monkeypatch)
+    (fabric.folder / "here.txt").write_text("code\n")
+    return fabric
 
 
 @pytest.fixture(params=["process", "container"])

@@ -31,10 +31,7 @@ def ran() -> dict[str, str]:
 @pytest.fixture
 def fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
     """The command line, with a working folder."""
-    kept_ground.environment(monkeypatch)
-    folder = kept_ground.root / "work"
-    folder.mkdir(exist_ok=True)
-    return Fabric(folder)
+    return kept_ground.fabric(monkeypatch)
 
 
 @pytest.fixture

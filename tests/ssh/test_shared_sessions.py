@@ -37,10 +37,7 @@ def started() -> list[str]:
 @pytest.fixture
 def kept_fabric(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Fabric:
     """The command line of who has logged in there."""
-    kept_ground.environment(monkeypatch)
-    folder = kept_ground.root / "work"
-    folder.mkdir(exist_ok=True)
-    return Fabric(folder)
+    return kept_ground.fabric(monkeypatch)
 
 
 @pytest.fixture
