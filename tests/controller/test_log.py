@@ -21,6 +21,15 @@ def test_lines_carry_time_and_process(tmp_path: Path) -> None:
     )
 
 
+def test_a_line_that_comes_after_its_end_goes_into_no_other_file(tmp_path: Path) -> None:
+    log = ControllerLog(tmp_path / "controller.log")
+    log.close()
+    with (tmp_path / "home.json").open("wb"):  # it gets the number that the log had
+        log.say("too late")
+
+    assert [(tmp_path / name).read_bytes() for name in ("controller.log", "home.json")] == [b"", b""]
+
+
 def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.controller.runtime.log.ROTATE_BYTES", 1000)
     log = ControllerLog(tmp_path / "controller.log")

@@ -34,7 +34,7 @@ class ControllerLog:
                     self._rotate()
                 os.write(self._descriptor, data)
             except OSError:
-                return  # the disk is full or the home is gone; the job's reason says so where it can
+                return  # the disk is full, the home is gone or the log closed; the job's reason says so where it can
 
     def bug(self, where: str, error: BaseException) -> None:
         """Write down an error that should not be, and where it came from, without values of variables."""
@@ -50,6 +50,7 @@ class ControllerLog:
         """Give the descriptor back."""
         with self._lock:
             os.close(self._descriptor)
+            self._descriptor = -1  # the number may be another file's soon, and a thread may have a line left
 
     def take_over_output(self) -> None:
         """Let stdout and stderr of this process go to the file, too."""
