@@ -14,7 +14,7 @@ from runners.interface import AttemptRef, FileEntry, LearnerRef
 from runners.pod.container_host import open_host
 from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
 from runners.pod.sh_files import ShellFiles
-from runners.pod.status import is_learner_running, is_side_car_running
+from runners.pod.status import is_learner_running, is_over, is_side_car_running
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, JobRoot, split
 from workbench.errors import BackendUnreachable, NotAllowed, NotRunning, UsageError
 from workbench.learner.pod import config
@@ -40,6 +40,9 @@ _OF_LEARNER: Final = ("data",)
 _ELSEWHERE: Final = "elsewhere"
 END_SECONDS: Final = 20.0
 """How long a pod's status may lag behind the end of its container."""
+
+BEGIN_SECONDS: Final = 5.0
+"""How long a pod's status may lag behind the beginning of its container: its output comes before that."""
 
 _LOOK_SECONDS: Final = 0.3
 
@@ -107,8 +110,13 @@ class PodFiles:
     ) -> PodFileAccess | None:
         """Connect to a container; None if it does not run."""
         runs = is_learner_running if container == LEARNER else is_side_car_running
-        until = time.monotonic() + END_SECONDS
-        while (pod := self._pod()) is not None and runs(pod):
+        began = time.monotonic()
+        while (pod := self._pod()) is not None:
+            if not runs(pod):
+                if is_over(pod) or not is_side_car_running(pod) or time.monotonic() > began + BEGIN_SECONDS:
+                    return None
+                time.sleep(_LOOK_SECONDS)
+                continue
             name = pod["metadata"]["name"]
             try:
                 host = open_host(self._cluster, name, container=container)
@@ -118,7 +126,7 @@ class PodFiles:
             except (BackendUnreachable, Absent, Invalid) as error:
                 if NO_PYTHON in error.message:
                     return _ShellFiles(ShellFiles(self._cluster, name, container), folders)
-                if time.monotonic() > until:
+                if time.monotonic() > began + END_SECONDS:
                     raise
                 time.sleep(_LOOK_SECONDS)
         return None
