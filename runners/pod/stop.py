@@ -31,6 +31,9 @@ from workbench.learner.pod.config import NO_PYTHON
 PATIENCE: Final = 2
 """How many times a kill is requested from a learner's agent before its pod is deleted."""
 
+UNREACHED_SECONDS: Final = 30.0
+"""How long a halt may not get through to a learner's agent before its pod is deleted, with the halt's grace period."""
+
 
 class StopRequests:
     """Sends the stop requests of one runner."""
@@ -38,11 +41,17 @@ class StopRequests:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._kill_requests: dict[str, int] = {}
+        self._unreached_since: dict[str, float] = {}
+        """When a halt first did not get through to a pod's agent, by the pod's uid."""
 
     def stop(
         self, attempt: AttemptRef, request: StopRequest, cache: ClusterCache, journals: Journals
     ) -> None:
-        """Send the request to all learners once; it is repeated until they have ended."""
+        """Send the request to all learners once; it is repeated until they have ended.
+
+        Raises:
+            BackendUnreachable: It did not get through to some learner; the others have it. It is to be sent again soon.
+        """
         job = self._cluster.read("Job", stem_of(attempt))
         if job is None or not is_same(job, attempt):
             return
@@ -53,12 +62,18 @@ class StopRequests:
                 )
             return
         pods = cache.pods_of(attempt)
+        lost: BackendUnreachable | None = None
         for number in range(1, attempt.learners + 1):
             pod = pods.get(number)
             if pod is None or is_over(pod):
                 continue
             ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-            if not self._request_stop(ref, pod, request, journals):
+            try:
+                is_requested = self._request_stop(ref, pod, request, journals)
+            except BackendUnreachable as error:
+                lost = error
+                continue
+            if not is_requested:
                 grace = 0 if request.kind == "kill" else int(request.grace_seconds) + 1
                 with contextlib.suppress(Absent, Conflict):
                     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -68,11 +83,17 @@ class StopRequests:
                 self._cluster.delete(
                     "Job", stem_of(attempt), propagation="Foreground", uid=job["metadata"]["uid"]
                 )
+        if lost is not None:
+            raise lost
 
     def _request_stop(
         self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals
     ) -> bool:
-        """Request the stop from a learner's agent; False if there is no agent or it does not react."""
+        """Request the stop from a learner's agent; False if there is no agent or it does not react.
+
+        Raises:
+            BackendUnreachable: The request did not get through, and may the next time.
+        """
         if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
@@ -87,8 +108,9 @@ class StopRequests:
             except BackendUnreachable as error:
                 if NO_PYTHON in error.message:
                     raise
-                # The connection may have been lost meanwhile: the request is repeated only after the grace period.
+                # The connection may have been lost meanwhile: a new one is tried before the loop's pause between calls.
                 _write_once(journals.host(ref, pod), path, request)
+            self._unreached_since.pop(uid, None)
             return True
         except (Absent, Invalid, Denied):
             return False
@@ -97,8 +119,17 @@ class StopRequests:
                 return self._ask_plainly(ref, pod, request)
             if self._cluster.read("Pod", pod["metadata"]["name"]) is None:
                 return True
+            if self._is_given_up(uid, request):
+                return False
+            raise
+
+    def _is_given_up(self, uid: str, request: StopRequest) -> bool:
+        """Say whether a request that did not get through has been tried for long enough."""
+        if request.kind == "kill":
             self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
-            return self._kill_requests[uid] <= PATIENCE
+            return self._kill_requests[uid] > PATIENCE
+        now = time.monotonic()
+        return now - self._unreached_since.setdefault(uid, now) >= UNREACHED_SECONDS
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Request the stop from an agent in shell, which reads the same file."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from backends.contract.cluster import Cluster
 from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod.journals import Journals
@@ -59,26 +61,36 @@ class Pods:
         return {1: RUNNING}
 
 
-def halted(side_car: Sidecar) -> Pods:
-    pods = Pods()
+def stop(requests: StopRequests, pods: Pods, side_car: Sidecar) -> None:
     attempt = AttemptRef("home", LEARNER.job_id, 1, 1)
-    request = StopRequest("halt", 30.0, "me")
-    StopRequests(cast(Cluster, pods)).stop(attempt, request, cast(Any, pods), cast(Journals, side_car))
-    return pods
+    requests.stop(attempt, StopRequest("halt", 30.0, "me"), cast(Any, pods), cast(Journals, side_car))
 
 
 def test_a_halt_whose_connection_was_lost_is_sent_once_more_at_once() -> None:
-    side_car = Sidecar(lost=1)
+    pods, side_car = Pods(), Sidecar(lost=1)
 
-    pods = halted(side_car)
+    stop(StopRequests(cast(Cluster, pods)), pods, side_car)
 
     assert len(side_car.written) == 1
     assert pods.deleted == []
 
 
-def test_a_halt_that_does_not_get_through_is_left_to_the_next_try() -> None:
-    side_car = Sidecar(lost=2)
+def test_a_halt_that_does_not_get_through_counts_as_not_sent() -> None:
+    pods, side_car = Pods(), Sidecar(lost=2)
+    requests = StopRequests(cast(Cluster, pods))
 
-    pods = halted(side_car)
-
+    with pytest.raises(BackendUnreachable, match="broke"):
+        stop(requests, pods, side_car)
     assert side_car.written == [] and pods.deleted == []
+
+    stop(requests, pods, side_car)
+    assert len(side_car.written) == 1
+
+
+def test_a_pod_whose_agent_a_halt_does_not_reach_for_long_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.pod.stop.UNREACHED_SECONDS", 0.0)
+    pods = Pods()
+
+    stop(StopRequests(cast(Cluster, pods)), pods, Sidecar(lost=2))
+
+    assert pods.deleted == ["pod"]
