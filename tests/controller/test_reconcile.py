@@ -403,6 +403,21 @@ def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -
     assert finish_of(decide(view(**gone, cleaned=True))).outcome.exit_code == 75
 
 
+def test_a_stop_that_waits_for_the_removal_of_a_vanished_learner_says_so() -> None:
+    gone: dict[str, Any] = {"statuses": those(lost(1)), "vanished": True, "drained": True}
+    waiting = decide(view(**gone, intent=Intent.KILL, asked_by="me", trouble=AWAY, not_before=NOW + 2))
+
+    assert waiting.actions == (SetReason(Reason("is being killed by me; gpubox does not answer", "S200")),)
+
+
+def test_a_learner_that_is_stopped_before_its_command_runs_is_not_shown_as_running() -> None:
+    stopping = those(learner(1, LearnerPhase.STOPPING))
+
+    decision = decide(view(State.PENDING, launches=1, statuses=stopping))
+
+    assert decision.actions == (SetReason(Reason("a learner is being stopped by its backend")),)
+
+
 def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
     deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
 

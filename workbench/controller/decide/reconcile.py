@@ -78,6 +78,12 @@ HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
 
 
+NOT_BEGUN: Final = frozenset(
+    {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STOPPING}
+)
+"""The phases of a learner whose command may not run yet: one that is stopped before it began is STOPPING, too."""
+
+
 def decide(job: JobSnapshot) -> Decision:
     """Say what to do next for a job."""
     if job.operation is Operation.LAUNCH:
@@ -261,7 +267,9 @@ def _clean_up(job: JobSnapshot) -> Decision:
     if job.operation is not Operation.NOTHING:
         return Decision()
     if _waits_for_retry(job):
-        return Decision(_set_trouble(job), until=job.not_before)
+        asked = job.intent is not Intent.NONE
+        reasons = _set_reason(job, _stopping_reason(job)) if asked else _set_trouble(job)
+        return Decision(reasons, until=job.not_before)
     return Decision((CleanUp(),))
 
 
@@ -320,7 +328,7 @@ def _starting(job: JobSnapshot) -> Decision:
         due = job.launched_at + _launched_again_after(job, missing)
         return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)
     phases = {learner.phase for learner in job.statuses.values()}
-    if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
+    if phases - NOT_BEGUN:
         return Decision((Transition(State.PROCESSING, _running_reason(job)),))
     if job.unreachable:
         return Decision(_set_unreachable(job))
@@ -433,6 +441,8 @@ def _starting_reason(job: JobSnapshot) -> Reason:
     for learner in job.statuses.values():
         if learner.phase is LearnerPhase.STARTING and learner.reason is not None:
             return learner.reason
+    if any(learner.phase is LearnerPhase.STOPPING for learner in job.statuses.values()):
+        return Reason("a learner is being stopped by its backend")
     return Reason("is being started")
 
 

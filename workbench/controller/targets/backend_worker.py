@@ -160,7 +160,13 @@ class BackendWorker:
 
         collection = _Collection(attempt, done)
         collection.claim.enter_context(self._mirrors.claim(learners_of([attempt])))
-        call = Call(lambda: self._collect(collection, call), lambda: None, COLLECT_SILENCE_SECONDS)
+        def overdue() -> Event:
+            # The thread is left behind: should its call return after all, it goes on with the collection.
+            text = f"{self.ref.backend} has not answered for {COLLECT_SILENCE_SECONDS:.0f} s"
+            collection.is_failing = True
+            return CollectDelayed(attempt.job_id, attempt.attempt, text)
+
+        call = Call(lambda: self._collect(collection, call), overdue, COLLECT_SILENCE_SECONDS)
         self._fetching.submit(call)
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
