@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from backends.contract.prompts import CREDENTIALS
+from tests.learner.kept_agents import agents_removed as agents_removed
 from tests.waiting import PATIENCE, patience
 from workbench.paths import Home
 from workbench.services import open_store

@@ -18,6 +18,7 @@ import pytest
 
 from tests.cli.forked import FORKS
 from tests.conftest import KEPT, KEPT_PREFIXES
+from tests.learner.kept_agents import lend_agents
 from tests.waiting import ended, patience, until
 from workbench.paths import Home
 
@@ -97,6 +98,7 @@ def environment_of(root: Path) -> dict[str, str]:
     (root / "run").mkdir(mode=0o700)
     (root / "leases").mkdir(mode=0o1777)
     (root / "work").mkdir()
+    lend_agents(Home(root / "fabric"))
     return {
         **kept,
         "HOME": str(root),
@@ -110,9 +112,12 @@ def environment_of(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def fabric(clean_environment: Path, home: Home) -> Iterator[Fabric]:
+def fabric(request: pytest.FixtureRequest, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, in a working folder; a test about the making of a home is marked ``unmade_home``."""
     folder = clean_environment / "work"
     folder.mkdir()
+    if not request.node.get_closest_marker("unmade_home"):
+        lend_agents(home)
     yield Fabric(folder)
     end_everything(home)
 

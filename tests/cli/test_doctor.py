@@ -114,6 +114,7 @@ def test_a_file_of_secrets_that_others_may_read_is_named(fabric: Fabric, clean_e
     assert "read by nobody else" in fabric("doctor", expect=None).stdout
 
 
+@pytest.mark.unmade_home
 def test_a_home_that_others_can_read_is_closed_and_not_complained_about(fabric: Fabric, home: Home) -> None:
     home.path.mkdir(mode=0o755)
     home.path.chmod(0o755)

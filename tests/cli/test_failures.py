@@ -91,6 +91,7 @@ def test_nothing_is_made_by_a_run_that_is_refused(fabric: Fabric) -> None:
     assert list((fabric.folder.parent / "fabric").glob("jobs/*")) == []
 
 
+@pytest.mark.unmade_home
 def test_looking_makes_nothing(fabric: Fabric, clean_environment: Path) -> None:
     for words in ("list", "list --json", "gc", "version", "controller status", "backend list"):
         fabric(*words.split())

@@ -282,6 +282,7 @@ def test_wrong_sql_names_the_nearest_or_the_place(
     assert said in fabric("sql", query, expect=64).stderr
 
 
+@pytest.mark.unmade_home
 def test_nothing_is_made_by_looking_where_no_home_is(fabric: Fabric, home: Home) -> None:
     fabric("list", "--where", "state:failed")
     fabric("grep", "x", expect=1)

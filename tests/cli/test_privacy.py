@@ -27,6 +27,7 @@ def open_umask() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("open_umask")
+@pytest.mark.unmade_home
 def test_commands_leave_nothing_in_a_home_that_others_could_read(fabric: Fabric, home: Home) -> None:
     (fabric.folder / "train.py").write_text("print('loss 1')")
     home.path.mkdir(mode=0o777)

@@ -29,6 +29,7 @@ def state_of(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.unmade_home
 def test_a_manifest_in_the_home_of_fabric_is_refused_and_the_home_stays_whole(
     fabric: Fabric, home: Home
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.controller.memory_backend import MemoryBackend
 from tests.controller.real import Ground, KeptGround
-from tests.learner.kept_agents import agents_removed as agents_removed
 from tests.learner.kept_agents import lend_agents
 from tests.waiting import patience, until
 from workbench.controller.decide.messages import EndRequested, Woken

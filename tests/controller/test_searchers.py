@@ -127,7 +127,7 @@ def test_a_controller_that_is_killed_changes_nothing_of_what_is_asked(
     draw = random.Random(17)
     stories = []
     for most in (0, kills):
-        ground = Ground(home if home.path.exists() else lend_agents(home))
+        ground = Ground(lend_agents(home))
         config = OWN if method == "python" else OPTUNA
         code_hash = packed(ground, tmp_path, CLIMBING) if method == "python" else ""
         command = train("loss=x / epoch", 0.05)

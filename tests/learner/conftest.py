@@ -12,7 +12,6 @@ import pytest
 
 from tests.learner.agent import Learner, oldest_python
 from tests.learner.collecting import Rig, instances_held
-from tests.learner.kept_agents import agents_removed as agents_removed
 
 OLD_PYTHON: Final = "Python 3.8"
 ON_OLD_PYTHON: Final = (

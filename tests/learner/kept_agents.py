@@ -17,7 +17,7 @@ _folders: list[Path] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def agents_removed() -> Iterator[None]:
-    """Remove the folder of agents with the last test; a folder's ``conftest`` imports this."""
+    """Remove the folder of agents with the last test."""
     yield
     while _folders:
         shutil.rmtree(_folders.pop(), ignore_errors=True)
@@ -37,7 +37,8 @@ def agent() -> str:
 
 
 def lend_agents(home: Home) -> Home:
-    """Give a home that is not made yet the common folder of agents."""
-    home.path.mkdir(parents=True, mode=0o700)
-    home.agents.symlink_to(agents_folder())
+    """Give a home that has no agents yet the common folder of agents."""
+    home.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+    if not home.agents.exists():
+        home.agents.symlink_to(agents_folder())
     return home

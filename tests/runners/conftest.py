@@ -11,7 +11,6 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
-from tests.learner.kept_agents import agents_removed as agents_removed
 from tests.learner.kept_agents import lend_agents
 from tests.stubs import Gpus, pretend
 from workbench.paths import Home

@@ -15,6 +15,7 @@ from backends.ssh.backend import SshBackend
 from tests.cli.conftest import Fabric, end_everything
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
+from tests.learner.kept_agents import lend_agents
 from tests.ssh.bare import bare_root, with_processes
 from tests.ssh.daemon import SSHD, Daemon, User, a_user, let_use_docker, why_not
 from tests.ssh.kept import KeptGround, a_folder
@@ -266,5 +267,6 @@ def fabric(request: pytest.FixtureRequest, clean_environment: Path, home: Home) 
     request.getfixturevalue("bare" if "bare" in request.fixturenames else "box")
     folder = clean_environment / "work"
     folder.mkdir()
+    lend_agents(home)
     yield Fabric(folder)
     end_everything(home)
