@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,12 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
-from workbench.learner.platform.engine_client import EngineRefused, ask
+from workbench.learner.platform.engine_client import (
+    UNVERSIONED,
+    EngineRefused,
+    EngineRequest,
+    ask,
+    connected,
+)
 from workbench.paths import Home, make_private_folder, write_private
 from workbench.values import dataclass
 
 SOCKET: Final = "/var/run/docker.sock"
 PING_SECONDS: Final = 3.0
+ANSWER_SECONDS: Final = 10.0
+CREATE_SECONDS: Final = 30.0
 AS_PROCESS: Final = "or run the job as a process with --runner process"
 
 
@@ -46,7 +55,7 @@ class Endpoint:
 
 
 class EngineHangs(BackendUnreachable):
-    """An engine that is there and does not answer now: a launch waits for it."""
+    """An engine that is there and does not answer now, or answers with a fault of its own: a launch waits for it."""
 
 
 def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
@@ -81,21 +90,39 @@ def ping(path: str) -> None:
     """Check that an engine answers at a socket.
 
     Raises:
-        EngineHangs: its socket takes connections, and it does not answer.
-        BackendUnreachable: no engine answers.
+        EngineHangs: its socket takes connections, and it does not answer, or with a fault.
+        BackendUnreachable: there is no socket, or nobody listens at it.
         NotAllowed: the user may not open the socket.
     """
     try:
-        ask(path, "GET", "_ping", timeout_seconds=PING_SECONDS)
+        stream = connected(path, PING_SECONDS)
     except PermissionError as error:
         raise not_allowed(path) from error
-    except TimeoutError as error:
-        raise EngineHangs(
-            f"The container engine at {path} has not answered for {PING_SECONDS:.0f} s.",
-            hint=f"Start it again if it hangs, {AS_PROCESS}.",
-        ) from error
-    except (OSError, EngineRefused) as error:
+    except (TimeoutError, BlockingIOError) as error:  # its line of connections is full
+        raise _hangs(path, f"has not answered for {PING_SECONDS:g} s") from error
+    except OSError as error:
         raise no_engine(path) from error
+    with _answers(path, PING_SECONDS):
+        EngineRequest(stream, "GET", "_ping", version=UNVERSIONED).answer()
+
+
+@contextlib.contextmanager
+def _answers(path: str, timeout_seconds: float) -> Iterator[None]:
+    """Raise EngineHangs for what an engine that is there does not answer: only one that is not there is passed over."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise _hangs(path, f"has not answered for {timeout_seconds:g} s") from error
+    except OSError as error:
+        raise _hangs(path, f"ended the connection: {error.strerror or error}") from error
+    except EngineRefused as error:
+        raise _hangs(path, f"answers with an error: {error.message or error.status}") from error
+
+
+def _hangs(path: str, what: str) -> EngineHangs:
+    return EngineHangs(
+        f"The container engine at {path} {what}.", hint=f"Start it again if it hangs, {AS_PROCESS}."
+    )
 
 
 def no_engine(path: str) -> FabricError:
@@ -153,7 +180,8 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
 
 
 def _check_version(path: str) -> None:
-    version_info = ask(path, "GET", "version", timeout_seconds=10.0)
+    with _answers(path, ANSWER_SECONDS):
+        version_info = ask(path, "GET", "version", timeout_seconds=ANSWER_SECONDS)
     parts = str((version_info or {}).get("ApiVersion") or "0.0").split(".")
     version = tuple(int(part) for part in parts[:2] if part.isdigit())
     if version < OLDEST_API:
@@ -165,7 +193,8 @@ def _check_version(path: str) -> None:
 
 def _check_files(path: str, home: Home) -> None:
     """Check that the engine sees this machine's files: create a container that mounts a new folder; never start it."""
-    images = ask(path, "GET", "images/json", timeout_seconds=10.0)
+    with _answers(path, ANSWER_SECONDS):
+        images = ask(path, "GET", "images/json", timeout_seconds=ANSWER_SECONDS)
     if not images:
         return  # without an image there is nothing to create; the first launch reports it
     make_private_folder(home.path)
@@ -178,8 +207,10 @@ def _check_files(path: str, home: Home) -> None:
     }
     name = f"fabric-probe-{os.urandom(6).hex()}"
     try:
-        ask(path, "POST", f"containers/create?name={name}", body)
-        ask(path, "DELETE", f"containers/{name}?force=1")
+        ask(path, "POST", f"containers/create?name={name}", body, timeout_seconds=CREATE_SECONDS)
+        ask(path, "DELETE", f"containers/{name}?force=1", timeout_seconds=CREATE_SECONDS)
+    except OSError as error:
+        raise _hangs(path, f"does not create a container: {error.strerror or error}") from error
     except EngineRefused as error:
         if _MISSING in error.message:
             raise ConfigError(

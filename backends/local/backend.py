@@ -76,7 +76,7 @@ class LocalBackend(Backend):
     def why_not(self, runner: str) -> FabricError | None:
         """Return why a runner cannot be used now: for ``container``, what is wrong with the engine.
 
-        An engine that hangs is not wrong: a launch waits for it.
+        An engine that is there and does not answer now is not wrong: a launch waits for it.
         """
         if runner != "container":
             return None
@@ -109,9 +109,19 @@ class LocalBackend(Backend):
         return Endpoint(address, "the backend's option engine") if address else find_engine()
 
     def _engine_finding(self) -> Finding:
+        from backends.contract.container_engines import EngineHangs
+
         error = self._engine_error()
         if error is None:
             return Finding("engine", self._engine().address)
+        if isinstance(error, EngineHangs):
+            return Finding(
+                "engine",
+                error.message.rstrip("."),
+                level="lack",
+                consequence="Jobs that name an image wait for it.",
+                remedy=error.hint,
+            )
         return Finding(
             "engine",
             error.message.rstrip("."),

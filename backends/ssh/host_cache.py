@@ -35,6 +35,8 @@ class HostCache:
     lack_hint: str = ""
     forbidden: bool = False
     """Whether there is an engine that only others may use."""
+    engine_hangs: str = ""
+    """What the engine answered in place of its version, as a sentence: jobs wait for it; empty where it works."""
     gpus: int | None = None
     """How many can be given at all; None where nobody has looked."""
     gpu_lack: str = ""
@@ -91,7 +93,9 @@ def node_of(found: Mapping[str, Any]) -> Node:
 def summarize(report: HostReport, name: str) -> HostCache:
     """Reduce a report to what is cached."""
     identity, node = report.identity, report.node
-    engine, lack, hint, forbidden = _engine(report.prospects["sockets"], name)
+    sockets = report.prospects["sockets"]
+    engine, lack, hint, forbidden = choose_engine(sockets, name)
+    hanging = next((one for one in sockets if one["path"] == engine and not one["usable"]), None)
     return HostCache(
         identity.machine_id,
         identity.hostname,
@@ -100,6 +104,7 @@ def summarize(report: HostReport, name: str) -> HostCache:
         lack,
         hint,
         forbidden,
+        f"The container engine on {name} at {engine} does not answer: {hanging['said']}." if hanging else "",
         None if isinstance(node, FabricError) else sum(1 for slot in node.slots if slot.memory_bytes),
         "" if isinstance(node, FabricError) else node.driver.removeprefix("none: "),
     )
@@ -135,10 +140,13 @@ def forget(home: Home, key: str) -> None:
     home.host(key).unlink(missing_ok=True)
 
 
-def _engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str, str, bool]:
-    """Choose an engine; say why none can be used otherwise."""
+def choose_engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str, str, bool]:
+    """Choose an engine: one that works, else one that may again; say why none can be used otherwise."""
     for found in sockets:
         if found["usable"] and _is_new_enough(str(found["api"])):
+            return str(found["path"]), "", "", False
+    for found in sockets:
+        if found.get("hangs"):
             return str(found["path"]), "", "", False
     as_process = "or run the job as a process with --runner process"
     if not sockets:

@@ -154,6 +154,14 @@ def _engine(found: Mapping[str, Any], host_cache: HostCache) -> Finding:
             consequence="Jobs run there as plain processes, whatever image they name.",
             remedy=error.hint,
         )
+    if host_cache.engine_hangs:
+        return Finding(
+            "engine",
+            host_cache.engine_hangs.rstrip("."),
+            level="lack",
+            consequence="Jobs that name an image wait for it.",
+            remedy="Start it there again if it hangs, or run jobs as processes with --runner process.",
+        )
     version = next((str(one["version"]) for one in found["sockets"] if one["path"] == host_cache.engine), "")
     return Finding("engine", f"{host_cache.engine} ({version})")
 

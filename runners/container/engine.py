@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,12 @@ from urllib.parse import quote
 from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
 from backends.contract.host import Host
 from workbench.errors import BackendUnreachable, FabricError, NotAllowed, RunnerError
-from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
+from workbench.learner.platform.engine_client import (
+    EngineRefused,
+    EngineRequest,
+    is_version_refused,
+    version_to_speak,
+)
 
 CREATE: Final = "libpod/containers/create"
 CPU_PERIOD: Final = 100_000
@@ -130,6 +136,7 @@ class Engine:
         self._answer_seconds = answer_seconds
         self._looking = threading.Lock()
         self._info: dict[str, Any] | None = None
+        self._version = ""
 
     def ask(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Any:
         """Call the engine's API and return the answer.
@@ -141,7 +148,13 @@ class Engine:
         """
         seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
         try:
-            return self.begin(method, target, body, seconds=seconds).answer()
+            try:
+                return self.begin(method, target, body, seconds=seconds).answer()
+            except EngineRefused as error:
+                if not is_version_refused(error):
+                    raise
+                self._version = ""
+                return self.begin(method, target, body, seconds=seconds).answer()
         except TimeoutError as error:
             raise BackendUnreachable(
                 f"The container engine has not answered for {seconds:g} seconds."
@@ -153,19 +166,42 @@ class Engine:
         self, method: str, target: str, body: Any = None, *, seconds: float | None = None
     ) -> EngineRequest:
         """Send a request without waiting for its answer."""
+        seconds = ANSWER_SECONDS if seconds is None else seconds
+        version = self._version_within(seconds)
+        return EngineRequest(self._connect(seconds), method, target, body, version=version)
+
+    @property
+    def version(self) -> str:
+        """The version of the API that requests are to name.
+
+        Raises:
+            BackendUnreachable: the engine does not answer.
+            NotAllowed: the user may not open its socket.
+        """
+        try:
+            return self._version_within(ANSWER_SECONDS)
+        except (OSError, EngineRefused) as error:
+            raise no_engine(self.path) from error
+
+    def _version_within(self, seconds: float) -> str:
+        if not self._version:
+            self._version = version_to_speak(lambda: self._connect(seconds))
+        return self._version
+
+    def _connect(self, seconds: float) -> socket.socket:
         try:
             stream = self.host.connect(self.path)
         except NotAllowed as error:
             raise not_allowed(self.path) from error
         except FabricError as error:
             raise no_engine(self.path) from error
-        stream.settimeout(ANSWER_SECONDS if seconds is None else seconds)
-        return EngineRequest(stream, method, target, body)
+        stream.settimeout(seconds)
+        return stream
 
     def within(self, seconds: float) -> Engine:
         """Return a client of the same engine with a shorter time limit for answers."""
         hurried = Engine(self.host, self.path, answer_seconds=seconds)
-        hurried._info = self._info
+        hurried._info, hurried._version = self._info, self._version
         return hurried
 
     @property

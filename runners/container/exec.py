@@ -12,7 +12,7 @@ from typing import Any, Final
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import MODEL
 from workbench.errors import BackendUnreachable, NotRunning, RunnerError
-from workbench.learner.platform.engine_client import VERSION, EngineRefused
+from workbench.learner.platform.engine_client import EngineRefused
 
 _CHUNK_BYTES: Final = 65536
 _FRAME_HEAD: Final = 8
@@ -43,7 +43,7 @@ class EngineStream:
                 raise NotRunning("The job is not running.", hint="See its state: fabric show JOB") from error
             raise RunnerError(f"The command cannot be run: {error.message}") from error
         self._stream = engine.host.connect(engine.path)
-        self._received = _hijack(self._stream, self._id, terminal=terminal)
+        self._received = _hijack(self._stream, self._id, engine.version, terminal=terminal)
 
     def read(self) -> tuple[int, bytes] | None:
         """Wait for output; None once the command has ended.
@@ -98,7 +98,7 @@ class EngineStream:
         return (2 if data[0] == 2 else 1), data[_FRAME_HEAD : _FRAME_HEAD + size]
 
 
-def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
+def _hijack(stream: socket.socket, exec_id: str, version: str, *, terminal: bool) -> bytes:
     """Start the command and turn the connection into its streams; return the first bytes of output.
 
     Raises:
@@ -106,7 +106,7 @@ def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
     """
     body = json.dumps({"Detach": False, "Tty": terminal}).encode()
     head = (
-        f"POST /{VERSION}/exec/{exec_id}/start HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
+        f"POST /v{version}/exec/{exec_id}/start HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
         f"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     stream.sendall(head.encode() + body)

@@ -18,7 +18,6 @@ from runners.container.environment import PROMISED
 from runners.interface import FileEntry
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, split
 from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
-from workbench.learner.platform.engine_client import VERSION
 
 MOUNTS: Final = {
     "results": PROMISED["RESULT_DIR"],
@@ -110,7 +109,7 @@ class ContainerFiles:
         if not self._runs():
             raise _container_ended(path)
         engine = self._engine()
-        target = f"/{VERSION}/containers/{self._name}/archive?path={quote(path)}"
+        target = f"/v{engine.version}/containers/{self._name}/archive?path={quote(path)}"
         head = (
             f"{method} {target} HTTP/1.0\r\nHost: engine\r\n"
             f"Content-Type: application/x-tar\r\nContent-Length: {size}\r\n\r\n"

@@ -72,7 +72,7 @@ def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
                     self.pools[url] = found
                 return found
 
-    client = APIClient(base_url=f"unix://{engine.path}", version="1.40", timeout=timeout_seconds)
+    client = APIClient(base_url=f"unix://{engine.path}", version=engine.version, timeout=timeout_seconds)
     client.mount("http+docker://", Adapter(f"http+unix://{engine.path}", timeout_seconds))
     return client
 

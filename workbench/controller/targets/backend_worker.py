@@ -160,6 +160,7 @@ class BackendWorker:
 
         collection = _Collection(attempt, done)
         collection.claim.enter_context(self._mirrors.claim(learners_of([attempt])))
+
         def overdue() -> Event:
             # The thread is left behind: should its call return after all, it goes on with the collection.
             text = f"{self.ref.backend} has not answered for {COLLECT_SILENCE_SECONDS:.0f} s"

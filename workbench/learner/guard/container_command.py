@@ -14,7 +14,7 @@ import select
 import signal
 
 from workbench.learner.platform import beneath, system
-from workbench.learner.platform.engine_client import EngineRefused, EngineRequest, ask, connected
+from workbench.learner.platform.engine_client import EngineRefused, EngineRequest, ask, connected, version_at
 from workbench.learner.platform.process_table import FILE, processes_file
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -161,7 +161,8 @@ class ContainerProxy:
             self._ending.close()
         # Asked before: an end that comes at once is not missed.
         target = "containers/%s/wait?condition=next-exit" % name
-        self._ending = EngineRequest(connected(engine), "POST", target)
+        version = version_at(engine)
+        self._ending = EngineRequest(connected(engine), "POST", target, version=version)
         ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
 
     def _is_stopped_within(self, seconds: float) -> bool:
@@ -174,9 +175,10 @@ class ContainerProxy:
         """Ask for the end of a container that an act before has started."""
         target = "containers/%s/wait?condition=not-running" % self._config["name"]
         try:
+            version = version_at(self._config["engine"], _CONNECT_SECONDS)
             stream = connected(self._config["engine"], _CONNECT_SECONDS)
-            self._ending = EngineRequest(stream, "POST", target)
-        except OSError:
+            self._ending = EngineRequest(stream, "POST", target, version=version)
+        except (OSError, EngineRefused):
             self._engine_was_lost = True
 
     def _has_reason(self) -> bool:

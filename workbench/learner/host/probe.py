@@ -57,16 +57,21 @@ def sockets() -> List[Dict[str, Any]]:
 
 
 def _socket(path: str) -> Dict[str, Any]:
-    from workbench.learner.platform.engine_client import EngineRefused, ask
+    from workbench.learner.platform.engine_client import UNVERSIONED, EngineRefused, EngineRequest, connected
 
-    found = {"path": path, "usable": False, "said": "", "version": "", "api": ""}
+    found = {"path": path, "usable": False, "hangs": False, "said": "", "version": "", "api": ""}
     try:
-        version = ask(path, "GET", "version", timeout_seconds=ENGINE_SECONDS) or {}
-        found.update(usable=True, version=str(version.get("Version")), api=str(version.get("ApiVersion")))
+        stream = connected(path, ENGINE_SECONDS)
     except PermissionError:
-        found["said"] = "not allowed"
+        return {**found, "said": "not allowed"}
+    except OSError as error:
+        return {**found, "said": str(error) or "does not answer"}
+    try:
+        version = EngineRequest(stream, "GET", "version", version=UNVERSIONED).answer() or {}
+        found.update(usable=True, version=str(version.get("Version")), api=str(version.get("ApiVersion")))
     except (OSError, EngineRefused, ValueError, AttributeError) as error:
-        found["said"] = str(error) or "does not answer"
+        # It is there: a job that names an image waits for it, and does not run without.
+        found.update(hangs=True, said=str(error) or "does not answer")
     return found
 
 

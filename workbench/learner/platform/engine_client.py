@@ -7,10 +7,14 @@ import socket
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-VERSION = "v1.40"
+VERSION = "1.40"
 """The oldest version of the engine's API that offers all that is asked (Docker 19.03)."""
+
+UNVERSIONED = ""
+"""For requests that every engine answers: ``_ping`` and ``version``."""
 
 _CHUNK_BYTES = 65536
 
@@ -27,14 +31,17 @@ class EngineRefused(Exception):
 class EngineRequest:
     """A request that was sent; its answer can be waited for and read later."""
 
-    def __init__(self, stream: socket.socket, method: str, target: str, body: Any = None) -> None:
+    def __init__(
+        self, stream: socket.socket, method: str, target: str, body: Any = None, *, version: str = VERSION
+    ) -> None:
         content = b"" if body is None else json.dumps(body).encode()
         # Of HTTP/1.0 the answer is not cut into chunks and ends with the connection.
-        head = "%s /%s/%s HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = "%s %s/%s HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        prefix = "/v" + version if version else ""
         self._stream = stream
         self._parts: list[bytes] = []
         try:
-            self._stream.sendall((head % (method, VERSION, target, len(content))).encode() + content)
+            self._stream.sendall((head % (method, prefix, target, len(content))).encode() + content)
         except BaseException:
             self._stream.close()
             raise
@@ -104,6 +111,45 @@ def connected(path: str, timeout_seconds: float | None = None) -> socket.socket:
     return stream
 
 
+def version_to_speak(connect: Callable[[], socket.socket]) -> str:
+    """Ask an engine for the version of its API that requests are to name: ours, or the oldest that it takes.
+
+    Docker 29 takes none below 1.44 (its release notes, November 2025).
+
+    Raises:
+        EngineRefused: it answered with an error.
+        OSError: it does not answer.
+    """
+    about = EngineRequest(connect(), "GET", "version", version=UNVERSIONED).answer()
+    oldest = about.get("MinAPIVersion") if isinstance(about, dict) else None
+    return max(VERSION, str(oldest or VERSION), key=_numbers)
+
+
+def is_version_refused(error: EngineRefused) -> bool:
+    """Say whether an engine refused a request for its version alone: another engine has taken its place."""
+    return error.status == 400 and "supported API version" in error.message
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]
+
+
+_versions: dict[str, str] = {}
+"""The version to speak by socket, asked for once in a process."""
+
+
+def version_at(path: str, timeout_seconds: float | None = 30.0) -> str:
+    """Return the version of the API that requests to the engine at a socket are to name.
+
+    Raises:
+        EngineRefused: it answered with an error.
+        OSError: it does not answer.
+    """
+    if path not in _versions:
+        _versions[path] = version_to_speak(lambda: connected(path, timeout_seconds))
+    return _versions[path]
+
+
 def ask(
     path: str, method: str, target: str, body: Any = None, *, timeout_seconds: float | None = 30.0
 ) -> Any:
@@ -113,4 +159,14 @@ def ask(
         EngineRefused: it answered with an error.
         OSError: it does not answer.
     """
-    return EngineRequest(connected(path, timeout_seconds), method, target, body).answer()
+    version = version_at(path, timeout_seconds)
+    try:
+        stream = connected(path, timeout_seconds)
+        return EngineRequest(stream, method, target, body, version=version).answer()
+    except EngineRefused as error:
+        if not is_version_refused(error):
+            raise
+        _versions.pop(path, None)
+        version = version_at(path, timeout_seconds)
+        stream = connected(path, timeout_seconds)
+        return EngineRequest(stream, method, target, body, version=version).answer()
