@@ -101,6 +101,9 @@ FETCHERS: Final = 8
 END_SECONDS: Final = 20.0
 """How long the side-car of an ended learner may not answer before its journal is given up."""
 
+UNREACHABLE_SECONDS: Final = 3.0
+"""The same where the cluster cannot reach its node: whoever asks says so, and asks again."""
+
 PAUSE_LONGEST_SECONDS: Final = 5.0
 """The longest pause before a pod that did not answer is asked again."""
 
@@ -306,7 +309,7 @@ class Journals:
         return {ref: parts for ref, parts in found.items() if parts}
 
     def _read_now(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
-        until = time.monotonic() + END_SECONDS
+        began = time.monotonic()
         while True:
             pod = self._pod(ref)
             if pod is None:
@@ -320,8 +323,9 @@ class Journals:
                     self._cache.wait(_LOOK_SECONDS)
                     continue
                 return self._request(ref, offsets, 0.0)
-            except (BackendUnreachable, Absent, Invalid, Denied):
-                if time.monotonic() > until:
+            except (BackendUnreachable, Absent, Invalid, Denied) as error:
+                patience = UNREACHABLE_SECONDS if isinstance(error, BackendUnreachable) else END_SECONDS
+                if time.monotonic() > began + patience:
                     raise
                 self._cache.wait(_LOOK_SECONDS)
 
