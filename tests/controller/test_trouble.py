@@ -112,6 +112,29 @@ def test_a_stop_ends_a_job_whose_last_files_cannot_be_fetched(
         )
 
 
+def test_a_kill_ends_a_job_whose_last_files_are_asked_for_and_never_answered(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.COLLECT_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
+    )
+    ended = threading.Event()
+
+    def follow() -> None:
+        if ended.is_set():
+            hanging.release.wait(patience())
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+    bench.ask(job_id, "kill")
+
+    assert "has not answered for" in bench.ends(job_id).reason.text
+
+
 def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
