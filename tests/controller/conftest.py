@@ -10,7 +10,6 @@ import pytest
 
 from tests.controller.memory_backend import MemoryBackend
 from tests.controller.real import Ground, KeptGround
-from tests.learner.kept_agents import lend_agents
 from tests.waiting import patience, until
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
@@ -195,6 +194,6 @@ def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.fixture
 def own_ground(home: Home) -> Iterator[Ground]:
     """A home of the test's own whose jobs run for real; nothing is left of them."""
-    made = Ground(lend_agents(home))
+    made = Ground(home)
     yield made
     made.clean_up()

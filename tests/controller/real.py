@@ -15,6 +15,7 @@ import pytest
 
 from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
+from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import Submission, ask, ensure_controller, status, submit
 from workbench.errors import UnknownName
@@ -35,8 +36,9 @@ PROCESS = TargetRef(backend="local", type="local", runner="process")
 class Ground:
     """A home whose jobs run for real."""
 
-    def __init__(self, home: Home, place: TargetRef = PROCESS) -> None:
-        self.home = home
+    def __init__(self, home: Home, place: TargetRef = PROCESS, *, own_agents: bool = False) -> None:
+        """Open it; where its disk is what is tried, its agents are made on that, too."""
+        self.home = home if own_agents else lend_agents(home)
         self.place = place
         self.store = Store.open(home)
         self.uuid = home_uuid(home)

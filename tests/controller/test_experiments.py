@@ -17,7 +17,6 @@ import pytest
 from tests.controller.conftest import Bench
 from tests.controller.processes import controller, end_all, kill, log_of
 from tests.controller.real import Ground
-from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.job import State
@@ -279,7 +278,7 @@ def searched_twice(
     """Yield a search that nobody disturbs, then the same one whose controller is killed again and again."""
     draw = random.Random(seed)
     for kills in (0, most):
-        ground = Ground(lend_agents(home))
+        ground = Ground(home)
         experiment_id = search(ground, config, command, wakes=False)
         killed_at_random(home, kills, draw)
         assert ended(ground, experiment_id).state == "COMPLETED"
@@ -647,7 +646,7 @@ def test_a_controller_that_is_killed_changes_nothing_of_a_search_that_goes_on(ho
     config = {**RANDOM, "max_concurrent": 1}
     stories = []
     for most in (0, kills):
-        ground = Ground(lend_agents(home))
+        ground = Ground(home)
         experiment_id = search(ground, config, failing_once(0.5, 0.05))
         assert ended(ground, experiment_id).state == "COMPLETED"
         failed = [one for one in trials(ground.store, experiment_id) if one.state == "FAILED"]

@@ -40,7 +40,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         folder = disk.__enter__()
         disks.append(disk)
         monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
-        found.append((Ground(Home(folder / "home")), folder))
+        found.append((Ground(Home(folder / "home"), own_agents=True), folder))
         return found[-1][0]
 
     yield make

@@ -23,7 +23,6 @@ from tests.controller.test_experiments import (
     story,
     train,
 )
-from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
@@ -127,7 +126,7 @@ def test_a_controller_that_is_killed_changes_nothing_of_what_is_asked(
     draw = random.Random(17)
     stories = []
     for most in (0, kills):
-        ground = Ground(lend_agents(home))
+        ground = Ground(home)
         config = OWN if method == "python" else OPTUNA
         code_hash = packed(ground, tmp_path, CLIMBING) if method == "python" else ""
         command = train("loss=x / epoch", 0.05)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.controller.processes import log_of
 from tests.controller.real import Ground
-from tests.learner.kept_agents import lend_agents
 from tests.stubs import Gpus, pretend
 from tests.waiting import until
 from workbench.job import State
@@ -32,7 +31,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
 @pytest.fixture
 def grounds(gpus: Gpus, home: Home, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
     """Two homes on one machine with four GPUs."""
-    both = Ground(lend_agents(home)), Ground(lend_agents(Home(tmp_path / "theirs")))
+    both = Ground(home), Ground(Home(tmp_path / "theirs"))
     yield both
     for ground in both:
         ground.clean_up()

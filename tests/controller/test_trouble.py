@@ -413,7 +413,7 @@ def test_a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FABRIC_HOME", str(small_disk / "fabric"))
-    ground = Ground(Home(small_disk / "fabric"))
+    ground = Ground(Home(small_disk / "fabric"), own_agents=True)
     go = small_disk.parent / "go"
     job_id = ground.submit(f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3")
     ground.prints(job_id, "ready")

@@ -12,7 +12,6 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.controller.real import PROCESS, Ground
-from tests.learner.kept_agents import lend_agents
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
@@ -37,7 +36,7 @@ class KeptGround:
         }.items():
             environment.setenv(name, str(path))
         if self._ground is None:
-            self._ground = Ground(lend_agents(Home(self.root / "fabric")), self._place)
+            self._ground = Ground(Home(self.root / "fabric"), self._place)
         return self._ground
 
     def fabric(self, environment: pytest.MonkeyPatch) -> Fabric:

@@ -28,7 +28,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_copied(
     big(s3, megabytes=40)
     home = small_disk(tmp_path / "small", 90) / "home"
     monkeypatch.setenv("FABRIC_HOME", str(home))
-    ground = Ground(Home(home))
+    ground = Ground(Home(home), own_agents=True)
     try:
         job_id = ground.submit("echo never", data_stores=(s3.store(),))
         row = ground.ends(job_id)
