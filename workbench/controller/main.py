@@ -138,11 +138,14 @@ class ControllerProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0."""
+    """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0.
+
+    It makes no home: one that was removed since the controller was started must not come back.
+    """
     try:
         home, waits = _read(arguments)
         _detach(home)
-        uuid = home_uuid(home)
+        uuid = home_uuid(home, makes=False)
         require_home(home)
         lock = _take_lock(home, waits=waits)
     except FabricError as error:
@@ -250,7 +253,7 @@ def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store |
 
     while not process.ended:
         try:
-            store = Store.open(home, migrate=True)
+            store = Store.open(home, migrate=True, makes=False)
             store.bind_controller()
             return store
         except (CannotWrite, TryAgain) as error:

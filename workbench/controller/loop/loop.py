@@ -120,7 +120,7 @@ class Loop:
         writing = threading.Lock()
         self._context = ControllerContext(
             home=home,
-            uuid=home_uuid(home),
+            uuid=home_uuid(home, makes=False),
             store=store,
             log=log,
             post=self.post,
@@ -193,6 +193,10 @@ class Loop:
         return self._ended
 
     def _turn(self, events: list[Event]) -> None:
+        if not self._settings.is_ours():
+            # Before anything is written: the home may be gone with it, and a job's history would make it anew.
+            self._ended = self._ended or "its lock file was removed"
+            return
         touched: set[str] = set()
         self._guarded(self._notice_gap_now)
         again, self._again = self._again, []
@@ -496,8 +500,6 @@ class Loop:
             if now >= at:
                 self._sweep_at[key] = float("inf")
                 self._context.workers[key].sweep()
-        if not events and not self._settings.is_ours():
-            self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
         is_behind = not self._loaded or self._request_handler.is_behind
         is_behind |= self._experiments is not None and self._experiments.is_asking
