@@ -29,7 +29,7 @@ from workbench.learner.platform.descriptors import raise_limit
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
-from workbench.store.db.reserve import keep_reserve
+from workbench.store.db.reserve import keep_reserve, with_reserve
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
 def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int:
     process = ControllerProcess(uuid)
     # Clients that write after this can wake the loop; what they wrote before is read when the store is opened.
-    server = ControllerServer(socket_path(uuid), process.answer, {"lend": share_session})
+    server = _listen(home, socket_path(uuid), process)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
@@ -237,6 +237,16 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         if lock.is_ours():
             server.close()
             lock.write_address("")
+
+
+def _listen(home: Home, path: Path, process: ControllerProcess) -> ControllerServer:
+    """Make the socket; where its disk is the home's, which has a reserve, a full one does not keep it from us."""
+
+    def make() -> ControllerServer:
+        return ControllerServer(path, process.answer, {"lend": share_session})
+
+    is_one_disk = path.parent.stat().st_dev == home.path.stat().st_dev
+    return with_reserve(home, make) if is_one_disk else make()
 
 
 def _load_paramiko_early(home: Home) -> None:
