@@ -142,7 +142,7 @@ def wait_until_forgotten(
     """Wait until the store knows that jobs are deleted; their folders are removed after that.
 
     Raises:
-        NoSpaceLeft: the store cannot be written.
+        CannotWrite: the store cannot be written, or a backend has no room for the request.
         BackendUnreachable: a backend cannot confirm it now; the request is recorded.
         NotAllowed: the right to remove a job from its backend is missing; the request is recorded.
     """
