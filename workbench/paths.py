@@ -380,6 +380,11 @@ class Home:
         return self.path / "reserve"
 
     @property
+    def spare_files(self) -> Path:
+        """A folder of empty files, kept for what has to be made on a disk without inodes."""
+        return self.path / "spare-files"
+
+    @property
     def served_store(self) -> Path:
         """What ``fabric store serve`` serves, locked by it for as long as it lives; its text is JSON."""
         return self.path / "served-store.json"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from backends.ssh.sh_client import ShellClient, quoted, quoted_all
-from workbench.errors import BackendError
+from workbench.errors import BackendError, CannotWrite
+from workbench.learner.boot.sh_launch import ASK_TO_STOP
 from workbench.learner.host.learners import is_dead
 from workbench.learner.host.machine import LEASES, passes
 
@@ -152,8 +153,14 @@ class ShellOperations:
         self.write_files({path: json.dumps(document) + "\n"})
 
     def ask_to_stop(self, folder: str, request: Mapping[str, Any]) -> None:
-        """Write a request to stop into a learner's folder."""
-        self.write_files({f"{folder}/stop.json": json.dumps(request) + "\n"})
+        """Write a request to stop into a learner's folder.
+
+        Raises:
+            CannotWrite: the folder takes nothing at all.
+        """
+        path = f"{folder}/stop.json"
+        if self._client.sh(f"sh -c {quoted_all([ASK_TO_STOP, path, json.dumps(request)])}").exit_code:
+            raise CannotWrite(f"{path} cannot be written there.", hint="make room there")
 
     def unpack(self, archive: str, folder: str) -> bool:
         """Unpack a tar.gz into a folder that is not there yet."""

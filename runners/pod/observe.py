@@ -103,7 +103,7 @@ def _request_halt(host: PodHost, folder: str) -> None:
     """Request what the pod's deletion means: its learner may have been sent the signal before it could listen."""
     if launch := host.call("read_object", path=f"{folder}/launch.json"):
         request = StopRequest("halt", launch["grace_seconds"], by=BY_CLUSTER)
-        write_request(host, f"{folder}/stop.json", request)
+        write_request(host, folder, request)
 
 
 def is_ending(pod: Pod) -> bool:

@@ -26,6 +26,7 @@ from runners.pod.names import (
 from runners.pod.status import is_over, is_side_car_running
 from runners.pod.watch import ClusterCache
 from workbench.errors import BackendUnreachable, TryAgain
+from workbench.learner.boot.sh_launch import ASK_TO_STOP
 from workbench.learner.pod.config import NO_PYTHON
 
 PATIENCE: Final = 2
@@ -101,15 +102,15 @@ class StopRequests:
             self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
             if self._kill_requests[uid] > PATIENCE:
                 return False
-        path = f"{folder_of(ref)}/stop.json"
+        folder = folder_of(ref)
         try:
             try:
-                _write_once(journals.host(ref, pod), path, request)
+                _write_once(journals.host(ref, pod), folder, request)
             except BackendUnreachable as error:
                 if NO_PYTHON in error.message:
                     raise
                 # The connection may have been lost meanwhile: a new one is tried before the loop's pause between calls.
-                _write_once(journals.host(ref, pod), path, request)
+                _write_once(journals.host(ref, pod), folder, request)
             self._unreached_since.pop(uid, None)
             return True
         except (Absent, Invalid, Denied):
@@ -133,29 +134,28 @@ class StopRequests:
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Request the stop from an agent in shell, which reads the same file."""
-        script = 'printf "%s\\n" "$1" >"$0.new" && mv "$0.new" "$0"'
         path = f"{folder_of(ref)}/stop.json"
-        argv = ["sh", "-c", script, path, _text_of(request)]
+        argv = ["sh", "-c", ASK_TO_STOP, path, json.dumps(_document_of(request))]
         try:
             return self._cluster.exec(pod["metadata"]["name"], LEARNER, argv).wait() == 0
         except (Absent, Invalid, Denied, BackendUnreachable):
             return False
 
 
-def _write_once(host: Host, path: str, request: StopRequest) -> None:
+def _write_once(host: Host, folder: str, request: StopRequest) -> None:
     """Write a request unless the learner's agent has it, or one to kill."""
-    current = host.call("read_object", path=path) or {}
+    current = host.call("read_object", path=f"{folder}/stop.json") or {}
     if current.get("kind") not in ("kill", request.kind):
-        write_request(host, path, request)
+        write_request(host, folder, request)
 
 
-def write_request(host: Host, path: str, request: StopRequest) -> None:
+def write_request(host: Host, folder: str, request: StopRequest) -> None:
     """Write a request to stop where a learner's agent looks for it."""
-    host.call("write_files", files={path: _text_of(request) + "\n"})
+    host.call("ask_to_stop", folder=folder, request=_document_of(request))
 
 
-def _text_of(request: StopRequest) -> str:
-    return json.dumps({"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by})
+def _document_of(request: StopRequest) -> dict[str, Any]:
+    return {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
 
 
 GONE_SECONDS: Final = 60.0

@@ -13,6 +13,9 @@ import pytest
 
 from backends.ssh.sh_client import Piece, ShellClient
 from backends.ssh.sh_operations import ShellOperations
+from tests.store.small_disk import FILES, fill_files, small_disk
+from workbench.errors import CannotWrite
+from workbench.learner.journal.state import keep_spares, read_stop
 
 FOLDER = "/place/learner"
 BOOT = "boot"
@@ -100,3 +103,30 @@ def test_a_df_that_fails_says_nothing_of_the_space_that_is_left(
     found = ShellOperations(shell).prospects()
 
     assert (found["home_free_bytes"], found["machine"]["disk_free_bytes"]) == (free_bytes, free_bytes)
+
+
+def test_requests_to_stop_are_written_without_inodes(shell: ShellClient, tmp_path: Path) -> None:
+    operations = ShellOperations(shell)
+    with small_disk(tmp_path / "few", options=FILES) as folder:
+        keep_spares(str(folder))
+        fill_files(folder)
+
+        for kind in ("halt", "kill", "halt"):
+            operations.ask_to_stop(str(folder), {"kind": kind, "by": "me's \\"})
+            assert read_stop(str(folder)) == {"kind": kind, "by": "me's \\"}
+
+
+def test_a_request_that_cannot_be_written_is_refused_and_with_room_leaves_nothing_else(
+    shell: ShellClient, tmp_path: Path
+) -> None:
+    operations = ShellOperations(shell)
+    with small_disk(tmp_path / "few", options=FILES) as folder:
+        fill_files(folder)
+        with pytest.raises(CannotWrite, match=f"{folder}/stop.json cannot be written there"):
+            operations.ask_to_stop(str(folder), {"kind": "halt"})
+        (folder / "files" / "1").unlink()
+
+        operations.ask_to_stop(str(folder), {"kind": "halt"})
+
+        assert read_stop(str(folder)) == {"kind": "halt"}
+        assert sorted(path.name for path in folder.iterdir()) == ["files", "stop.json"]

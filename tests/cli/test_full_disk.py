@@ -1,4 +1,4 @@
-"""Commands on a full disk: they say so, they stop jobs, and none hangs."""
+"""Commands on a disk that is full, has no inodes or is read-only: they say so, they stop jobs, and none hangs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, end_everything
-from tests.store.small_disk import fill, small_disk
+from tests.store.small_disk import FILES, fill, fill_files, read_only, small_disk
 from tests.waiting import patience, until
 from workbench.paths import Home
 
@@ -147,3 +147,42 @@ def test_waiting_says_that_the_disk_is_full(fabric: Fabric, small: Home) -> None
     fabric("kill", "@last")
 
     assert ends(process)[0] == 137
+
+
+def test_a_job_is_killed_without_inodes_and_a_controller(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "few", size="60m", options=FILES.replace("300", "600")) as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        home = Home(folder / "home")
+        fabric("run", "-q", "-d", "--", WAITS)
+        job_id = fabric.json("show", "@last", "--json")["id"]
+        until((home.job(job_id).attempt(1).learner(1).path / "decision.json.spare").exists)
+        fabric("controller", "stop")
+        fill_files(folder)
+
+        assert fabric("kill", "@last").stderr.endswith("HALTED\n")
+        fabric("delete", "@last", "--yes")
+        end_everything(home)
+
+
+@pytest.mark.parametrize("kind", ["kill", "halt", "delete"])
+def test_a_stop_in_a_read_only_home_says_so_at_once(fabric: Fabric, small: Home, kind: str) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    with read_only(small.path.parent):
+        told = fabric(kind, "@last", *(["--yes"] if kind == "delete" else []), expect=73).stderr
+
+    assert "cannot be asked to stop" in told
+    assert "read-only" in told
+
+
+def test_an_attached_run_in_a_read_only_home_ends_when_it_is_stopped(fabric: Fabric, small: Home) -> None:
+    process = attached(fabric)
+    with read_only(small.path.parent):
+        process.send_signal(signal.SIGTERM)
+        code, told = ends(process)
+
+    assert code == 73
+    assert "read-only" in told
+    fabric("wait", "@last", expect=143)

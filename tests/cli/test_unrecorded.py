@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.jobs import add_job
-from workbench.errors import NoSpaceLeft
-from workbench.job import State
+from workbench.errors import CannotWrite, NoSpaceLeft
+from workbench.job import Intent, Reason, State, short_id
 from workbench.paths import Home
-from workbench.services.follow import full_disk
+from workbench.services.follow import full_disk, wait
 from workbench.services.follow.full_disk import LONG_SECONDS, SHORT_SECONDS, UnrecordedEnd, with_stall
+from workbench.services.follow.wait import TROUBLE_SECONDS, UnconfirmedRequest
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 
@@ -104,3 +106,23 @@ def test_a_first_state_that_finds_no_room_is_the_reason_of_a_job_that_starts(hom
     assert with_stall(home, row).reason.text == "the disk is full: \\x1b[31mit waits"
     is_in_state(home, row, phase="running", stall="")
     assert with_stall(home, row) == row
+
+
+@pytest.mark.parametrize("target", ["local", "ssh"])
+def test_a_stop_that_its_backend_has_no_room_for_is_said_and_not_waited_for(
+    row: JobRow, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    clock, reports = Clock(), list[str]()
+    monkeypatch.setattr(wait, "elapsed_seconds", clock)
+    reason = Reason("is being killed by me; /x/stop.json: No space left on device.", "S204")
+    asked = replace(row, intent=Intent.KILL, reason=reason, target=replace(row.target, type=target))
+    request = UnconfirmedRequest("kill", reports.append)
+
+    request.check([asked])
+    clock.now += TROUBLE_SECONDS - 1
+    request.check([asked])
+    clock.now += 1
+
+    with pytest.raises(CannotWrite, match=r"the kill of \w+ is recorded, .*No space left"):
+        request.check([asked])
+    assert reports == [f"{short_id(row.id)} {reason.text}"]

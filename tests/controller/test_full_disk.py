@@ -1,10 +1,9 @@
-"""A home on a full disk: jobs end and can be stopped, nothing is lost, and all is recorded when there is room."""
+"""A home on a disk that is full, has no inodes or is read-only: jobs end and can be stopped, and nothing is lost."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,18 +11,19 @@ import pytest
 
 from tests.controller.processes import alive, answers, log_of
 from tests.controller.real import Ground
-from tests.store.small_disk import fill, small_disk
+from tests.store.small_disk import FILES, fill, fill_files, read_only, remount, small_disk
 from tests.waiting import until
 from workbench.controller.runtime.client import ask
-from workbench.controller.runtime.connect import status
-from workbench.errors import NoSpaceLeft
+from workbench.controller.runtime.connect import status, stop_controller
+from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.job import State
 from workbench.learner.journal.state import read
 from workbench.paths import Home
+from workbench.store.db.database import Store
 from workbench.store.db.reserve import reserve_bytes
 from workbench.store.queries.requests import requests
 
-Make = Callable[[str], Ground]
+Make = Callable[..., Ground]
 
 WAITS = 'trap "exit 0" TERM; echo ready; while :; do sleep 0.05; done'
 FILLS = 'head -c {size} /dev/zero > "$RESULT_DIR/x"; echo ended $?; exit 3'
@@ -35,8 +35,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     found: list[tuple[Ground, Path]] = []
     disks = []
 
-    def make(size: str) -> Ground:
-        disk = small_disk(tmp_path / "disk", size=size)
+    def make(size: str, options: str = "") -> Ground:
+        disk = small_disk(tmp_path / "disk", size=size, options=options)
         folder = disk.__enter__()
         disks.append(disk)
         monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
@@ -45,15 +45,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
     yield make
     for ground, folder in found:
-        grow(folder, "200m")
+        remount(folder, "size=200m,nr_inodes=100k")
         (folder / "filling").unlink(missing_ok=True)
         ground.clean_up()
     for disk in disks:
         disk.__exit__(None, None, None)
-
-
-def grow(folder: Path, size: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
 def take_all(ground: Ground) -> None:
@@ -188,7 +184,7 @@ def test_output_that_waited_for_room_is_complete(make: Make) -> None:
     job_id = ground.submit("seq 1000000")
     until(lambda: "disk is full" in str(read(str(ground.learner(job_id).path)).get("stall")))
 
-    grow(ground.home.path.parent, "60m")
+    remount(ground.home.path.parent, "size=60m")
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.COMPLETED, 0)
@@ -206,3 +202,83 @@ def test_a_controller_that_starts_on_a_full_disk_is_found(make: Make) -> None:
     ground.ask(job_id, "kill")
 
     assert ground.ends(job_id).exit_code == 137
+
+
+def running_without_inodes(make: Make) -> tuple[Ground, str]:
+    """Start a job on a disk with room for few files, and take them."""
+    ground = make("60m", FILES)
+    job_id = running(ground)
+    until((ground.learner(job_id).path / "decision.json.spare").exists)
+    fill_files(ground.home.path.parent)
+    return ground, job_id
+
+
+@pytest.mark.parametrize(("kind", "exit_code"), [("kill", 137), ("halt", 143)])
+def test_a_job_is_stopped_without_inodes(make: Make, kind: str, exit_code: int) -> None:
+    ground, job_id = running_without_inodes(make)
+    held = reserve_bytes(ground.home)
+
+    ground.ask(job_id, kind)
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.HALTED, exit_code)
+    assert reserve_bytes(ground.home) == held
+
+
+def test_a_job_is_deleted_without_inodes(make: Make) -> None:
+    ground, job_id = running_without_inodes(make)
+
+    ground.ask(job_id, "delete")
+
+    until(lambda: ground.row(job_id).deleted_us is not None)
+    until(lambda: not ground.home.job(job_id).path.exists())
+
+
+def test_a_job_ends_by_itself_without_inodes(make: Make, tmp_path: Path) -> None:
+    ground = make("60m", FILES)
+    job_id = running(ground, f"echo ready; until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3")
+    until((ground.learner(job_id).path / "decision.json.spare").exists)
+    fill_files(ground.home.path.parent)
+
+    (tmp_path / "go").touch()
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3)
+
+
+def test_a_job_is_stopped_without_inodes_by_a_controller_that_is_started_for_it(make: Make) -> None:
+    ground = make("60m", FILES)
+    job_id = running(ground)
+    until((ground.learner(job_id).path / "decision.json.spare").exists)
+    pid = answers(ground.home).pid
+    stop_controller(ground.home)
+    until(lambda: not alive(pid))
+    ground.store.close()
+    assert not ground.home.database.with_name("fabric.db-wal").exists()  # who opens the database makes it
+    fill_files(ground.home.path.parent)
+
+    ground.store = Store.open(ground.home)
+    ground.ask(job_id, "kill")
+
+    assert ground.ends(job_id).exit_code == 137
+
+
+def test_a_stop_that_a_read_only_home_does_not_take_says_so_at_once(make: Make) -> None:
+    ground = make("60m")
+    job_id = running(ground)
+
+    with read_only(ground.home.path.parent):
+        with (
+            Store.open(ground.home) as store,
+            pytest.raises(
+                CannotWrite, match=r"cannot be asked to stop: .*; the controller tries it again"
+            ) as caught,
+        ):
+            ask(store, job_id, "kill", origin="test")
+        assert not isinstance(caught.value, NoSpaceLeft)
+        pid = read(str(ground.learner(job_id).path))["command_pid"]
+        assert caught.value.hint == f"make it writable again, or end the command yourself: kill {pid}"
+        assert alive(pid)
+
+    row = ground.ends(job_id)
+    assert (row.state, row.exit_code) == (State.HALTED, 137)

@@ -83,6 +83,20 @@ def test_a_stop_ends_a_job_whose_records_never_get_into_the_store(
     assert any("before all that it recorded" in one.text for one in transitions(bench.store, job_id))
 
 
+def test_a_controller_without_its_lock_file_writes_nothing_of_what_came_meanwhile(bench: Bench) -> None:
+    there = [True]
+    bench.stop()
+    bench.start(is_ours=lambda: there[0])
+    job_id = bench.submit()
+    bench.runs(job_id)
+
+    there[0] = False
+    bench.backend.exit(job_id)
+    until(lambda: bench.ended == "its lock file was removed")
+
+    assert bench.row(job_id).state is State.PROCESSING
+
+
 def test_what_a_learner_says_of_itself_cannot_hold_its_job(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)

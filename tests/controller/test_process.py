@@ -17,7 +17,8 @@ from types import ModuleType
 import pytest
 
 from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
-from tests.waiting import ended, until
+from tests.controller.real import Ground
+from tests.waiting import ended, patience, until
 from workbench.controller.runtime import connect
 from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
 from workbench.controller.runtime.lock import ControllerLock, read_lock
@@ -329,3 +330,35 @@ def test_a_store_of_a_newer_version_is_left_alone_and_the_log_says_why(made: Hom
 
 def test_words_it_does_not_know_are_told(made: Home) -> None:
     assert ended(controller(made, "--dance", stderr=subprocess.DEVNULL)) == 64
+
+
+def test_a_controller_of_a_home_that_is_gone_ends_and_makes_none(tmp_path: Path) -> None:
+    gone = Home(tmp_path / "gone")
+    process = controller(gone, stderr=subprocess.PIPE)
+
+    _, said = process.communicate(timeout=patience())
+
+    assert process.returncode == 66
+    assert f"the home {gone.path} no longer exists" in said.decode()
+    assert not gone.path.exists()
+
+
+def test_a_folder_without_its_home_json_gets_no_other_from_a_controller(made: Home) -> None:
+    made.identity.unlink()
+
+    assert ended(controller(made)) == 66
+    assert not made.identity.exists()
+
+
+def test_a_controller_whose_home_is_removed_under_a_job_ends_and_makes_it_not_anew(home: Home) -> None:
+    ground = Ground(home)
+    process = controller(home)
+    job_id = ground.submit("echo ready; sleep 1000")
+    ground.prints(job_id, "ready")
+    ground.store.close()
+
+    until(lambda: subprocess.run(["rm", "-rf", str(home.path)], stderr=subprocess.DEVNULL).returncode == 0)
+
+    assert ended(process) == 0
+    until(lambda: not ground.processes())
+    assert not home.path.exists()

@@ -38,8 +38,8 @@ class Sidecar:
         if self.lost:
             self.lost -= 1
             raise BackendUnreachable("The connection broke.")
-        if name == "write_files":
-            self.written.append(more["files"])
+        if name == "ask_to_stop":
+            self.written.append(more["request"])
         return None
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, kill
-from tests.store.small_disk import fill
+from tests.store.small_disk import FILES, fill, fill_files, small_disk
 from tests.waiting import until
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.host.learners import learner as facts_of
-from workbench.learner.journal.state import StateFile, read, unwritten
+from workbench.learner.journal.state import StateFile, ask_to_stop, keep_spares, read, read_stop, unwritten
 
 Make = Callable[..., Learner]
 
@@ -255,3 +255,95 @@ def test_state_is_written_on_a_full_disk_though_others_take_every_block_that_is_
 
     file.clear()
     assert sorted(path.name for path in small.iterdir()) == ["filling", "state.json"]
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Iterator[Path]:
+    """The folder of an attempt on a disk with room for few files."""
+    with small_disk(tmp_path / "few", options=FILES) as folder:
+        (folder / "attempt-1").mkdir()
+        yield folder / "attempt-1"
+
+
+@pytest.fixture
+def on_few(few: Path) -> Iterator[Callable[..., Learner]]:
+    """Make learners there; their own folders for work lie elsewhere."""
+    made: list[Learner] = []
+
+    def make(command: str, **document: Any) -> Learner:
+        made.append(Learner(few, command, learner=len(made) + 1, **document))
+        return made[-1]
+
+    yield make
+    left = {one.marker: one.clear() for one in made}
+    assert not any(left.values()), left
+
+
+def keeps_spares(one: Learner) -> bool:
+    return (one.folder / "decision.json.spare").exists()
+
+
+def test_requests_to_stop_are_written_without_inodes(few: Path) -> None:
+    keep_spares(str(few))
+    fill_files(few.parent)
+
+    for kind in ("halt", "kill", "halt", "kill"):
+        ask_to_stop(str(few), {"kind": kind, "grace_seconds": 3.0, "by": "me"})
+        assert read_stop(str(few)) == {"kind": kind, "grace_seconds": 3.0, "by": "me"}
+
+
+def test_a_request_that_nothing_can_take_names_its_file(few: Path) -> None:
+    fill_files(few.parent)
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        ask_to_stop(str(few), {"kind": "halt"})
+
+    assert caught.value.filename == str(few / "stop.json")
+    assert read_stop(str(few)) == {}
+
+
+@pytest.mark.parametrize(("kind", "code"), [("halt", 7), ("kill", None)])
+def test_a_learner_is_stopped_without_inodes(on_few: Make, few: Path, kind: str, code: int | None) -> None:
+    one = on_few('trap "exit 7" TERM; echo ready; while :; do sleep 0.02; done')
+    one.start()
+    one.until_printed(b"ready")
+    until(lambda: keeps_spares(one))
+    fill_files(few.parent)
+
+    one.stop(kind)
+    state = one.wait()
+
+    assert (state["stopped"], state["exit_code"]) == (kind, code)
+    assert sorted(one.folder.glob("*.json.*")) == []
+
+
+def test_a_halt_without_inodes_can_become_a_kill(on_few: Make, few: Path) -> None:
+    one = on_few("trap : TERM; echo ready; while :; do sleep 0.02; done", grace_seconds=600.0)
+    one.start()
+    one.until_printed(b"ready")
+    until(lambda: keeps_spares(one))
+    fill_files(few.parent)
+
+    one.stop("halt")
+    one.until_phase("stopping")
+    one.stop("kill")
+
+    assert one.wait()["stopped"] == "kill"
+
+
+def test_learners_end_by_themselves_and_decide_without_inodes(
+    on_few: Make, few: Path, tmp_path: Path
+) -> None:
+    wait = f"echo ready; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    first, second = (on_few(wait, learners=2, ends_when="all") for _ in range(2))
+    for one in (first, second):
+        one.start()
+        one.until_printed(b"ready")
+        until(lambda one=one: keeps_spares(one))  # type: ignore[misc] # bound at once
+    fill_files(few.parent)
+    (tmp_path / "go").touch()
+
+    states = [one.wait() for one in (first, second)]
+
+    assert [state["exit_code"] for state in states] == [0, 0]
+    assert sorted(state["decided"] for state in states) == [False, True]

@@ -307,3 +307,15 @@ def test_a_stores_credential_is_masked_and_no_variable_of_the_command(learner: M
     one.run()
 
     assert one.output() == b"0\n" + b"*" * 15 + b"\n" + b"*" * 11 + b"\n"
+
+
+def test_a_folder_that_changes_as_an_agent_ends_does_not_fail_it(learner: Make) -> None:
+    one = learner("sleep 0.1")
+    one.start_with(
+        "import os, signal",
+        "class Last:",
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGIO): kill(pid, number)",
+        "last = Last()  # it goes when Python has given its handlers up",
+    )
+
+    assert one.wait()["exit_code"] == 0

@@ -24,6 +24,7 @@ from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
 from tests.learner.sh_agent import Place, ShLearner
 from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, NOT_PROMISED, PLACES, WITH_LOCKS
+from tests.store.small_disk import FILES, fill_files, small_disk
 from tests.waiting import until
 from workbench.learner.boot import sh_launch
 from workbench.learner.platform import system
@@ -285,6 +286,30 @@ def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_pat
     assert (state["exit_code"], state["stall"]) == (0, "")
     assert raw.endswith(b"100000\ndone\n")
     assert len(expected) - 16 * 4096 <= len(raw) <= len(expected)
+
+
+@pytest.mark.parametrize(("kind", "code"), [("halt", 7), ("kill", None), ("", 3)])
+def test_a_learner_ends_without_inodes(learner: Make, tmp_path: Path, kind: str, code: int | None) -> None:
+    one = learner('trap "exit 7" TERM; echo ready; until [ -e "$WORK/go" ]; do sleep 0.02; done; exit 3')
+    with small_disk(tmp_path / "few", options=FILES) as disk:
+        one.folder = disk / "attempt-1" / "learner-1"
+        one.folder.mkdir(parents=True)
+        one.rewrite(attempt_dir=str(one.folder.parent))
+        try:
+            one.start()
+            until(lambda: (log := one.folder / "output.log").exists() and b"ready" in log.read_bytes())
+            fill_files(disk)
+            if kind:
+                one.stop(kind)
+            else:
+                (one.work / "go").touch()
+            state = one.wait()
+            left = sorted(one.folder.glob("*.json.*"))
+        finally:
+            one.clear()
+
+    assert (state["stopped"], state["exit_code"], state["decided"]) == (kind, code, not kind)
+    assert left == []
 
 
 def test_when_guard_and_reader_are_killed_the_next_guard_ends_what_is_left(learner: Make) -> None:

@@ -1,7 +1,9 @@
-"""A disk that is soon full."""
+"""A disk that is soon full, or has no inode left, or is read-only."""
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -36,3 +38,37 @@ def fill(place: Path, *, leave: int = 0) -> None:
             if free <= 0:
                 return
             stream.write(bytes(min(chunk, free)))
+
+
+FILES = ",nr_inodes=300"
+"""Options of a disk that has soon no inode left, and more bytes than are needed."""
+
+
+def fill_files(place: Path) -> None:
+    """Take all inodes that are left."""
+    folder = place / "files"
+    try:
+        folder.mkdir(exist_ok=True)
+        for number in itertools.count(len(list(folder.iterdir()))):
+            (folder / f"{number}").touch()
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+
+
+def remount(place: Path, options: str) -> None:
+    """Change options of a small disk, its ``size`` say."""
+    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
+
+
+@contextmanager
+def read_only(place: Path) -> Iterator[None]:
+    """Let a small disk take nothing more, as one does that was remounted after errors.
+
+    A kernel lets only its own errors do that while files are open, so what is open can still be written.
+    """
+    subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.store.small_disk import fill, small_disk
+from tests.store.small_disk import FILES, fill, fill_files, small_disk
 from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -18,9 +19,11 @@ from workbench.store.db.errors import store_failure, write_failure
 from workbench.store.db.reserve import (
     RESERVE_BYTES,
     SLICE_BYTES,
+    SPARE_FILES,
     give_up,
     keep_reserve,
     reserve_bytes,
+    spare_files,
     with_reserve,
 )
 
@@ -133,3 +136,62 @@ def test_a_store_that_nobody_has_open_can_be_opened_on_a_full_disk(small: Home) 
 
     with Store.open(small) as store:
         assert store.rows("SELECT count(*) FROM jobs") == [(0,)]
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Iterator[Home]:
+    """A home on a disk with room for few files."""
+    with small_disk(tmp_path / "few", size="8m", options=FILES) as folder:
+        (folder / "home").mkdir(mode=0o700)
+        yield Home(folder / "home")
+
+
+def test_spare_files_are_kept_and_made_again(few: Home) -> None:
+    keep_reserve(few)
+    assert len(spare_files(few)) == SPARE_FILES
+    (few.spare_files / "3").unlink()
+
+    keep_reserve(few)
+
+    assert len(spare_files(few)) == SPARE_FILES
+    assert few.spare_files.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_disk_with_few_inodes_keeps_some_of_them(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "few", options=",nr_inodes=20") as folder:
+        keep_reserve(Home(folder))
+
+        assert 0 < len(spare_files(Home(folder))) <= 5
+
+
+def test_without_inodes_spare_files_are_given_up_until_the_disk_takes_files_and_no_bytes(few: Home) -> None:
+    keep_reserve(few)
+    held = reserve_bytes(few)
+    fill_files(few.path.parent)
+
+    for left in (15, 14, 13, 12):
+        assert give_up(few)
+        assert (len(spare_files(few)), reserve_bytes(few)) == (left, held)
+    (few.path / "made").touch()  # by somebody else
+    assert give_up(few)
+
+    assert (len(spare_files(few)), reserve_bytes(few)) == (11, held)
+
+
+def test_without_inodes_and_spare_files_the_bytes_are_kept(few: Home) -> None:
+    keep_reserve(few)
+    shutil.rmtree(few.spare_files)
+    fill_files(few.path.parent)
+
+    assert not give_up(few)
+    assert reserve_bytes(few) > 0
+
+
+def test_a_store_that_nobody_has_open_can_be_opened_without_inodes(few: Home) -> None:
+    Store.open(few).close()
+    keep_reserve(few)
+    fill_files(few.path.parent)
+
+    with Store.open(few) as store:
+        assert store.rows("SELECT count(*) FROM jobs") == [(0,)]
+    assert reserve_bytes(few) > 0

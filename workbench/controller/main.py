@@ -29,7 +29,7 @@ from workbench.learner.platform.descriptors import raise_limit
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
-from workbench.store.db.reserve import keep_reserve
+from workbench.store.db.reserve import keep_reserve, with_reserve
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
@@ -138,11 +138,14 @@ class ControllerProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0."""
+    """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0.
+
+    It makes no home: one that was removed since the controller was started must not come back.
+    """
     try:
         home, waits = _read(arguments)
         _detach(home)
-        uuid = home_uuid(home)
+        uuid = home_uuid(home, makes=False)
         require_home(home)
         lock = _take_lock(home, waits=waits)
     except FabricError as error:
@@ -197,7 +200,7 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
 def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int:
     process = ControllerProcess(uuid)
     # Clients that write after this can wake the loop; what they wrote before is read when the store is opened.
-    server = ControllerServer(socket_path(uuid), process.answer, {"lend": share_session})
+    server = _listen(home, socket_path(uuid), process)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
@@ -236,6 +239,16 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             lock.write_address("")
 
 
+def _listen(home: Home, path: Path, process: ControllerProcess) -> ControllerServer:
+    """Make the socket; where its disk is the home's, which has a reserve, a full one does not keep it from us."""
+
+    def make() -> ControllerServer:
+        return ControllerServer(path, process.answer, {"lend": share_session})
+
+    is_one_disk = path.parent.stat().st_dev == home.path.stat().st_dev
+    return with_reserve(home, make) if is_one_disk else make()
+
+
 def _load_paramiko_early(home: Home) -> None:
     """Load what SSH hosts need before there is work, if this home knows any such host."""
     if home.hosts.is_dir():
@@ -250,7 +263,7 @@ def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store |
 
     while not process.ended:
         try:
-            store = Store.open(home, migrate=True)
+            store = Store.open(home, migrate=True, makes=False)
             store.bind_controller()
             return store
         except (CannotWrite, TryAgain) as error:

@@ -37,7 +37,10 @@ command's end was recorded and its pipe is gone with both agents, the reason say
 for a success, which it stays, else after the reason of the failure.
 
 ``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may
-come. On a full disk a link whose target is the kind alone serves as well (``state.ask_to_stop`` writes either).
+come. On a disk that takes no new file it is written into ``stop.json.spare``, which takes its place; a link whose
+target is the kind alone serves as well (``state.ask_to_stop`` does either). The agent makes the spare files where it
+can (``stop.json.spare``, ``stop.json.old`` for a second request, ``decision.json.spare``, ``state.json.spare``) and
+removes them at the end; nobody may count on them.
 
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
 (link or O_EXCL) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards see it,

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from workbench.cli.follow.signals import Detached, Interruption, Policy
-from workbench.errors import FabricError, NoSpaceLeft
+from workbench.errors import CannotWrite, FabricError
 from workbench.job import EXIT_LOST, short_id
 from workbench.terminal.console import narrate
 
@@ -40,7 +40,7 @@ def attach_to(
 
     Raises:
         BrokenPipeError: stdout was closed; the job keeps running.
-        NoSpaceLeft: a signal asked for its end, which cannot be recorded.
+        CannotWrite: a signal asked for its end, which cannot be recorded.
         BackendUnreachable: a signal asked for its end, which is recorded, and the backend does not answer.
     """
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
@@ -105,7 +105,7 @@ class JobStopper:
         self._home = store.home
         self._row = row
         self.was_asked = False
-        self.failure: NoSpaceLeft | None = None
+        self.failure: CannotWrite | None = None
         """Why the request is not in the store: nobody will see there how the job ends."""
 
     def __call__(self, kind: Policy) -> None:
@@ -120,7 +120,7 @@ class JobStopper:
             with Store.open(self._home) as own:
                 ask(own, self._row.id, kind, origin=ORIGIN)
             ensure_controller(self._home)
-        except NoSpaceLeft as error:
+        except CannotWrite as error:
             self.failure = error
             return
         except FabricError as error:

@@ -39,7 +39,7 @@ from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener, RegistryTarget
 from workbench.controller.targets.worker_pool import drain
-from workbench.errors import FabricError, NoSpaceLeft
+from workbench.errors import CannotWrite, FabricError, NoSpaceLeft
 from workbench.job import Intent, LearnerPhase, State
 from workbench.paths import Home
 from workbench.spec import JobSpec
@@ -120,7 +120,7 @@ class Loop:
         writing = threading.Lock()
         self._context = ControllerContext(
             home=home,
-            uuid=home_uuid(home),
+            uuid=home_uuid(home, makes=False),
             store=store,
             log=log,
             post=self.post,
@@ -193,6 +193,10 @@ class Loop:
         return self._ended
 
     def _turn(self, events: list[Event]) -> None:
+        if not self._settings.is_ours():
+            # Before anything is written: the home may be gone with it, and a job's history would make it anew.
+            self._ended = self._ended or "its lock file was removed"
+            return
         touched: set[str] = set()
         self._guarded(self._notice_gap_now)
         again, self._again = self._again, []
@@ -370,7 +374,7 @@ class Loop:
         again: float | None = None
         try:
             again = self._act(tracked)
-        except NoSpaceLeft as error:
+        except CannotWrite as error:
             again = self._put_off(tracked, error)
         except FabricError as error:
             self._log_once(f"{job_id}: {error}; it is tried again")
@@ -399,26 +403,27 @@ class Loop:
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
 
     def _execute(self, tracked: TrackedJob, actions: Sequence[Action]) -> None:
-        """Execute the actions of one decision; a stop does not wait for a disk that is full.
+        """Execute the actions of one decision; a stop does not wait for a disk that is full or read-only.
 
         Raises:
-            NoSpaceLeft: all others were not executed.
+            CannotWrite: all others were not executed.
         """
-        failure: NoSpaceLeft | None = None
+        failure: CannotWrite | None = None
         for action in actions:
             if failure is None or isinstance(action, Stop | CancelLaunch):
                 try:
                     self._executor.do(tracked, action)
-                except NoSpaceLeft as error:
+                except CannotWrite as error:
                     failure = error
         if failure is not None:
             raise failure
 
-    def _put_off(self, tracked: TrackedJob, error: NoSpaceLeft) -> float:
-        """Return when to try again what a full disk did not take: at once, where the reserve is meant for it."""
+    def _put_off(self, tracked: TrackedJob, error: CannotWrite) -> float:
+        """Return when to try again what a disk did not take: at once, where the reserve is meant for it."""
         context = self._context
         is_over = bool(tracked.statuses) and not any(map(is_alive, tracked.statuses.values()))
-        if (is_over or tracked.row.intent is not Intent.NONE) and give_up(context.home):
+        is_meant = is_over or tracked.row.intent is not Intent.NONE
+        if isinstance(error, NoSpaceLeft) and is_meant and give_up(context.home):
             return context.now()
         context.trouble = str(error)
         self._log_once(f"{tracked.row.id}: {error}; it is tried again")
@@ -496,8 +501,6 @@ class Loop:
             if now >= at:
                 self._sweep_at[key] = float("inf")
                 self._context.workers[key].sweep()
-        if not events and not self._settings.is_ours():
-            self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
         is_behind = not self._loaded or self._request_handler.is_behind
         is_behind |= self._experiments is not None and self._experiments.is_asking
@@ -545,7 +548,7 @@ class Loop:
             return do()
         except FabricError as error:
             self._log_once(f"{error}; it is tried again")
-            if isinstance(error, NoSpaceLeft):
+            if isinstance(error, CannotWrite):
                 self._context.trouble = str(error)
             later = self._context.now() + STORE_AGAIN_SECONDS
             if failed is not None:

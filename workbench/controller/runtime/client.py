@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from workbench.clock import now_us
@@ -18,7 +19,7 @@ from workbench.controller.runtime.connect import (
     wake,
 )
 from workbench.controller.runtime.secrets import forget_secrets, write_secrets
-from workbench.errors import NoSpaceLeft, UnknownName
+from workbench.errors import CannotWrite, NoSpaceLeft, UnknownName
 from workbench.job import JobId, Reason, State, new_job_id, short_id
 from workbench.learner.journal.state import ask_to_stop, read
 from workbench.paths import Home, JobFolder, write_private
@@ -132,11 +133,11 @@ def ask(
 ) -> int:
     """Ask for a job to be halted, killed, resumed or deleted; return the request's id.
 
-    On a full disk a stop is written into the home's reserve. Where that is used up, too, the controller or the learners
-    are asked directly.
+    On a full disk a stop is written into the home's reserve. Where that is used up, too, or the home is read-only, the
+    controller and the learners are asked directly.
 
     Raises:
-        NoSpaceLeft: the request cannot be written; the sentence says whether the job stops all the same.
+        CannotWrite: the request cannot be written; the sentence says whether the job stops all the same.
         UnknownName: there is no such job.
     """
     row = job(store, job_id)
@@ -151,25 +152,34 @@ def ask(
         return write()
     try:
         return with_reserve(store.home, write)
-    except NoSpaceLeft as error:
-        if kind == "delete" and is_over(row) and _make_room(store.home.job(job_id)):
+    except CannotWrite as error:
+        is_full = isinstance(error, NoSpaceLeft)
+        if is_full and kind == "delete" and is_over(row) and _make_room(store.home.job(job_id)):
             return write()
         raise _unwritten(store.home, row, kind, who, error) from error
 
 
-def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: NoSpaceLeft) -> NoSpaceLeft:
+def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: CannotWrite) -> CannotWrite:
     """Stop a job without the store; return the failure that says how far that went."""
     name = f"{short_id(row.id)} {row.name}"
     if is_over(row):
-        return NoSpaceLeft(f"{error}; the {kind} of {name} is not recorded", hint=error.hint)
+        return type(error)(f"{error}; the {kind} of {name} is not recorded", hint=error.hint)
     stop: Literal["halt", "kill"] = "halt" if kind == "halt" else "kill"
-    if _ask_controller(home, row.id, kind, who):
-        done = f"the controller stops {name}, and records the {kind} when there is room"
-    elif _stop_learners(home, row, stop, who):
+    is_heard = _ask_controller(home, row.id, kind, who)
+    learners = _stop_learners(home, row, stop, who)
+    if learners.refusal:
+        done = f"{name} cannot be asked to stop: {learners.refusal}"
+        if is_heard:
+            done += "; the controller tries it again until it is"
+    elif is_heard:
+        later = "there is room" if isinstance(error, NoSpaceLeft) else "it can be written"
+        done = f"the controller stops {name}, and records the {kind} when {later}"
+    elif learners.asked:
         done = f"{name} was asked to stop, but the {kind} is not recorded"
     else:
         done = f"{name} could not be asked to stop, as no controller answers"
-    return NoSpaceLeft(f"{error}; {done}", hint=error.hint)
+    hint = learners.hint or error.hint
+    return type(error)(f"{error}; {done}", hint=hint)
 
 
 def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
@@ -178,23 +188,35 @@ def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
     return answer is not None and bool(answer.get("ok"))
 
 
-def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> bool:
-    """Ask the learners of a job on this machine to stop; return whether all that run were asked."""
+@dataclass(frozen=True, slots=True)
+class _AskedLearners:
+    """What came of asking a job's learners on this machine to stop."""
+
+    asked: int = 0
+    refusal: str = ""
+    """Why one that runs cannot be asked; empty where each was."""
+    hint: str = ""
+
+
+def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> _AskedLearners:
+    """Ask the learners of a job on this machine to stop that run."""
     if row.target.type != "local":
-        return False
-    is_asked = False
+        return _AskedLearners()
+    asked = 0
     for number in range(1, row.learners + 1):
         folder = str(home.job(row.id).attempt(row.attempt).learner(number).path)
-        phase = read(folder).get("phase")
-        if phase in (None, "exited"):
+        state = read(folder)
+        if state.get("phase") in (None, "exited"):
             continue
         try:
             # Without a grace period of its own the learner's launch document decides.
             ask_to_stop(folder, {"kind": kind, "by": who})
-        except OSError:
-            return False
-        is_asked = True
-    return is_asked
+        except OSError as error:
+            hint, pid = "make it writable again", state.get("command_pid")
+            hint += f", or end the command yourself: kill {pid}" if pid else ""
+            return _AskedLearners(asked, write_failure(error, Path(folder)).message, hint)
+        asked += 1
+    return _AskedLearners(asked)
 
 
 def _make_room(folder: JobFolder) -> bool:

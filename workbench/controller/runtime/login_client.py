@@ -19,6 +19,7 @@ from workbench.controller.runtime.connect import ensure_controller, send_message
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home
+from workbench.store.db.identity import make_home
 from workbench.store.db.rows import TargetRef
 
 ANSWERED_WITHIN_SECONDS: Final = 15.0
@@ -127,7 +128,11 @@ def _send(home: Home, command: str, **arguments: Any) -> Mapping[str, Any] | Non
 
 
 def _send_until_answered(home: Home, command: str, **arguments: Any) -> Mapping[str, Any]:
-    """Send a command until a controller answers, starting one where none runs; return the answer."""
+    """Send a command until a controller answers, starting one where none runs; return the answer.
+
+    A login may be the first thing that is done in a home, which the controller does not make.
+    """
+    make_home(home)
     until = time.monotonic() + ANSWERED_WITHIN_SECONDS
     while True:
         ensure_controller(home)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.errors import CannotWrite, NotAllowed
+from workbench.errors import CannotWrite, NoSpaceLeft, NotAllowed
 from workbench.paths import runtime_folder
-from workbench.store.db.errors import write_failure
+from workbench.store.db.errors import FULL, write_failure
 
 PATH_BYTES: Final = 100
 """What a unix socket's path may have everywhere (104 on macOS, 108 on Linux)."""
@@ -143,7 +143,8 @@ def _listen(path: Path) -> socket.socket:
         listener.listen(64)
     except OSError as error:
         listener.close()
-        raise CannotWrite(f"cannot make the socket {path}: {error.strerror or error}") from error
+        kind = NoSpaceLeft if error.errno in FULL else CannotWrite
+        raise kind(f"cannot make the socket {path}: {error.strerror or error}") from error
     finally:
         os.umask(mask)
     return listener

@@ -31,6 +31,18 @@ from workbench.learner.journal.launch_document import LaunchDocument, is_variabl
 PARTS = ("begin", "tools", "state", "processes", "requests", "output", "command", "end", "lock", "main")
 """The agent's source files, in the order of the one script that they become."""
 
+ASK_TO_STOP = r"""umask 077
+new=$0.new-$$
+if printf '%s\n' "$1" >"$new"; then mv -f "$new" "$0" && exit 0; fi
+rm -f "$new"
+[ -f "$0.spare" ] && printf '%-4095s\n' "$1" | dd of="$0.spare" conv=notrunc || exit 1
+[ ! -e "$0" ] || ln -f "$0" "$0.old"
+mv -f "$0.spare" "$0" || exit 1
+mv -f "$0.old" "$0.spare"
+exit 0
+"""
+"""A script that writes a request to stop, as ``state.ask_to_stop`` does: ``$0`` is the path, ``$1`` the text."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 

@@ -96,6 +96,8 @@ class Guard:
             self._wait()
             self._step()
         self._record_exit()
+        # Python gives its handlers up before the folders are closed, and by itself this signal ends a process.
+        signal.signal(folder_signal.NUMBER, signal.SIG_IGN)
 
     # The loop
 

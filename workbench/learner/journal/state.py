@@ -1,7 +1,8 @@
 """Where a learner is, for everybody to read: ``state.json``, and ``decision.json`` of its attempt.
 
-Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be reported. Where
-there is no room for the very first state, a link's target says so, which needs none.
+Both appear whole or not at all. A disk may have no block or no inode for a new file: beside each file that must be
+written then lies a spare one of one block, made early, whose content and name are changed instead. Where there is no
+room for the very first state, a link's target says so, which needs no block.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ AWAITS_ROOM = "the disk is full: the command starts once there is room"
 _LINK_CHARACTERS = 59
 """A longer target takes a block of its own on most file systems."""
 
+_STOP = "stop.json"
+_DECISION = "decision.json"
+
 
 class StateFile:
     """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it."""
@@ -39,8 +43,7 @@ class StateFile:
         self.document = document
         self._path = os.path.join(folder, "state.json")
         self._new = os.path.join(folder, "state.json.new")
-        self._spare = os.path.join(folder, "state.json.spare")
-        self._old = os.path.join(folder, "state.json.old")
+        self._folder = folder
         self._stall = os.path.join(folder, STALL)
         self._may_be_first = True
         self.written = True
@@ -89,16 +92,19 @@ class StateFile:
         return self.written
 
     def clear(self) -> None:
-        """Leave only the state itself."""
-        for path in (self._new, self._spare, self._old, self._stall):
+        """Leave only the state itself, and what others wrote."""
+        for path in (self._new, self._stall):
             _remove(path)
+        for path in (self._path, *_spared(self._folder)):
+            for end in (_SPARE, _OLD):
+                _remove(path + end)
 
     def _write(self, *, durable: bool) -> bool:
         data = json.dumps(self.document).encode() + b"\n"
         try:
             self._replace(self._new, data, durable)
         except OSError as error:
-            if not self._replace_spare(data, durable):
+            if not _replace_by_spare(self._path, data, durable):
                 if self._may_be_first and not os.path.exists(self._path):
                     self._link_stall(error)
                 return False
@@ -114,7 +120,7 @@ class StateFile:
         except OSError:
             _remove(path)
             raise
-        self._keep_spare()
+        _keep_spare(self._path + _SPARE)
 
     def _link_stall(self, error: OSError) -> None:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -122,32 +128,60 @@ class StateFile:
         with contextlib.suppress(OSError):  # it says so already, or the folder takes nothing at all
             os.symlink(text[:_LINK_CHARACTERS], self._stall)
 
-    def _replace_spare(self, data: bytes, durable: bool) -> bool:
-        # Blocks that are there already take new content on a disk that has no room.
-        try:
-            _write_file(self._spare, data.ljust(_SPARE_BYTES), durable, 0)
-            self._hold_old()
-            os.rename(self._spare, self._path)
-        except OSError:
-            return False
-        with contextlib.suppress(OSError):
-            os.rename(self._old, self._spare)
-        self._keep_spare()
-        return True
 
-    def _hold_old(self) -> None:
-        """Keep the block of the old state from being freed: others would take it before it is the next spare."""
-        _remove(self._old)
-        with contextlib.suppress(OSError):  # there is none yet, or the file system has no hard links
-            os.link(self._path, self._old)
+_SPARE = ".spare"
+_OLD = ".old"
 
-    def _keep_spare(self) -> None:
-        if os.path.exists(self._spare):
-            return
-        try:
-            _write_file(self._spare, b" " * _SPARE_BYTES, False, os.O_CREAT | os.O_TRUNC)
-        except OSError:
-            _remove(self._spare)
+
+def keep_spares(folder: str) -> None:
+    """Make the spare files that two requests to stop and a decision of this learner are written into on a full disk."""
+    stop, decision = _spared(folder)
+    for spare in (stop + _SPARE, stop + _OLD, decision + _SPARE):
+        _keep_spare(spare)
+
+
+def _spared(folder: str) -> tuple[str, str]:
+    return os.path.join(folder, _STOP), os.path.join(folder, _DECISION)
+
+
+def _keep_spare(spare: str) -> None:
+    """Have a spare file, if the disk takes one."""
+    if os.path.exists(spare):
+        return
+    try:
+        _write_file(spare, b" " * _SPARE_BYTES, False, os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+    except OSError:
+        _remove(spare)
+
+
+def _write_spare(path: str, data: bytes, durable: bool) -> str:
+    """Write into the spare file beside a path and return its name: its block takes new content on any full disk.
+
+    Raises:
+        OSError: there is none, or the disk takes nothing at all.
+    """
+    spare = path + _SPARE
+    _write_file(spare, data.ljust(_SPARE_BYTES), durable, os.O_NOFOLLOW)
+    return spare
+
+
+def _replace_by_spare(path: str, data: bytes, durable: bool) -> bool:
+    """Let a path's spare file take its place, and what was there be the next spare; return whether that worked."""
+    old = path + _OLD
+    try:
+        spare = _write_spare(path, data, durable)
+        if os.path.exists(path):
+            # Others would take its block and its inode before there is a next spare.
+            _remove(old)
+            with contextlib.suppress(OSError):  # the file system has no hard links
+                os.link(path, old)
+        os.rename(spare, path)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        os.rename(old, spare)
+    _keep_spare(spare)
+    return True
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -200,24 +234,32 @@ def refuse(folder: str, launch: LaunchDocument, text: str) -> None:
 def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
     """Write a request to stop into a learner's folder, whole.
 
-    On a full disk its kind alone becomes the target of a link, which needs no room.
+    On a disk that takes no new file it is written into the learner's spare one. Where there is none, its kind alone
+    becomes the target of a link, which needs no block.
 
     Raises:
-        OSError: the folder takes nothing at all.
+        OSError: the folder takes nothing at all; it says why the file could not be written.
     """
-    path = os.path.join(folder, "stop.json")
+    path = os.path.join(folder, _STOP)
     new = "%s.new-%d" % (path, os.getpid())
+    data = json.dumps(request).encode() + b"\n"
     try:
-        _write_file(new, json.dumps(request).encode() + b"\n", False, os.O_CREAT | os.O_TRUNC)
-    except OSError:
+        _write_file(new, data, False, os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
         _remove(new)
-        os.symlink(str(request.get("kind")), new)
+        if _replace_by_spare(path, data, False):
+            return
+        try:
+            os.symlink(str(request.get("kind")), new)
+        except OSError:
+            error.filename = path
+            raise error from None
     os.rename(new, path)
 
 
 def read_stop(folder: str) -> dict[str, Any]:
     """Return the request to stop; empty when there is none. One that cannot be read is a halt."""
-    path = os.path.join(folder, "stop.json")
+    path = os.path.join(folder, _STOP)
     try:
         kind = os.readlink(path)
     except FileNotFoundError:
@@ -229,7 +271,7 @@ def read_stop(folder: str) -> dict[str, Any]:
 
 def read_decision(attempt_dir: str) -> dict[str, Any]:
     """Return which learner's exit decided the attempt; empty as long as none has."""
-    return read_object(os.path.join(attempt_dir, "decision.json"))
+    return read_object(os.path.join(attempt_dir, _DECISION))
 
 
 def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
@@ -238,7 +280,7 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
     Raises:
         OSError: the disk takes no more; nothing was decided.
     """
-    path = os.path.join(launch.attempt_dir, "decision.json")
+    path = os.path.join(launch.attempt_dir, _DECISION)
     new = "%s.learner-%d" % (path, launch.learner)
     document = {
         "learner": launch.learner,
@@ -248,10 +290,23 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
         "failed": failed,
     }
     data = json.dumps(document).encode() + b"\n"
+    stop, own = _spared(_folder_of(launch, launch.learner))
+    written = new
     try:
-        _write_file(new, data, True, os.O_CREAT | os.O_TRUNC)
-        with contextlib.suppress(FileExistsError):
-            _link(new, path, data)
+        try:
+            _write_file(new, data, True, os.O_CREAT | os.O_TRUNC)
+        except OSError:
+            written = _write_spare(own, data, True)
+        try:
+            _link(written, path, data)
+        except FileExistsError:
+            raise
+        except OSError:
+            # tmpfs counts links as inodes, and a command that has ended is stopped at most once.
+            _remove(stop + _OLD)
+            _link(written, path, data)
+    except FileExistsError:  # another learner was first
+        pass
     finally:
         _remove(new)
     return read_decision(launch.attempt_dir).get("learner") == launch.learner
@@ -263,10 +318,14 @@ def decides(launch: LaunchDocument) -> bool:
     ended = 1
     for learner in range(1, launch.learners + 1):
         if learner != launch.learner:
-            found = read(os.path.join(launch.attempt_dir, "learner-%d" % learner))
+            found = read(_folder_of(launch, learner))
             exited = found.get("exit_code") is not None or found.get("signal") is not None
             ended += exited and not found.get("stopped")
     return ended >= min(needed, launch.learners)
+
+
+def _folder_of(launch: LaunchDocument, learner: int) -> str:
+    return os.path.join(launch.attempt_dir, "learner-%d" % learner)
 
 
 def read_object(path: str) -> dict[str, Any]:

@@ -59,5 +59,5 @@ conclude() {
         explain
     fi
     until write_state exited durable; do wait_for_room; done
-    rm -rf "$folder"/state.json.* "$folder/agent.held"
+    rm -rf "$folder"/state.json.* "$folder"/stop.json.* "$folder"/decision.json.* "$folder/agent.held"
 }

@@ -67,6 +67,8 @@ guard() {
         exit 66
     fi
     until write_state starting; do wait_for_room; done
+    # What a request to stop (two of them) and a decision are written into on a disk that takes no new file.
+    for spare in stop.json.spare stop.json.old decision.json.spare; do keep_spare "$folder/$spare"; done
     until mkfifo "$folder/events.$$" 2>/dev/null; do wait_for_room; done
     exec 7<>"$folder/events.$$" 8>"$folder/events.$$"
     rm -f "$folder/events.$$"

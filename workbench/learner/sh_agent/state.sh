@@ -18,14 +18,23 @@ write_state() {
     if ! printf '%s\n' "$state" 2>/dev/null >"$state_new"; then
         rm -f "$state_new"
         state_new=$folder/state.json.spare
-        printf '%-4095s\n' "$state" | dd of="$state_new" conv=notrunc 2>/dev/null || return 1
+        write_spare "$state_new" "$state" || return 1
     elif [ $# -gt 1 ] && dd if="$state_new" of="$state_new.sure" conv=fsync 2>/dev/null; then
         # dd can bring one file to the disk; sync would wait for all that the machine writes.
         mv -f "$state_new.sure" "$state_new"
     fi
     mv -f "$state_new" "$folder/state.json" 2>/dev/null || return 1
-    [ -e "$folder/state.json.spare" ] || printf '%4096s' '' 2>/dev/null >"$folder/state.json.spare" ||
-        rm -f "$folder/state.json.spare"
+    keep_spare "$folder/state.json.spare"
+}
+
+# keep_spare FILE: a file of one block; a disk that takes no new file takes new content in it.
+keep_spare() {
+    [ -e "$1" ] || printf '%4096s' '' 2>/dev/null >"$1" || rm -f "$1"
+}
+
+# write_spare FILE TEXT: fails where there is no such file.
+write_spare() {
+    [ -f "$1" ] && printf '%-4095s\n' "$2" | dd of="$1" conv=notrunc 2>/dev/null
 }
 
 # How many of the attempt's learners have ended by themselves, this one too.
@@ -51,11 +60,19 @@ decide() {
     fi
     now_us
     decision=$launch_attempt_dir/decision.json
-    printf '{"learner": %s, "exit_code": %s, "signal": %s, "time_us": %s, "failed": %s}\n' \
-        "$launch_learner" "$exit_code" "$signal" "$time_us" $failed >"$decision.learner-$launch_learner" || return 1
-    ln "$decision.learner-$launch_learner" "$decision" 2>/dev/null || [ -e "$decision" ] ||
-        cp "$decision.learner-$launch_learner" "$decision" # a file system without hard links
-    rm -f "$decision.learner-$launch_learner"
+    decision_new=$decision.learner-$launch_learner
+    decision_text=$(printf '{"learner": %s, "exit_code": %s, "signal": %s, "time_us": %s, "failed": %s}' \
+        "$launch_learner" "$exit_code" "$signal" "$time_us" $failed)
+    if ! printf '%s\n' "$decision_text" 2>/dev/null >"$decision_new"; then
+        rm -f "$decision_new"
+        decision_new=$folder/decision.json.spare
+        write_spare "$decision_new" "$decision_text" || return 1
+    fi
+    ln "$decision_new" "$decision" 2>/dev/null || [ -e "$decision" ] || {
+        rm -f "$folder/stop.json.old" # tmpfs counts links as inodes
+        ln "$decision_new" "$decision" 2>/dev/null
+    } || [ -e "$decision" ] || cp "$decision_new" "$decision" # a file system without hard links
+    rm -f "$decision_new"
     grep -Eq "\"learner\": *$launch_learner[,}]" "$decision" && decided=true
     return 0
 }

@@ -64,23 +64,23 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         origin: which client asks: ``cli``, ``python``, ``tui``.
 
     Raises:
-        NoSpaceLeft: a request cannot be written; all the others were, or their jobs were told to stop all the same.
+        CannotWrite: a request cannot be written; all the others were, or their jobs were told to stop all the same.
         UnknownName: a job no longer exists.
     """
     from workbench.controller.runtime.client import ask, ensure_controller
-    from workbench.errors import NoSpaceLeft
+    from workbench.errors import CannotWrite
 
     ids: list[int] = []
-    failures: list[NoSpaceLeft] = []
+    failures: list[CannotWrite] = []
     for row in jobs:
         try:
             ids.append(ask(store, row.id, kind, origin=origin))
-        except NoSpaceLeft as error:
+        except CannotWrite as error:
             failures.append(error)
     if ids:
         ensure_controller(store.home)
     if failures:
-        raise NoSpaceLeft("\n".join(str(error) for error in failures), hint=failures[0].hint)
+        raise type(failures[0])("\n".join(str(error) for error in failures), hint=failures[0].hint)
     return tuple(ids)
 
 
@@ -142,7 +142,7 @@ def wait_until_forgotten(
     """Wait until the store knows that jobs are deleted; their folders are removed after that.
 
     Raises:
-        NoSpaceLeft: the store cannot be written.
+        CannotWrite: the store cannot be written, or a backend has no room for the request.
         BackendUnreachable: a backend cannot confirm it now; the request is recorded.
         NotAllowed: the right to remove a job from its backend is missing; the request is recorded.
     """

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds
-from workbench.errors import BackendUnreachable, NotAllowed
+from workbench.errors import BackendUnreachable, CannotWrite, FabricError, NotAllowed
 from workbench.job import Intent, short_id
 from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
-    from workbench.errors import FabricError
     from workbench.paths import Home
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
@@ -92,8 +91,12 @@ SILENCE_SECONDS: Final = 30.0
 _STOPPED: Final = "is being "
 """The controller's reason of a job that is being stopped or deleted begins so."""
 
-_NO_RIGHT: Final = "C103"
-_TROUBLES: Final = ("S200", _NO_RIGHT)
+_ERRORS: Final[Mapping[str, type[FabricError]]] = {
+    "S200": BackendUnreachable,
+    "C103": NotAllowed,
+    "S204": CannotWrite,  # no room, or a folder that is read-only
+}
+"""What keeps a backend from confirming a stop, by the code of the reason that says so."""
 _STARTING: Final = ("QUEUED", "PENDING", "DOWNLOADING")
 
 
@@ -141,6 +144,7 @@ class UnconfirmedRequest:
         Raises:
             BackendUnreachable: no backend of a job that is left has confirmed it for a while.
             NotAllowed: the right to stop or remove it is missing.
+            CannotWrite: a backend has no room for the request, or is read-only.
         """
         left = [row for row in rows if row.deleted_us is None and _is_awaited(row)]
         now = elapsed_seconds()
@@ -154,7 +158,7 @@ class UnconfirmedRequest:
         if not reason.text.startswith(_STOPPED):
             return None
         is_quick = row.intent is not Intent.HALT or row.state.value in _STARTING
-        if reason.code in _TROUBLES:
+        if reason.code in _ERRORS:
             if self._report is not None and reason.text != self._reported:
                 self._reported = reason.text
                 self._report(f"{short_id(row.id)} {reason.text}")
@@ -171,7 +175,7 @@ class UnconfirmedRequest:
         backend = rows[0].target.backend
         message = f"the {self._kind} of {names} is recorded, and {backend} has not confirmed it: {why}"
         hint = f"it is done once that is possible; fabric show {short_id(rows[0].id)} shows whether it was"
-        kind = NotAllowed if rows[0].reason.code == _NO_RIGHT else BackendUnreachable
+        kind = _ERRORS.get(rows[0].reason.code, BackendUnreachable)
         return kind(message, hint=hint)
 
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from workbench.errors import ConfigError, InputMissing
+from workbench.errors import ConfigError
 from workbench.paths import Home
 from workbench.store.db.errors import translated
-from workbench.store.db.identity import home_uuid
+from workbench.store.db.identity import home_uuid, require_made
 from workbench.store.db.privacy import close_home, keep_private
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.schema import LATEST
@@ -71,11 +71,11 @@ class Store:
                 is gone.
             TryAgain: another process kept it locked.
         """
-        if not makes and not home.identity.is_file():
-            raise InputMissing(f"the home {home.path} no longer exists")
+        if not makes:
+            require_made(home)
         refuse_lost_database(home)
         close_home(home)
-        home_uuid(home)
+        home_uuid(home, makes=makes)
         return with_reserve(
             home, lambda: cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
         )

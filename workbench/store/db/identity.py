@@ -41,9 +41,26 @@ def make_home(home: Home, *, uuid_text: str = "") -> None:
         raise write_failure(error, home.path) from error
 
 
-def home_uuid(home: Home) -> str:
-    """Return the uuid of a home; the home is made if it is not there yet, and bound if it never was."""
-    make_home(home)
+def require_made(home: Home) -> None:
+    """Refuse a folder that is no home: who works for one that was removed must not make it anew.
+
+    Raises:
+        InputMissing: there is no ``home.json``.
+    """
+    if not home.identity.is_file():
+        lost = (
+            f"{home.identity} is missing" if home.path.is_dir() else f"the home {home.path} no longer exists"
+        )
+        raise InputMissing(lost, hint="the next command that starts a job makes a new home")
+
+
+def home_uuid(home: Home, *, makes: bool = True) -> str:
+    """Return the uuid of a home, which is bound if it never was; with ``makes`` the home is made where it is missing.
+
+    Raises:
+        InputMissing: it is missing and is not to be made, or it cannot be read.
+    """
+    make_home(home) if makes else require_made(home)
     ensure_bound(home)
     document = _read(home.identity)
     if document.get("format", 0) > FORMAT:

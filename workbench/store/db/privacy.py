@@ -34,6 +34,7 @@ _HARMLESS: Final = frozenset(
             "reserve",
             "secrets",
             "served-store.json",
+            "spare-files",
             "store",
         ),
     }
