@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.metrics.programs import Life, Program, lived
 from tests.metrics.test_ingesting import take_all
 from tests.metrics.writing import Records
 from tests.store.building import add_job
 from workbench.metrics import points, series
-from workbench.metrics.chart_axis import STEP, chart_axis, chart_points
-from workbench.metrics.queries import last_step, time_of_step
+from workbench.metrics.chart_axis import STEP, TIME, chart_axis, chart_points
+from workbench.metrics.queries import last_step, latest, time_of_step
 from workbench.metrics.table import table
 from workbench.paths import Home
+from workbench.services.inspect.job_series import Series
 from workbench.services.inspect.job_series import series as python_series
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.job_list import metric_values
+from workbench.store.queries.metric_values import MetricName
 from workbench.store.queries.sql_console import open_views
 
 BATCHES = 3
@@ -168,3 +172,105 @@ def test_many_passes_are_counted_on_and_cut(store: Store, tmp_path: Path) -> Non
     assert [each.step for each in table(store, row.id).rows] == [*range(2499 * 4), *range(9996, 10396)]
     assert time_of_step(store, row.id, 9998, 2) == 2_000_002
     assert last_step(store, row.id) == 10395
+
+
+KINDS: dict[str, tuple[Program, list[tuple[int, bool]]]] = {
+    "plain": (Program(saves=6), [(8, True), (5, True)]),
+    "anew each epoch": (Program(counts="epoch", saves=6), [(8, True), (5, True)]),
+    "a baseline at 0 on each start": (Program(starts_with=0, saves=6), [(8, True), (5, True), (4, True)]),
+    "an early step on each start": (Program(starts_with=1, saves=6), [(8, True), (5, True)]),
+    "val only in the given-up part": (
+        Program(validates=5, validated_by=1, saves=4),
+        [(6, True), (4, True)],
+    ),
+    "from the beginning": (Program(saves=6), [(8, True), (5, False)]),
+    "given up for an earlier state": (Program(saves=3), [(8, True), (4, False), (3, True)]),
+    "first steps from 0 on": (Program(first=0, every=2, saves=6), [(9, True), (7, True)]),
+}
+TELLS = {
+    "epochs": {"has_epochs": True},
+    "a checkpoint with its step": {"saved_as": "step"},
+    "a checkpoint with its epoch": {"saved_as": "epoch"},
+    "a checkpoint without a step": {"saved_as": "none"},
+    "nothing": {},
+}
+
+
+def program_of(kind: str, tells: str) -> tuple[Program, list[tuple[int, bool]]]:
+    program, attempts = KINDS[kind]
+    if kind == "anew each epoch" and tells == "nothing":
+        # Whoever begins with the first batch again has begun from the beginning then: it goes on within an epoch.
+        program = replace(program, saves=7)
+    return replace(program, **TELLS[tells]), attempts
+
+
+def take_life(store: Store, folder: Path, life: Life) -> JobRow:
+    row = add_job(store)
+    for attempt in sorted({one.attempt for one in life.said}):
+        records = Records(folder / f"records-{attempt}.jsonl")
+        for number, one in enumerate(life.said):
+            time = round(one.seconds * 1_000_000)
+            if one.attempt != attempt or not one.is_reported:
+                continue
+            if one.is_checkpoint:
+                records.add("checkpoint", path=f"{number}.pt", step=one.step, time=time)
+                continue
+            more = {} if one.epoch is None else {"etimes": {"epoch": [one.epoch]}}
+            values = {name: [value] for name, value in one.values.items()}
+            records.points(values, steps=[one.step], times=[time], **more)
+        take_all(store, records, attempt=attempt, job_id=row.id)
+        store.execute("UPDATE jobs SET attempt = ?", (attempt,))
+    return row
+
+
+def check_every_reader(store: Store, row: JobRow, life: Life) -> None:
+    """What counts in the end is what every reader shows: no value is there twice, so values tell points apart."""
+    live = {
+        name: [one.values[name] for one in life.course if name in one.values]
+        for name in dict.fromkeys(name for one in life.said for name in one.values)
+    }
+    gone = {name: sum(name in one.values for one in life.given_up) for name in live}
+
+    found = {each.name: each for each in series(store, row.id, kinds=("value",))}
+    assert {name: (each.points, each.superseded) for name, each in found.items()} == {
+        name: (len(values), gone[name]) for name, values in live.items()
+    }
+    assert {name: (each.last, each.minimum, each.maximum) for name, each in found.items()} == {
+        name: (values[-1], min(values), max(values)) if values else (None, None, None)
+        for name, values in live.items()
+    }
+    shown = list(table(store, row.id).rows)
+    every = list(table(store, row.id, superseded=True).rows)
+    python = python_series(store, row.id)
+    for name, values in live.items():
+        assert sorted(each.values[name] for each in shown if name in each.values) == sorted(values)
+        marked = [each.values[name] for each in every if name in each.values and not each.is_superseded]
+        assert sorted(marked) == sorted(values)
+        assert sum(name in each.values for each in every) == len(values) + gone[name]
+        assert list(dict.get(python, name, Series(name, (), (), ())).values) == values
+        axis = chart_axis(store, [found[name]])
+        for x in (axis, TIME):
+            chart = chart_points(store, found[name], x, width=4000)
+            assert chart is not None
+            assert sorted(bucket.last or 0 for bucket in chart) == sorted(values)
+        last = values[-1] if values else None
+        shows = {row.id: (1, last)} if values else {}
+        assert metric_values(store, [row.id], MetricName(name, "last")) == shows
+        most = metric_values(store, [row.id], MetricName(name, "max"))
+        assert most == ({row.id: (1, max(values))} if values else {})
+    assert latest(store, row.id) == {name: values[-1] for name, values in live.items() if values}
+    with open_views(store.home) as views:
+        query = "SELECT value FROM points JOIN metrics USING (series) WHERE kind = 'value' AND name = '{}'"
+        for name, values in live.items():
+            run = views.run(f"{query.format(name)} AND NOT points.superseded ORDER BY number")
+            assert [value for (value,) in views.rows(run)] == values
+
+
+@pytest.mark.parametrize("tells", TELLS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_given_up_counts_nowhere_and_all_else_everywhere(
+    store: Store, tmp_path: Path, kind: str, tells: str
+) -> None:
+    life = lived(*program_of(kind, tells))
+
+    check_every_reader(store, take_life(store, tmp_path, life), life)
