@@ -32,7 +32,7 @@ from workbench.store.queries.job_list import (
     window,
 )
 from workbench.store.queries.jobs import jobs_by_id
-from workbench.store.queries.metric_values import LISTED_LAST, LISTED_STEP, read_metric, teach_values
+from workbench.store.queries.metric_values import LISTED, LISTED_LAST, LISTED_STEP, read_metric, teach_values
 from workbench.store.queries.resolve import resolve
 from workbench.store.queries.ui_state import get_state
 from workbench.values import dataclass
@@ -115,7 +115,8 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
     losses = dict(
         store.rows(
             f"SELECT job_id, {LISTED_LAST} FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
-            f"AND job_id IN ({marks}) ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
+            f"AND job_id IN ({marks}) AND {LISTED} "
+            "ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
             job_ids,
         )
     )

@@ -152,8 +152,11 @@ def tells_its_course(program: Program, life: Life) -> bool:
             baseline, first, *_ = each
             if first.at > 1 and (first.step or 0) - (baseline.step or 0) < 2 * program.every:
                 return False  # what it began with is next to its baseline
+    if program.counts == "epoch" and (program.starts_with or 0) > program.first:
+        return False  # the steps of its first epoch go back
+    if program.counts == "epoch" and program.every >= program.batches:
+        return False  # each step has the same number, or one of few
     if program.counts == "epoch" and not program.has_epochs:
         # Batch 1 of any epoch looks like the beginning: that a checkpoint was there says that it is not.
-        is_even = program.every < program.batches and program.batches % program.every == 0
-        return bool(program.saved_as) and not life.began_anew and is_even
+        return bool(program.saved_as) and not life.began_anew and program.batches % program.every == 0
     return True

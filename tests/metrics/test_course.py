@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from screens.jobs.queries import figures
 from tests.metrics.programs import Life, Program, lived
 from tests.metrics.test_ingesting import take_all
 from tests.metrics.writing import Records
@@ -17,13 +18,16 @@ from workbench.metrics.chart_axis import STEP, TIME, chart_axis, chart_points
 from workbench.metrics.queries import last_step, latest, time_of_step
 from workbench.metrics.table import table
 from workbench.paths import Home
-from workbench.services.inspect.job_series import Series
+from workbench.services.inspect.job_series import Series, SeriesQuery
 from workbench.services.inspect.job_series import series as python_series
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.job_list import metric_values
+from workbench.store.queries import origins, step_course
+from workbench.store.queries.job_list import JobList, metric_values, window
 from workbench.store.queries.metric_values import MetricName
 from workbench.store.queries.sql_console import open_views
+from workbench.store.queries.sweeps import Median, median_of_sweep
+from workbench.store.queries.where import parse
 
 BATCHES = 3
 NAME = "Loss/val"
@@ -274,3 +278,114 @@ def test_what_was_given_up_counts_nowhere_and_all_else_everywhere(
     life = lived(*program_of(kind, tells))
 
     check_every_reader(store, take_life(store, tmp_path, life), life)
+
+
+def test_a_metric_of_the_given_up_part_alone_is_shown_on_request(store: Store, tmp_path: Path) -> None:
+    program, attempts = program_of("val only in the given-up part", "nothing")
+    row = take_life(store, tmp_path, lived(program, attempts))
+
+    assert table(store, row.id).columns == ("loss",)
+    assert table(store, row.id, superseded=True).columns == ("loss", "val")
+    assert table(store, row.id, attempt=1).columns == ("loss", "val")
+    assert set(python_series(store, row.id)) == {"loss"}
+    assert list(python_series(store, row.id, SeriesQuery(superseded=True))["val"].values) == [1e6 + 5]
+    for where, jobs in (("val>0", []), ("loss>0", [row.id])):
+        listed = window(store, JobList(parse(where)), now_us=0)
+        assert [each.id for each in listed.rows] == jobs
+
+
+def test_a_list_shows_the_loss_and_step_that_count(store: Store, tmp_path: Path) -> None:
+    row = add_job(store)
+    first, second = Records(tmp_path / "1.jsonl"), Records(tmp_path / "2.jsonl")
+    first.points({"train_loss": [4.0, 3.0]}, steps=[1, 2], times=[1, 2])
+    first.points({"loss": [9.0]}, steps=[3], times=[3])
+    second.points({"train_loss": [2.5]}, steps=[2], times=[11])
+    take_all(store, first, attempt=1, job_id=row.id)
+    take_all(store, second, attempt=2, job_id=row.id)
+    store.execute("UPDATE jobs SET attempt = 2")
+
+    found = figures(store, [row.id])[row.id]
+
+    assert (found.step, found.loss) == (2, 2.5)
+    for sort in ("step", "column loss"):
+        assert [each.id for each in window(store, JobList(sort=sort), now_us=0).rows] == [row.id]
+
+
+def test_a_job_is_compared_with_its_sweep_by_what_counts(store: Store, tmp_path: Path) -> None:
+    rows = [add_job(store, f"job-{number}", labels={"sweep": "lr"}) for number in range(4)]
+    for number, row in enumerate(rows):
+        first, second = Records(tmp_path / f"{number}-1.jsonl"), Records(tmp_path / f"{number}-2.jsonl")
+        # What was given up was better, for the first job, and worse for the others.
+        given_up = [0.1, 0.1] if number == 0 else [9.0, 9.0]
+        first.points({"loss": [5.0, 4.0, *given_up]}, steps=[1, 2, 3, 4], times=[1, 2, 3, 4])
+        second.points({"loss": [3.0 + number, 2.0 + number]}, steps=[3, 4], times=[11, 12])
+        take_all(store, first, attempt=1, job_id=row.id)
+        take_all(store, second, attempt=2, job_id=row.id)
+    store.execute("UPDATE jobs SET attempt = 2")
+
+    found = median_of_sweep(store, rows[0], "loss", smaller_is_better=True, after=3)
+
+    assert found == Median(own=2.0, others=4.0, jobs=3, values=4)
+    assert median_of_sweep(store, rows[0], "loss", smaller_is_better=True, after=4) is None
+
+
+def test_what_a_learner_used_is_no_course_of_a_training(store: Store, tmp_path: Path) -> None:
+    row = add_job(store)
+    for attempt in (1, 2):
+        records = Records(tmp_path / f"{attempt}.jsonl")
+        begins = attempt * 1_000_000
+        records.points({"loss": [1.0, 2.0]}, steps=[1, 2], times=[begins, begins + 1])
+        records.add("usage", time=begins + 2, cpu_percent=50.0 * attempt)
+        take_all(store, records, attempt=attempt, job_id=row.id)
+
+    (cpu,) = [each for each in series(store, row.id, kinds=("usage",)) if each.name == "cpu_percent"]
+
+    assert (cpu.points, cpu.superseded, cpu.minimum) == (2, 0, 50.0)
+
+
+def test_many_points_whose_steps_begin_anew_and_are_not_counted_hide_one_pass_at_most(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "POINTS_MAX", 10)
+    monkeypatch.setattr(step_course, "POINTS_MAX", 10)
+    row = add_job(store)
+    first, second = Records(tmp_path / "1.jsonl"), Records(tmp_path / "2.jsonl")
+    first.points({"loss": [1.0] * 12}, steps=[1, 2, 3, 4] * 3, times=list(range(12)))
+    second.points({"loss": [2.0] * 3}, steps=[3, 4, 1], times=[100, 101, 102])
+    take_all(store, first, attempt=1, job_id=row.id)
+    take_all(store, second, attempt=2, job_id=row.id)
+
+    (loss,) = series(store, row.id)
+
+    assert (loss.points, loss.superseded) == (10 + 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "kept"),
+    [
+        # A first line at step 1, then what it went on with.
+        ([[1, 2, 3, 4, 5, 6, 7, 8], [1, 7, 8, 9]], [[1, 2, 3, 4, 5, 6], [1, 7, 8, 9]]),
+        # A third one goes further back than the second.
+        ([[1, 2, 3, 4, 5], [6, 7, 8], [3, 4]], [[1, 2], [], [3, 4]]),
+        # The second begins from the beginning, the third goes on from what the first had saved.
+        ([[1, 2, 3, 4, 5, 6, 7], [1, 2], [6, 7, 8]], [[1, 2, 3, 4, 5], [], [6, 7, 8]]),
+        # A program that ended right behind its baseline.
+        ([[0, 1, 2, 3, 4, 5], [0], [0, 4, 5, 6]], [[0, 1, 2, 3], [0], [0, 4, 5, 6]]),
+        # Nothing says that it is another course.
+        ([[1, 2, 3], [None, None]], [[1, 2, 3], [None, None]]),
+        ([[1, 2, 3], [4, 5]], [[1, 2, 3], [4, 5]]),
+    ],
+)
+def test_the_steps_of_attempts_tell_where_each_went_on(
+    store: Store, tmp_path: Path, attempts: list[list[int | None]], kept: list[list[int | None]]
+) -> None:
+    row = add_job(store)
+    for number, steps in enumerate(attempts, 1):
+        records = Records(tmp_path / f"{number}.jsonl")
+        times = [number * 1000 + at for at in range(len(steps))]
+        records.points({"loss": [0.0] * len(steps)}, steps=steps, times=times)
+        take_all(store, records, attempt=number, job_id=row.id)
+
+    found = [(each.attempt, each.step) for each in table(store, row.id).rows]
+
+    assert found == [(number, step) for number, steps in enumerate(kept, 1) for step in steps]

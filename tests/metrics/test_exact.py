@@ -348,13 +348,16 @@ def saved_in(job: Job) -> list[Saved]:
     ]
 
 
+GivenUp = tuple[int, int, int, str]
+"""Learner, attempt, number of the report and name of a value."""
+
+
 @dataclass(frozen=True)
 class Course:
     """All that was reported, and what of it a later attempt went over again."""
 
     cells: Sequence[Cell]
-    given_up: Set[tuple[int, int, int]]
-    """Learner, attempt and number of each report."""
+    given_up: Set[GivenUp]
 
     @property
     def live(self) -> list[Cell]:
@@ -366,7 +369,7 @@ class Course:
         return {cell.learner for cell in self.cells if cell.offset}
 
     def is_superseded(self, cell: Cell) -> bool:
-        return (cell.learner, cell.attempt, cell.report) in self.given_up
+        return (cell.learner, cell.attempt, cell.report, cell.name) in self.given_up
 
 
 @dataclass(frozen=True)
@@ -562,7 +565,7 @@ def jobs(draw: st.DrawFn) -> dict[tuple[int, int], tuple[str, list[Report]]]:
     return found
 
 
-def job_of(life: Life) -> tuple[Job, set[tuple[int, int, int]]]:
+def job_of(life: Life) -> tuple[Job, set[GivenUp]]:
     """What a program that lived so reports, and which of its reports count no more."""
     job: dict[tuple[int, int], tuple[str, list[Report]]] = {}
     given_up = set()
@@ -572,7 +575,7 @@ def job_of(life: Life) -> tuple[Job, set[tuple[int, int, int]]]:
             continue
         _, found = job.setdefault((1, one.attempt), ("report", []))
         if id(one) in gone:
-            given_up.add((1, one.attempt, len(found)))
+            given_up |= {(1, one.attempt, len(found), name) for name in (*one.values, "epoch")}
         seconds = START_SECONDS + int(one.seconds)
         found.append(Report("", one.step, one.epoch, one.values, seconds, one.is_checkpoint))
     return job, given_up
@@ -715,9 +718,9 @@ def check_readers(store: Store, row: JobRow, course: Course) -> None:
     check_filters(store, row, course.live)
 
 
-def given_up_in(store: Store, row: JobRow, cells: Sequence[Cell]) -> set[tuple[int, int, int]]:
+def given_up_in(store: Store, row: JobRow, cells: Sequence[Cell]) -> set[GivenUp]:
     """What fabric takes for given up: the same moment of an attempt for all its series, and none of the last one's."""
-    found: dict[tuple[int, int], dict[int, list[tuple[int, bool]]]] = {}
+    moments: dict[tuple[int, int], list[tuple[int, bool]]] = {}
     given_up = set()
     columns = series_of(cells)
     for each in series(store, row.id):
@@ -725,17 +728,14 @@ def given_up_in(store: Store, row: JobRow, cells: Sequence[Cell]) -> set[tuple[i
         for cell, point in zip(columns[each.learner, each.name], points(store, each.id), strict=True):
             cut = cuts.get(cell.attempt)
             is_gone = cut is not None and cut.holds(point.seq, point.time_us)
-            reports = found.setdefault((cell.learner, cell.attempt), {})
-            reports.setdefault(cell.report, []).append((cell.seconds, is_gone))
+            moments.setdefault((cell.learner, cell.attempt), []).append((cell.seconds, is_gone))
             if is_gone:
-                given_up.add((cell.learner, cell.attempt, cell.report))
-    for learner in {learner for learner, _ in found}:
-        values = {cell.attempt for cell in cells if cell.learner == learner and not cell.is_time}
-        if values:
-            assert not any(gone for each in found[learner, max(values)].values() for _, gone in each)
-    for reports in found.values():
-        flags = [is_gone for _, each in sorted(reports.items()) for _, is_gone in each]
-        assert flags == sorted(flags)
+                given_up.add((cell.learner, cell.attempt, cell.report, cell.name))
+    for (learner, attempt), reported in moments.items():
+        last = max((c.attempt for c in cells if c.learner == learner and not c.is_time), default=attempt)
+        kept = max((seconds for seconds, is_gone in reported if not is_gone), default=0)
+        assert all(seconds >= kept for seconds, is_gone in reported if is_gone)
+        assert attempt != last or not any(is_gone for _, is_gone in reported)
     return given_up
 
 

@@ -15,6 +15,7 @@ from workbench.store.db.rows import JOB_COLUMNS, RUN_US_SQL, JobRow, job_row
 from workbench.store.queries.jobs import count_jobs
 from workbench.store.queries.metric_values import (
     KINDS,
+    LISTED,
     LISTED_LAST,
     LISTED_STEP,
     MetricName,
@@ -43,7 +44,7 @@ _TIME: Final = SORTS["time"]
 _STEP: Final = f"(SELECT max({LISTED_STEP}) FROM series WHERE series.job_id = jobs.id AND kind = 'value')"
 _LOSS: Final = (
     f"(SELECT {LISTED_LAST} FROM series WHERE series.job_id = jobs.id AND kind = 'value' "
-    "AND lower(series.name) LIKE '%loss' "
+    f"AND lower(series.name) LIKE '%loss' AND {LISTED} "
     "ORDER BY lower(series.name) = 'loss' DESC, lower(series.name) LIKE 'train%' DESC, learner LIMIT 1)"
 )
 _DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"

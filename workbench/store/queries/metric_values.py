@@ -129,12 +129,15 @@ def _from_series(bound: str) -> str:
     kinds = ", ".join(f"'{kind}'" for kind in KINDS)
     return (
         f"FROM series WHERE job_id = jobs.id AND kind IN ({kinds}) AND {names_metric(bound)} "
-        "AND (jobs.attempt <= 1 OR live_value(id, 'last_time_us') IS NOT NULL) "
+        f"AND {LISTED} "
         "ORDER BY learner, kind DESC, length(name), name LIMIT 1"
     )
 
 
 _HAS_ATTEMPTS: Final = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
+
+LISTED: Final = f"(NOT {_HAS_ATTEMPTS} OR live_value(id, 'last_time_us') IS NOT NULL)"
+"""The condition that a row of ``series`` has a point that counts."""
 
 LISTED_LAST: Final = f"CASE WHEN {_HAS_ATTEMPTS} THEN live_value(id, 'last') ELSE last END"
 """The last value of a row of ``series``, for lists of jobs."""

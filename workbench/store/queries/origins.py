@@ -155,6 +155,8 @@ class _Attempts:
         self._spans = {series_id: self._spans_of(series_id) for series_id in self._points}
         """By series and attempt: the numbers of the first and last points of each run."""
         self._firsts: dict[tuple[int, int], list[float]] = {}
+        self._apart: set[tuple[int, int]] = set()
+        """Series and attempts whose first two steps are counted on by different amounts."""
         self._origins: dict[int, Origin | None] = {}
 
     def moments(self) -> dict[int, Moment]:
@@ -191,7 +193,7 @@ class _Attempts:
             more = next(filter(None, (self._first_steps(series_id, each) for each in later)), ())
             steps = list(dict.fromkeys([*steps, *more]))
         earlier = self._steps_before(series_id, before)
-        place = beginning_of(steps, earlier)
+        place = self._place_of_beginning(series_id, attempt, steps, earlier)
         gap = usual_gap(steps[place:]) or earlier
         begins = steps[place]
         if saved is not None and self._fits_checkpoint(series_id, begins, gap, saved, is_alone=is_alone):
@@ -259,7 +261,8 @@ class _Attempts:
     def _is_beginning(self, series_id: int, place: _Place, gap: float) -> bool:
         """Say whether an attempt began with a point: what it reported before is a baseline at most."""
         steps = self._first_steps(series_id, place.attempt)
-        return place.step <= steps[beginning_of(steps, gap)] and not any(
+        begins = steps[self._place_of_beginning(series_id, place.attempt, steps, gap)]
+        return place.step <= begins and not any(
             self._reaching(series_id, place.attempt, first, place.seq - 1, place.step)
             for first, _ in self._spans[series_id][place.attempt]
         )
@@ -281,7 +284,7 @@ class _Attempts:
             own = self._first_steps(other, went_on)
             low, high = begins, begins if place is None else place.step
             if own:
-                low, high = own[beginning_of(own, 0)], math.inf
+                low, high = own[self._place_of_beginning(other, went_on, own, 0)], math.inf
             for seq, raw, time_us in points_at(self._connection, other, done.attempt, done.time_us, until):
                 step = raw if course is None else course.step(seq, raw)
                 if step is None or not low <= step <= high:
@@ -360,6 +363,10 @@ class _Attempts:
             found.setdefault(attempt, []).append((first, last))
         return found
 
+    def _place_of_beginning(self, series_id: int, attempt: int, steps: Sequence[float], gap: float) -> int:
+        """Return the place of the step that an attempt began with; what lies in another pass lies not far behind."""
+        return 0 if (series_id, attempt) in self._apart else beginning_of(steps, gap)
+
     def _first_steps(self, series_id: int, attempt: int) -> list[float]:
         """Return the first different steps of an attempt in a series, counted on."""
         sql = (
@@ -369,12 +376,16 @@ class _Attempts:
         if (series_id, attempt) in self._firsts:
             return self._firsts[series_id, attempt]
         course = self._courses.get(series_id)
-        found: dict[float, None] = {}
+        found: dict[float, float] = {}
+        """By a step what was added to it."""
         for first, last in self._spans[series_id].get(attempt, ()):
             values = (series_id, first, min(last, first + _WIDTH), HEAD)
             for seq, step in self._connection.execute(sql, values):
-                found.setdefault(_counted(course, seq, step))
+                counted = _counted(course, seq, step)
+                found.setdefault(counted, counted - step)
         self._firsts[series_id, attempt] = list(found)
+        if len(found) > 1 and len(set(list(found.values())[:2])) > 1:
+            self._apart.add((series_id, attempt))
         return self._firsts[series_id, attempt]
 
     def _steps_before(self, series_id: int, attempt: int) -> float:
