@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,7 @@ KINDS: dict[str, tuple[Program, list[tuple[int, bool]]]] = {
     "given up for an earlier state": (Program(saves=3), [(8, True), (4, False), (3, True)]),
     "first steps from 0 on": (Program(first=0, every=2, saves=6), [(9, True), (7, True)]),
 }
-TELLS = {
+TELLS: dict[str, dict[str, Any]] = {
     "epochs": {"has_epochs": True},
     "a checkpoint with its step": {"saved_as": "step"},
     "a checkpoint with its epoch": {"saved_as": "epoch"},
