@@ -336,6 +336,7 @@ def test_what_a_learner_used_is_no_course_of_a_training(store: Store, tmp_path: 
         records = Records(tmp_path / f"{attempt}.jsonl")
         begins = attempt * 1_000_000
         records.points({"loss": [1.0, 2.0]}, steps=[1, 2], times=[begins, begins + 1])
+        records.add("checkpoint", path="model.pt", step=None, time=begins + 1)
         records.add("usage", time=begins + 2, cpu_percent=50.0 * attempt)
         take_all(store, records, attempt=attempt, job_id=row.id)
 
