@@ -80,6 +80,8 @@ class ChartsQuery:
         extra: set[str] = set()
         for one in self._charted:
             for row in series(store, one.job_id, kinds=(*self._kinds, BESIDE)):
+                if not row.points:
+                    continue  # all of them were given up
                 if row.kind == BESIDE:
                     extra.add(row.name.rpartition("/")[2])
                 else:

@@ -32,7 +32,7 @@ from workbench.store.queries.job_list import (
     window,
 )
 from workbench.store.queries.jobs import jobs_by_id
-from workbench.store.queries.metric_values import read_metric
+from workbench.store.queries.metric_values import LISTED, LISTED_LAST, LISTED_STEP, read_metric, teach_values
 from workbench.store.queries.resolve import resolve
 from workbench.store.queries.ui_state import get_state
 from workbench.values import dataclass
@@ -107,20 +107,22 @@ def read_jobs(home: Home, job_ids: Sequence[str]) -> list[JobRow]:
 
 
 def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
-    """Return step, loss and progress of many jobs, of their first learners."""
+    """Return step, loss and progress of many jobs, of their first learners; superseded points do not count."""
     if not job_ids:
         return {}
+    teach_values(store.connection)
     marks = ", ".join("?" * len(job_ids))
     losses = dict(
         store.rows(
-            "SELECT job_id, last FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
-            f"AND job_id IN ({marks}) ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
+            f"SELECT job_id, {LISTED_LAST} FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
+            f"AND job_id IN ({marks}) AND {LISTED} "
+            "ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
             job_ids,
         )
     )
     steps = dict(
         store.rows(
-            f"SELECT job_id, max(last_step) FROM series WHERE kind = 'value' AND job_id IN ({marks}) "
+            f"SELECT job_id, max({LISTED_STEP}) FROM series WHERE kind = 'value' AND job_id IN ({marks}) "
             "GROUP BY job_id",
             job_ids,
         )

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -417,3 +418,49 @@ def test_what_pytorchs_own_writer_wrote_is_read(tmp_path: Path) -> None:
     found.finish()
 
     assert found.points["a", "", "loss"] == [(step, step / 2) for step in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("folders", "groups"),
+    [
+        (["Nov23_10-00-00_box.lan", "Nov23_11-30-00_box.lan"], ["", ""]),
+        (["Nov23_10-00-00_box.lanLR_0.1", "Nov23_11-30-00_box.lanLR_0.1"], ["LR_0.1", "LR_0.1"]),
+        (["version_0", "version_1"], ["", ""]),
+        (["20231123-100000", "20231123-113000"], ["", ""]),
+        (["train", "train"], ["train", "train"]),
+    ],
+)
+def test_a_run_folder_for_each_start_gives_one_series_and_each_attempt_reads_its_own(
+    tmp_path: Path, folders: list[str], groups: list[str]
+) -> None:
+    where = context(tmp_path, RESULT_DIR=str(tmp_path / "results"))
+    read = []
+    for attempt, folder in enumerate(folders, 1):
+        learner_dir = tmp_path / f"learner-{attempt}"
+        learner_dir.mkdir()
+        begins = 1_700_000_000 + 1000 * attempt
+        (learner_dir / "state.json").write_text(json.dumps({"started_us": begins * 1_000_000}))
+        (learner_dir / "launch.json").write_text("{}")
+        attempt_of = where._replace(learner_dir=str(learner_dir))
+        file = tmp_path / "results" / "runs" / folder / f"events.out.tfevents.{begins}.box.lan.7.0"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(tf.version() + tf.event(begins + 1, attempt, tf.simple("loss", 0.5)))
+        os.utime(file, (begins + 1, begins + 1))
+        one = Rig(partial(TensorboardCollector, {"source": "$RESULT_DIR"}, attempt_of))
+        one.step(milliseconds=700)
+        one.finish()
+        read.append([(each["group"], each["steps"]) for each in one.written if each["kind"] == "metrics"])
+
+    assert read == [[(group, [attempt])] for attempt, group in enumerate(groups, 1)]
+
+
+def test_two_runs_of_one_attempt_stay_apart(tmp_path: Path) -> None:
+    found = rig(tmp_path)
+    for number, run in enumerate(["Nov23_10-00-00_box", "Nov23_10-00-05_box"]):
+        data = tf.version() + tf.event(1.7e9, number, tf.simple("loss", 0.5))
+        logs(tmp_path, f"{run}/events.out.tfevents.170000000{number}.box.7.0", data)
+    found.step(milliseconds=700)
+    found.finish()
+
+    groups = {each["group"]: each["steps"] for each in found.written if each["kind"] == "metrics"}
+    assert groups == {"": [0], "Nov23_10-00-05_box": [1]}

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -21,11 +21,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
+from tests.metrics.programs import Life, Program, lived, tells_its_course
 from tests.metrics.writing import HEADER
 from tests.store.building import add_job
 from workbench.cli.commands.inspect.metric_tables import MetricSelection, print_csv, print_rows
@@ -39,6 +40,7 @@ from workbench.learner.texts import clean_name
 from workbench.metrics import ingest, points, series
 from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points
 from workbench.metrics.conditions import Condition, judge
+from workbench.metrics.queries import cuts_of_series
 from workbench.metrics.table import MetricRow, table
 from workbench.paths import Home
 from workbench.services.inspect.job_series import SeriesQuery
@@ -261,15 +263,22 @@ def base_of(
     ]
     if begins and earlier:
         epoch, offset, step = begins[0]
+        far: list[tuple[int, int, float]] = []
+        seen: set[int] = set()
         for each, part, known in earlier:
-            if min(known) <= math.floor(epoch):
-                if math.floor(epoch) <= max(known):
-                    return bases[each] + part[0] - offset
-                return bases[each] + end_of(part) - (offset + step)
-        return 0
+            if min(known) > math.floor(epoch) or each in seen:
+                continue
+            seen.add(each)
+            if math.floor(epoch) <= max(known):
+                return bases[each] + part[0] - offset
+            behind = bases[each] + end_of(part) - (offset + max(step, first_of_passes(passes)))
+            if math.floor(epoch) == max(known) + 1:
+                return behind
+            far.append((max(known), each, behind))
+        return max(far)[2] if far else 0
     before = sorted((each.attempt, each.seconds) for each in saved if each.attempt < attempt)[-1:]
     if not before or before[0][0] not in bases:
-        return 0
+        return base_of_steps(attempt, passes, bases)
     each, at = before[0]
     done = [
         (part, number)
@@ -280,10 +289,34 @@ def base_of(
     if not done:
         return bases[each]
     part, number = done[-1]
-    first = passes[attempt][0][2][0][1]
+    first = begins_with(attempt, passes)
     if first > part[2][number][1] or number < len(part[2]) - 1:
         return bases[each] + part[0]
     return bases[each] + end_of(part) - first
+
+
+def first_of_passes(passes: Mapping[int, Sequence[Part]]) -> float:
+    """What a pass begins with that follows another one: a first pass may have a baseline before it."""
+    return min((part[2][0][1] for each in passes.values() for part in each[1:]), default=-math.inf)
+
+
+def begins_with(attempt: int, passes: Mapping[int, Sequence[Part]]) -> float:
+    """The step that an attempt went on with: not the first one if the second is far behind it."""
+    _, behind, part = passes[attempt][0]
+    steps = [step for _, step in part][:64]
+    gaps = sorted(after - before for before, after in pairwise(steps[1:]) if after > before)
+    gap = gaps[len(gaps) // 2] if gaps else behind
+    is_alone = len(steps) > 1 and gap > 0 and steps[1] - steps[0] > 1.5 * gap
+    return max(steps[int(is_alone)], first_of_passes(passes))
+
+
+def base_of_steps(attempt: int, passes: Mapping[int, Sequence[Part]], bases: Mapping[int, float]) -> float:
+    """Without epochs and checkpoints: from the beginning where it began like that, else within the last pass."""
+    before = max((each for each in bases if each < attempt), default=None)
+    if before is None:
+        return 0
+    first = max(min(part[2][0][1] for part in passes[before]), first_of_passes(passes))
+    return 0 if begins_with(attempt, passes) <= first else bases[before] + passes[before][-1][0]
 
 
 def series_of(cells: Sequence[Cell]) -> dict[tuple[int, str], list[Cell]]:
@@ -315,12 +348,16 @@ def saved_in(job: Job) -> list[Saved]:
     ]
 
 
+GivenUp = tuple[int, int, int, str]
+"""Learner, attempt, number of the report and name of a value."""
+
+
 @dataclass(frozen=True)
 class Course:
     """All that was reported, and what of it a later attempt went over again."""
 
     cells: Sequence[Cell]
-    saved: Sequence[Saved]
+    given_up: Set[GivenUp]
 
     @property
     def live(self) -> list[Cell]:
@@ -332,26 +369,7 @@ class Course:
         return {cell.learner for cell in self.cells if cell.offset}
 
     def is_superseded(self, cell: Cell) -> bool:
-        """A later attempt of the series began at its step or before; without steps: at a checkpoint before it."""
-        later = [
-            each
-            for each in self.cells
-            if (each.learner, each.name) == (cell.learner, cell.name) and each.attempt > cell.attempt
-        ]
-        steps = [each.step for each in later if each.step is not None]
-        if cell.step is not None and steps:
-            return cell.step >= min(steps)
-        own = [each for each in self.saved if each.learner == cell.learner] or self.saved
-        before = [each for each in own if each.attempt <= cell.attempt]
-        if not later or not before:
-            return False
-        last = max(enumerate(before), key=lambda each: (each[1].attempt, each[1].seconds, each[0]))[1]
-        column = series_of(self.cells)[cell.learner, cell.name]
-        is_counted_anew = any(each.offset for each in column)
-        is_held = (
-            not is_counted_anew and cell.step is not None and last.step is not None and cell.step <= last.step
-        )
-        return cell.seconds > last.seconds and not is_held
+        return (cell.learner, cell.attempt, cell.report, cell.name) in self.given_up
 
 
 @dataclass(frozen=True)
@@ -421,6 +439,44 @@ def shown(values: Mapping[str, float]) -> frozenset[tuple[str, str]]:
 
 
 # What is reported.
+
+
+PROGRAMS: Mapping[str, Mapping[str, Any]] = {
+    "Trainer": {"counts": "fractions", "has_epochs": True},
+    "Lightning": {"first": 0},
+    "Keras": {"counts": "epochs"},
+    "loop": {},
+}
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    """A program of a usual kind that is halted anywhere, and goes on from a checkpoint or begins anew."""
+    kind = draw(st.sampled_from(sorted(PROGRAMS)))
+    batches = draw(st.integers(2, 5))
+    program = Program(batches=batches, **PROGRAMS[kind])
+    if kind == "Keras":
+        program = replace(program, every=batches, saves=batches * draw(st.integers(1, 2)))
+    elif kind == "Lightning":
+        program = replace(program, every=draw(st.integers(1, 4)), saves=batches, validates=batches)
+    else:
+        program = replace(program, every=draw(st.integers(1, 3)), saves=draw(st.integers(1, 6)))
+        program = replace(program, validates=draw(st.sampled_from([0, 2, batches])))
+    if kind == "loop":
+        program = replace(
+            program,
+            counts=draw(st.sampled_from(["batches", "epoch"])),
+            first=draw(st.integers(0, 1)),
+            has_epochs=draw(st.booleans()),
+            starts_with=draw(st.sampled_from([None, None, 0, 1])),
+        )
+    program = replace(program, saved_as=draw(st.sampled_from(["step", "epoch", "none", ""])))
+    count = draw(st.integers(1, 4))
+    attempts = [(draw(st.integers(1, 40)), draw(st.integers(0, 5)) > 0) for _ in range(count)]
+    life = lived(program, attempts, anywhere=True)
+    assume(tells_its_course(program, life))
+    return life
+
 
 VALUES = (
     st.floats(-1e6, 1e6)
@@ -507,6 +563,22 @@ def jobs(draw: st.DrawFn) -> dict[tuple[int, int], tuple[str, list[Report]]]:
             ]
             found[learner, attempt] = (source, timed)
     return found
+
+
+def job_of(life: Life) -> tuple[Job, set[GivenUp]]:
+    """What a program that lived so reports, and which of its reports count no more."""
+    job: dict[tuple[int, int], tuple[str, list[Report]]] = {}
+    given_up = set()
+    gone = {id(one) for one in life.given_up}
+    for one in life.said:
+        if not one.is_reported:
+            continue
+        _, found = job.setdefault((1, one.attempt), ("report", []))
+        if id(one) in gone:
+            given_up |= {(1, one.attempt, len(found), name) for name in (*one.values, "epoch")}
+        seconds = START_SECONDS + int(one.seconds)
+        found.append(Report("", one.step, one.epoch, one.values, seconds, one.is_checkpoint))
+    return job, given_up
 
 
 def by_report(folder: Context, what: Sequence[Report]) -> Rig:
@@ -616,17 +688,55 @@ def some_have_no_steps(job: Mapping[tuple[int, int], tuple[str, list[Report]]]) 
 @given(jobs())
 def test_every_reader_agrees_with_the_model(job: dict[tuple[int, int], tuple[str, list[Report]]]) -> None:
     some_have_no_steps(job)
-    course = Course(counted_on(cells_of(job), saved_in(job)), saved_in(job))
-    cells, live = course.cells, course.live
+    cells = counted_on(cells_of(job), saved_in(job))
     with measured(job) as (store, row):
-        check_points(store, row, cells)
-        check_sums(store, row, cells, live)
-        check_tables(store, row, course)
-        check_texts(store, row, course)
-        check_python(store, row, cells, live)
-        check_sql(store, row, course)
-        check_charts(store, row, live)
-        check_filters(store, row, live)
+        # What is reported here is no course of a training: whatever counts as given up is so for every reader.
+        check_readers(store, row, Course(cells, given_up_in(store, row, cells)))
+
+
+@pytest.mark.timeout(180 + 2 * EXAMPLES)
+@settings(
+    max_examples=max(1, EXAMPLES // 3),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+@given(lives())
+def test_what_a_program_gave_up_is_what_every_reader_leaves_out(life: Life) -> None:
+    job, given_up = job_of(life)
+    with measured(job) as (store, row):
+        check_readers(store, row, Course(counted_on(cells_of(job), saved_in(job)), given_up))
+
+
+def check_readers(store: Store, row: JobRow, course: Course) -> None:
+    check_points(store, row, course.cells)
+    check_sums(store, row, course.cells, course.live)
+    check_tables(store, row, course)
+    check_texts(store, row, course)
+    check_python(store, row, course.cells, course.live)
+    check_sql(store, row, course)
+    check_charts(store, row, course.live)
+    check_filters(store, row, course.live)
+
+
+def given_up_in(store: Store, row: JobRow, cells: Sequence[Cell]) -> set[GivenUp]:
+    """What fabric takes for given up: the same moment of an attempt for all its series, and none of the last one's."""
+    moments: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+    given_up = set()
+    columns = series_of(cells)
+    for each in series(store, row.id):
+        cuts = {cut.attempt: cut for cut in cuts_of_series(store, each)}
+        for cell, point in zip(columns[each.learner, each.name], points(store, each.id), strict=True):
+            cut = cuts.get(cell.attempt)
+            is_gone = cut is not None and cut.holds(point.seq, point.time_us)
+            moments.setdefault((cell.learner, cell.attempt), []).append((cell.seconds, is_gone))
+            if is_gone:
+                given_up.add((cell.learner, cell.attempt, cell.report, cell.name))
+    for (learner, attempt), reported in moments.items():
+        last = max((c.attempt for c in cells if c.learner == learner and not c.is_time), default=attempt)
+        kept = max((seconds for seconds, is_gone in reported if not is_gone), default=0)
+        assert all(seconds >= kept for seconds, is_gone in reported if is_gone)
+        assert attempt != last or not any(is_gone for _, is_gone in reported)
+    return given_up
 
 
 def check_points(store: Store, row: JobRow, cells: Sequence[Cell]) -> None:
@@ -641,6 +751,8 @@ def check_points(store: Store, row: JobRow, cells: Sequence[Cell]) -> None:
 
 
 def sums(cells: Sequence[Cell]) -> tuple[Any, ...]:
+    if not cells:
+        return 0, None, "nan", None, None
     finite = [cell.value for cell in cells if math.isfinite(cell.value)]
     last = cells[-1]
     return len(cells), last.step, repr(last.value), min(finite, default=None), max(finite, default=None)
@@ -651,8 +763,8 @@ def check_sums(store: Store, row: JobRow, cells: Sequence[Cell], live: Sequence[
     for each in series(store, row.id):
         key = each.learner, each.name
         last = repr(math.nan if each.last is None else each.last)
-        assert (each.points, each.last_step, last, each.minimum, each.maximum) == sums(kept[key])
-        assert each.superseded == len(every[key]) - len(kept[key])
+        assert (each.points, each.last_step, last, each.minimum, each.maximum) == sums(kept.get(key, ()))
+        assert each.superseded == len(every[key]) - len(kept.get(key, ()))
 
 
 def read_rows(found: Iterable[MetricRow]) -> list[Row]:
@@ -751,7 +863,8 @@ def check_sql(store: Store, row: JobRow, course: Course) -> None:
         for (learner, name), column in sorted(series_of(course.cells).items())
         for number, c in enumerate(column, 1)
     ]
-    for key, column in series_of(course.live).items():
+    live = series_of(course.live)
+    for key, column in ((key, live.get(key, ())) for key in series_of(course.cells)):
         count, step, last, low, high = summed[key]
         assert (count, step, repr(math.nan if last is None else last), low, high) == sums(column)
 
@@ -770,7 +883,7 @@ def axis_of(column: Sequence[Cell], cells: Sequence[Cell]) -> tuple[str, list[fl
 def check_charts(store: Store, row: JobRow, live: Sequence[Cell]) -> None:
     kept = series_of(live)
     for each in series(store, row.id, kinds=("value",)):
-        column = kept[each.learner, each.name]
+        column = kept.get((each.learner, each.name), [])
         axis, x = axis_of(column, live)
         found = chart_points(store, each, axis, width=500, shown=ChartRange())
         assert chart_axis(store, [each]) == axis

@@ -203,7 +203,7 @@ def _shown_points(store: Store, row: SeriesRow, shown: ChartRange) -> list[Point
         point
         for point in points(store, row.id)
         if shown.attempt in (None, point.attempt)
-        and not (point.attempt in cuts and cuts[point.attempt].holds(point.step, point.time_us))
+        and not (point.attempt in cuts and cuts[point.attempt].holds(point.seq, point.time_us))
     ]
 
 

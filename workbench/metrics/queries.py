@@ -212,7 +212,8 @@ def latest_of(store: Store, job_ids: Iterable[str]) -> dict[str, dict[str, float
     again = f"SELECT DISTINCT job_id FROM journals WHERE attempt > 1 AND job_id IN ({marks})"
     for (job_id,) in store.rows(again, selected):
         rows = series(store, job_id, kinds=("value",))
-        found[job_id] = {row.name: math.nan if row.last is None else row.last for row in reversed(rows)}
+        counted = (row for row in reversed(rows) if row.points)
+        found[job_id] = {row.name: math.nan if row.last is None else row.last for row in counted}
     return found
 
 

@@ -97,8 +97,8 @@ def table(
     """
     found = series(store, job_id, kinds=("value", "etime"))
     selected = [row for row in found if learner in (None, row.learner)]
-    columns = tuple(dict.fromkeys(row.name for row in selected))
     shows = attempt is not None if superseded is None else superseded
+    columns = tuple(dict.fromkeys(row.name for row in selected if shows or row.points))
     learners = {row.learner for row in selected}
     anew = {each for each in learners if courses_of(store.connection, job_id, each)}
     cells = heapq.merge(
@@ -133,7 +133,7 @@ def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator
             row.name,
             point.step,
             point.value,
-            cut is not None and cut.holds(point.step, point.time_us),
+            cut is not None and cut.holds(point.seq, point.time_us),
         )
 
     cells = (cell(point) for point in _points(store, row))

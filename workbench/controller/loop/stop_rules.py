@@ -165,7 +165,6 @@ class StopRules:
                     row,
                     watched.rule["metric"],
                     smaller_is_better=watched.is_smaller_better,
-                    count=watched.count,
                     after=watched.rule.get("after", 0),
                 )
             )

@@ -84,5 +84,5 @@ def _new_points(
             yielded[each.id] = page[-1].seq
             for point in page:
                 cut = cuts.get(point.attempt)
-                gone = cut is not None and cut.holds(point.step, point.time_us)
+                gone = cut is not None and cut.holds(point.seq, point.time_us)
                 yield MetricPoint(each.name, each.learner, point, gone)

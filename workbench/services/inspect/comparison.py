@@ -257,7 +257,8 @@ def _record(store: Store, row: JobRow) -> JobRecord:
 
     found: dict[str, SeriesRow] = {}
     for each in series(store, row.id, kinds=("value",)):
-        found.setdefault(each.name, each)
+        if each.points:
+            found.setdefault(each.name, each)
     folder = store.home.job(row.id)
     text = folder.diff.read_text(encoding="utf-8", errors="replace") if folder.diff.exists() else ""
     try:

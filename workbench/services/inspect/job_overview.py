@@ -174,7 +174,8 @@ def _metrics(store: Store, row: JobRow) -> tuple[SeriesRow, ...]:
 
     found: dict[str, SeriesRow] = {}
     for each in series(store, row.id, kinds=("value",)):
-        found.setdefault(each.name, each)
+        if each.points:
+            found.setdefault(each.name, each)
     return tuple(found.values())
 
 

@@ -74,7 +74,7 @@ def report_job(store: Store, row: JobRow, exit_code: int, require: Sequence[Cond
     from workbench.metrics import series
     from workbench.metrics.conditions import judge
 
-    found = tuple(series(store, row.id, kinds=("value",)))
+    found = tuple(each for each in series(store, row.id, kinds=("value",)) if each.points)
     results = str(store.home.job(row.id).results)
     return JobReport(row, exit_code, tuple(judge(require, found)), found, _tail(store, row), results)
 

@@ -139,6 +139,11 @@ class SeriesQuery:
     superseded: bool | None = None
     """Whether points are read that a later attempt went over again; None: those of an attempt that is asked for."""
 
+    @property
+    def shows(self) -> bool:
+        """Whether such points are read."""
+        return self.attempt is not None if self.superseded is None else self.superseded
+
 
 def series(store: Store, job_id: str, query: SeriesQuery = SeriesQuery()) -> JobMetrics:
     """Return metrics by name with all their points; of several learners the first one's count."""
@@ -146,7 +151,7 @@ def series(store: Store, job_id: str, query: SeriesQuery = SeriesQuery()) -> Job
 
     found: dict[str, Series] = {}
     for each in stored(store, job_id, kinds=("value",)):
-        if query.learner in (None, each.learner) and each.name not in found:
+        if (each.points or query.shows) and query.learner in (None, each.learner) and each.name not in found:
             found[each.name] = _read(store, each, query)
     return JobMetrics(found)
 
@@ -157,12 +162,11 @@ def _read(store: Store, row: SeriesRow, query: SeriesQuery) -> Series:
     from workbench.metrics.queries import cuts_of_series
 
     cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
-    shows = query.attempt is not None if query.superseded is None else query.superseded
     kept: list[tuple[Point, bool]] = []
     for point in points(store, row.id):
         cut = cuts.get(point.attempt)
-        gone = cut is not None and cut.holds(point.step, point.time_us)
-        if query.attempt in (None, point.attempt) and (shows or not gone):
+        gone = cut is not None and cut.holds(point.seq, point.time_us)
+        if query.attempt in (None, point.attempt) and (query.shows or not gone):
             kept.append((point, gone))
     axis, x = points_axis(store, row, [point for point, _ in kept])
     return Series(

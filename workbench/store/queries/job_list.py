@@ -13,7 +13,16 @@ from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, RUN_US_SQL, JobRow, job_row
 from workbench.store.queries.jobs import count_jobs
-from workbench.store.queries.metric_values import KINDS, MetricName, learner_sql, read_metric, value_sql
+from workbench.store.queries.metric_values import (
+    KINDS,
+    LISTED,
+    LISTED_LAST,
+    LISTED_STEP,
+    MetricName,
+    learner_sql,
+    read_metric,
+    value_sql,
+)
 from workbench.store.queries.sweeps import SWEEP, Fold, FoldedJobs, folded_jobs, folds
 from workbench.store.queries.where import JobFilter, teach
 from workbench.values import dataclass
@@ -32,9 +41,10 @@ SORTS: Final[Mapping[str, str]] = {
 """Columns that jobs can be sorted by, and what they are compared by."""
 
 _TIME: Final = SORTS["time"]
-_STEP: Final = "(SELECT max(last_step) FROM series WHERE series.job_id = jobs.id AND kind = 'value')"
+_STEP: Final = f"(SELECT max({LISTED_STEP}) FROM series WHERE series.job_id = jobs.id AND kind = 'value')"
 _LOSS: Final = (
-    "(SELECT last FROM series WHERE series.job_id = jobs.id AND kind = 'value' AND lower(series.name) LIKE '%loss' "
+    f"(SELECT {LISTED_LAST} FROM series WHERE series.job_id = jobs.id AND kind = 'value' "
+    f"AND lower(series.name) LIKE '%loss' AND {LISTED} "
     "ORDER BY lower(series.name) = 'loss' DESC, lower(series.name) LIKE 'train%' DESC, learner LIMIT 1)"
 )
 _DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"

@@ -14,8 +14,8 @@ from typing import Final
 
 from workbench.store.db.database import Store
 from workbench.store.db.rows import SeriesRow
-from workbench.store.queries.step_course import StepCourse, course_of
-from workbench.store.queries.superseded import NOTHING, Cut, condition, live, series_cuts
+from workbench.store.queries.step_course import StepCourse, course_of, database_of
+from workbench.store.queries.superseded import NOTHING, Cut, condition, last_live, live, series_cuts
 from workbench.values import dataclass
 
 WHICH: Final[Mapping[str, str]] = {"last": "last", "min": "minimum", "max": "maximum"}
@@ -25,6 +25,9 @@ KINDS: Final = ("value", "etime")
 """The kinds of series that are metrics, the first one's names first."""
 
 NAMES_SHOWN: Final = 8
+
+_OF_LAST: Final = ("last_step", "last_time_us", "last")
+"""What the last point that counts tells; no other is read for it."""
 
 _NAMED: Final = re.compile(rf"({'|'.join(WHICH)})\(\s*([^()]+?)\s*\)", re.IGNORECASE)
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -126,13 +129,28 @@ def _from_series(bound: str) -> str:
     kinds = ", ".join(f"'{kind}'" for kind in KINDS)
     return (
         f"FROM series WHERE job_id = jobs.id AND kind IN ({kinds}) AND {names_metric(bound)} "
+        f"AND {LISTED} "
         "ORDER BY learner, kind DESC, length(name), name LIMIT 1"
     )
 
 
+_HAS_ATTEMPTS: Final = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
+
+LISTED: Final = f"(NOT {_HAS_ATTEMPTS} OR live_value(id, 'last_time_us') IS NOT NULL)"
+"""The condition that a row of ``series`` has a point that counts."""
+
+LISTED_LAST: Final = f"CASE WHEN {_HAS_ATTEMPTS} THEN live_value(id, 'last') ELSE last END"
+"""The last value of a row of ``series``, for lists of jobs."""
+
+_IS_GONE: Final = f"{_HAS_ATTEMPTS} AND live_value(id, 'last_time_us') IS NOT last_time_us"
+
+LISTED_STEP: Final = f"CASE WHEN {_IS_GONE} THEN NULL ELSE last_step END"
+"""The last step of a row of ``series`` as it was reported; NULL where its last point is superseded."""
+
+
 def live_sql(column: str) -> str:
     """Return the SQL of what a row of ``series`` comes to: ``last``, ``minimum``, ``points``, ``superseded``, ..."""
-    several = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
+    several = _HAS_ATTEMPTS
     plain = {"superseded": "0", "last_step": "counted_last_step(id, last_step)"}.get(column, column)
     if column in WHICH.values():
         several += f" OR abs({column}) = 9e999"
@@ -143,9 +161,10 @@ def teach_values(connection: sqlite3.Connection) -> None:
     """Teach a connection what superseded points are.
 
     ``live_value(series, column)`` is what a series comes to without them, ``is_superseded(series, number, attempt,
-    step, time)`` is 1 for one of them, ``counted_step(series, number, step)`` is the step of a point in the one count,
-    ``counted_last_step(series, step)`` that of the last one.
+    time)`` is 1 for one of them, ``counted_step(series, number, step)`` is the step of a point in the one count,
+    ``counted_last_step(series, step)`` that of the last one, ``database_file()`` what tells the database from others.
     """
+    database = database_of(connection)
     known: dict[int, Mapping[int, Cut]] = {}
     courses: dict[int, StepCourse] = {}
 
@@ -155,7 +174,10 @@ def teach_values(connection: sqlite3.Connection) -> None:
         return () if row is None else series_cuts(connection, row[0], row[1], series_id)
 
     def live_value(series_id: int, column: str) -> float | None:
-        found: float | None = getattr(live(connection, series_id, condition(cuts_of(series_id))), column)
+        hidden = condition(cuts_of(series_id))
+        if column in _OF_LAST:
+            return last_live(connection, series_id, hidden)[_OF_LAST.index(column)]
+        found: float | None = getattr(live(connection, series_id, hidden), column)
         return found
 
     def counted_step(series_id: int, seq: int, step: float | None) -> float | None:
@@ -166,15 +188,16 @@ def teach_values(connection: sqlite3.Connection) -> None:
     def counted_last_step(series_id: int, last_step: float | None) -> float | None:
         if last_step is None or not course_of(connection, series_id):
             return last_step
-        return live(connection, series_id, NOTHING).last_step
+        return last_live(connection, series_id, NOTHING)[0]
 
-    def is_superseded(series_id: int, seq: int, attempt: int, step: float | None, time_us: int) -> int:
+    def is_superseded(series_id: int, seq: int, attempt: int, time_us: int) -> int:
         if series_id not in known:
             known[series_id] = {cut.attempt: cut for cut in cuts_of(series_id)}
         cut = known[series_id].get(attempt)
-        return int(cut is not None and cut.holds(counted_step(series_id, seq, step), time_us))
+        return int(cut is not None and cut.holds(seq, time_us))
 
+    connection.create_function("database_file", 0, lambda: database)
     connection.create_function("live_value", 2, live_value)
-    connection.create_function("is_superseded", 5, is_superseded)
+    connection.create_function("is_superseded", 4, is_superseded)
     connection.create_function("counted_step", 3, counted_step)
     connection.create_function("counted_last_step", 2, counted_last_step)

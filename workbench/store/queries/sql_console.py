@@ -114,7 +114,7 @@ _POINT: Final = {
     "step": "counted_step(series, seq, step)",
     "time": _utc("time"),
     "value": "value",
-    "superseded": "is_superseded(series, seq, attempt, step, time)",
+    "superseded": "is_superseded(series, seq, attempt, time)",
 }
 _EVENT: Final = {
     "id": "job_id",

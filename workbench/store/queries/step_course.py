@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from workbench.store.queries.reports import ReportRuns, report_runs
@@ -31,6 +32,8 @@ _BITS: Final = 4
 _BUCKETS_MAX: Final = 4096
 _FEW: Final = 16
 _LARGEST: Final = (1 << 63) - 1
+HEAD: Final = 64
+"""So many of its first reports tell how an attempt began."""
 
 Report = tuple[int, int]
 """An attempt, and the number of a report in it."""
@@ -82,6 +85,11 @@ def counted_on(step: float, offset: float) -> float:
     """Return a step with what is added to it; a whole number that no 64 bits hold is a float, as everywhere."""
     found = step + offset if offset else step
     return float(found) if isinstance(found, int) and abs(found) > _LARGEST else found
+
+
+def counted_on_sql(offset: float) -> str:
+    """Return the SQL of a step of ``points`` that is counted on; floats where no 64 bits hold the sum, as elsewhere."""
+    return f"step + {offset!r}" if abs(offset) < 1 << 62 else f"step + {float(offset)!r}"
 
 
 @dataclass(slots=True)
@@ -143,6 +151,30 @@ def passes_of(
     return found
 
 
+_FAR: Final = 1.5
+"""So many usual gaps behind a first step the second one shows that the first was no beginning."""
+
+
+def usual_gap(steps: Sequence[float]) -> float:
+    """Return how far a step usually lies behind the one before; 0 where none does."""
+    gaps = sorted(after - before for before, after in pairwise(steps) if after > before)
+    return gaps[len(gaps) // 2] if gaps else 0
+
+
+def beginning_of(steps: Sequence[float], gap: float) -> int:
+    """Return the place of the step that an attempt began with: that of its first one, unless that stands alone.
+
+    A step at the start (a baseline at 0, a first line) with the second one far behind it is none: the program had
+    loaded what it had saved by then.
+
+    Args:
+        steps: What an attempt reported first.
+        gap: What the usual gap is where these are too few to tell.
+    """
+    usual = usual_gap(steps[1:]) or gap
+    return int(len(steps) > 1 and usual > 0 and steps[1] - steps[0] > _FAR * usual)
+
+
 class Saved(NamedTuple):
     """A checkpoint: who saved it, and when."""
 
@@ -190,7 +222,7 @@ def courses_of(connection: sqlite3.Connection, job_id: str, learner: int) -> Map
         "FROM main.series WHERE job_id = ?1 AND learner = ?2 AND kind IN ('value', 'etime')"
     )
     state = tuple(connection.execute(sql, (job_id, learner)).fetchone())
-    key = _database_of(connection), job_id, learner
+    key = database_of(connection), job_id, learner
     known = _known.get(key)
     if known is None or known[0] != state:
         if len(_known) >= _KNOWN_MAX:
@@ -215,12 +247,13 @@ class EpochOrder:
         return self._by_time[at][2] if at >= 0 and self._by_time[at][0] == report[0] else -math.inf
 
 
-def _database_of(connection: sqlite3.Connection) -> str:
+def database_of(connection: sqlite3.Connection) -> str:
     """Return what tells a database from others that this process has open."""
     try:
         rows = connection.execute("PRAGMA database_list").fetchall()
     except sqlite3.DatabaseError:
-        return str(id(connection))  # a connection that may only select
+        # A connection that may only select: it was told its file before (``metric_values.teach_values``).
+        return str(connection.execute("SELECT database_file()").fetchone()[0])
     return next((str(row[2]) for row in rows if row[1] == "main"), "") or str(id(connection))
 
 
@@ -298,7 +331,7 @@ class _Learner:
 
     def _goes_back(self, series: _Series) -> bool:
         """Say whether steps go back within an attempt; what was looked at once is not looked at again."""
-        key = _database_of(self._connection), self._job_id, series.id
+        key = database_of(self._connection), self._job_id, series.id
         done = _ascending.get(key, 0)
         done = done if done <= series.points else 0
         ranges = [(done, series.points)]
@@ -430,6 +463,8 @@ class _Bases:
         self._epochs = epochs
         self._times = times
         self._saved = saved
+        self._first = min((one.steps[0] for each in passes.values() for one in each[1:]), default=-math.inf)
+        """What a pass begins with: a first one may have a baseline before it."""
         self._found: dict[int, float] = {}
 
     def of(self, attempt: int) -> float:
@@ -443,7 +478,7 @@ class _Bases:
         """Return it by the first epoch of the attempt; None where it, or those before, reported none."""
         begins = next(
             (
-                (self._epochs[attempt, report], one.offset, one.offset + step)
+                (self._epochs[attempt, report], one.offset, one.offset + max(step, self._first))
                 for one in self._passes[attempt]
                 for report, step in zip(one.reports, one.steps, strict=True)
                 if (attempt, report) in self._epochs
@@ -453,16 +488,25 @@ class _Bases:
         if begins is None:
             return None
         epoch, own_offset, own_step = begins
+        nearest: tuple[float, float] | None = None
+        """The last epoch of a pass before, and the offset that goes on behind it."""
         is_known = False
         for each in sorted((each for each in self._passes if each < attempt), reverse=True):
             spans = [(span, one) for one in self._passes[each] if (span := self._epochs_of_pass(each, one))]
             is_known = is_known or bool(spans)
             before = [(span, one) for span, one in spans if math.floor(span[0]) <= math.floor(epoch)]
-            if before:
-                span, one = before[-1]
-                if math.floor(epoch) <= math.floor(span[1]):
-                    return self.of(each) + one.offset - own_offset
-                return self.of(each) + one.following - own_step
+            if not before:
+                continue
+            (_, last), one = before[-1]
+            if math.floor(epoch) <= math.floor(last):
+                return self.of(each) + one.offset - own_offset
+            behind = self.of(each) + one.following - own_step
+            if math.floor(epoch) <= math.floor(last) + 1:
+                return behind
+            if nearest is None or math.floor(last) > math.floor(nearest[0]):
+                nearest = last, behind
+        if nearest is not None:
+            return nearest[1]
         return 0 if is_known else None
 
     def _epochs_of_pass(self, attempt: int, one: Pass) -> tuple[float, float] | None:
@@ -470,10 +514,10 @@ class _Bases:
         return (min(found), max(found)) if found else None
 
     def _by_checkpoint(self, attempt: int) -> float:
-        """Return it by the last checkpoint before the attempt; without one it began from the beginning."""
+        """Return it by the last checkpoint before the attempt."""
         saved = [each for each in self._saved if each.attempt < attempt][-1:]
         if not saved or saved[0].attempt not in self._passes:
-            return 0
+            return self._by_step(attempt)
         before, time_us = saved[0]
         base = self.of(before)
         done = [
@@ -485,10 +529,28 @@ class _Bases:
         if not done:
             return base
         one, number = done[-1]
-        begins = self._passes[attempt][0].steps[0]
+        begins = self._begins(attempt)
         if begins > one.steps[number] or number < len(one.reports) - 1:
             return base + one.offset
         return base + one.following - begins
+
+    def _by_step(self, attempt: int) -> float:
+        """Return it where only steps tell: an attempt that begins as another did began from the beginning.
+
+        One that begins later in a pass went on in the last one, so that nothing is gone over that need not be.
+        """
+        before = max((each for each in self._passes if each < attempt), default=0)
+        if not before:
+            return 0
+        first = max(min(one.steps[0] for one in self._passes[before]), self._first)
+        if self._begins(attempt) <= first:
+            return 0
+        return self.of(before) + self._passes[before][-1].offset
+
+    def _begins(self, attempt: int) -> float:
+        """Return the step that an attempt went on with in its first pass."""
+        first = self._passes[attempt][0]
+        return max(first.steps[beginning_of(first.steps[:HEAD], first.gap)], self._first)
 
 
 def _begun(before: Iterable[Sequence[Pass]]) -> Begun | None:

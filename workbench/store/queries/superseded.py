@@ -1,20 +1,21 @@
-"""Points that an attempt went over again: those of earlier attempts behind where the next one went on.
+"""Points that belong to a part of the training that was given up: what an attempt reported after the next one's origin.
 
-Steps are those of the one count (:mod:`workbench.store.queries.step_course`), so that steps are compared with steps.
-The next attempt went on from its own lowest step: what earlier attempts reported from that step on belongs to a course
-of the training that was given up. What they reported between the last checkpoint and that step does not, since training
-code may save without a report. Where steps say nothing, the next attempt went on from the last checkpoint before it.
+Where an attempt went on is found once for all series of its learner (:mod:`workbench.store.queries.origins`): what was
+reported after that moment is superseded, whatever its name or step. A moment is a time, and of what came in its
+microsecond a report. What a learner used of its machine is no course of a training: none of it is superseded.
 """
 
 from __future__ import annotations
 
-import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 
-from workbench.store.queries.step_course import AS_REPORTED, StepCourse, course_of
+from workbench.store.queries.origins import Moment, has_attempts, moments_of, points_at
+from workbench.store.queries.reports import report_runs
+from workbench.store.queries.step_course import course_of
 from workbench.values import dataclass
+
+__all__ = ["has_attempts"]
 
 FINITE = "abs(value) < 9e999"
 """A condition on a point: NaN, which is NULL, and infinities do not fit."""
@@ -25,81 +26,27 @@ NOTHING = "0"
 
 
 @dataclass(frozen=True, slots=True)
-class SavedState:
-    """A checkpoint that an attempt may have resumed from."""
+class Cut:
+    """From when on the points of one attempt are superseded, in one series."""
 
     attempt: int
     time_us: int
-    step: float | None
+    seq: int | None = None
+    """Of what came in that very microsecond: from this point on; None for none of it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """From where on the points of one attempt are superseded."""
-
-    attempt: int
-    step: float | None
-    """From this step on; None where the next attempts report no step."""
-    saved: SavedState | None
-    """Where steps say nothing: what was reported after this checkpoint, but for steps that it holds; None for none."""
-    course: StepCourse = field(default=AS_REPORTED, repr=False)
-    """How the steps of the series are counted on: those of ``points`` are as they were reported."""
-
-    def holds(self, step: float | None, time_us: int) -> bool:
-        """Say whether a point of the attempt is superseded; its step is that of the one count."""
-        if step is not None and self.step is not None:
-            return step >= self.step
-        saved = self.saved
-        if saved is None or time_us <= saved.time_us:
-            return False
-        return step is None or saved.step is None or step > saved.step
+    def holds(self, seq: int, time_us: int) -> bool:
+        """Say whether a point of the attempt is superseded."""
+        return time_us > self.time_us or (
+            time_us == self.time_us and self.seq is not None and seq >= self.seq
+        )
 
     @property
     def sql(self) -> str:
         """The same as a condition on ``points``; it is never NULL."""
-        parts = []
-        if self.step is not None:
-            parts.append(f"coalesce({self._reaches_sql(self.step)}, 0)")
-        if self.saved is not None:
-            if self.step is not None:
-                above = "step IS NULL"
-            else:
-                above = "1" if self.saved.step is None else f"coalesce(step > {self.saved.step!r}, 1)"
-            parts.append(f"(time > {self.saved.time_us} AND {above})")
-        return f"(attempt = {self.attempt} AND ({' OR '.join(parts)}))"
-
-    def _reaches_sql(self, bound: float) -> str:
-        """Return the condition that the step of a point, counted on, is not below a bound; NULL without a step."""
-        if not self.course:
-            return f"step >= {bound!r}"
-        parts: list[str] = []
-        begun: int | None = None
-        for stretch, ends in self.course.spans():
-            is_above = stretch.attempt == self.attempt and stretch.low >= bound
-            if is_above and begun is None:
-                begun = stretch.first
-            elif not is_above and begun is not None:
-                parts.append(f"seq BETWEEN {begun} AND {stretch.first - 1}")
-                begun = None
-            if not is_above and stretch.attempt == self.attempt and stretch.high >= bound:
-                span = f"seq BETWEEN {stretch.first} AND {ends}"
-                parts.append(f"({span} AND {counted_on_sql(stretch.offset)} >= {bound!r})")
-        if begun is not None:
-            parts.append(f"seq >= {begun}")
-        return f"step IS NOT NULL AND ({_any_of(parts)})"
-
-
-def counted_on_sql(offset: float) -> str:
-    """Return the SQL of a step of ``points`` that is counted on; floats where no 64 bits hold the sum, as elsewhere."""
-    return f"step + {offset!r}" if abs(offset) < 1 << 62 else f"step + {float(offset)!r}"
-
-
-def _any_of(conditions: Sequence[str]) -> str:
-    """Join conditions so that no expression is nested deeper than SQLite allows, however many there are."""
-    if len(conditions) <= 1:
-        return conditions[0] if conditions else NOTHING
-    middle = len(conditions) // 2
-    return f"({_any_of(conditions[:middle])} OR {_any_of(conditions[middle:])})"
+        after = f"time > {self.time_us}"
+        if self.seq is not None:
+            after += f" OR (time = {self.time_us} AND seq >= {self.seq})"
+        return f"(attempt = {self.attempt} AND ({after}))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,59 +63,30 @@ class Live:
     maximum: float | None
 
 
-def cuts_of(
-    lowest: Mapping[int, float | None], saved: Iterable[SavedState], course: StepCourse = AS_REPORTED
-) -> tuple[Cut, ...]:
-    """Return where the attempts of a series are cut.
-
-    Args:
-        lowest: The lowest step that each attempt reported in the series, counted on; None where it reported none.
-        saved: The checkpoints of the job.
-        course: How its steps are counted on.
-    """
-    states = sorted(saved, key=lambda state: (state.attempt, state.time_us))
-    found: list[Cut] = []
-    for attempt in sorted(lowest)[:-1]:
-        later = [step for each, step in lowest.items() if each > attempt and step is not None]
-        last = [state for state in states if state.attempt <= attempt][-1:]
-        if later or last:
-            found.append(Cut(attempt, min(later, default=None), last[0] if last else None, course))
-    return tuple(found)
-
-
-def has_attempts(connection: sqlite3.Connection, job_id: str) -> bool:
-    """Say whether more than one attempt of a job has reported something."""
-    sql = "SELECT count(DISTINCT attempt) FROM main.journals WHERE job_id = ?"
-    return int(connection.execute(sql, (job_id,)).fetchone()[0]) > 1
-
-
 def series_cuts(connection: sqlite3.Connection, job_id: str, learner: int, series_id: int) -> tuple[Cut, ...]:
-    """Return where the attempts of a stored series are cut; of a job with one attempt nothing is read."""
+    """Return from when on the attempts of a stored series are cut; of a job with one attempt nothing is read."""
     if not has_attempts(connection, job_id):
         return ()
-    sql = "SELECT attempt, min(step) FROM main.points WHERE series = ? GROUP BY attempt"
-    lowest = dict(connection.execute(sql, (series_id,)).fetchall())
-    if len(lowest) < 2:
+    row = connection.execute("SELECT kind FROM main.series WHERE id = ?", (series_id,)).fetchone()
+    if row is None or row[0] not in ("value", "etime"):
         return ()
-    saved = _saved(connection, job_id, learner)
-    course = course_of(connection, series_id)
-    if course:
-        # What a checkpoint calls its step is another count than that of each epoch: only its time counts.
-        saved = [SavedState(each.attempt, each.time_us, None) for each in saved]
-        lowest = dict.fromkeys(lowest)
-        for stretch, _ in course.spans():
-            before = lowest[stretch.attempt]
-            if math.isfinite(stretch.low):
-                lowest[stretch.attempt] = stretch.low if before is None else min(before, stretch.low)
-    return cuts_of(lowest, saved, course)
+    found = moments_of(connection, job_id, learner)
+    return tuple(_cut(connection, job_id, series_id, *each) for each in sorted(found.items()))
 
 
-def _saved(connection: sqlite3.Connection, job_id: str, learner: int) -> Sequence[SavedState]:
-    """Return the checkpoints of a learner; where it made none, those of all."""
-    sql = "SELECT learner, attempt, time_us, step FROM main.checkpoints WHERE job_id = ?"
-    found = connection.execute(sql, (job_id,)).fetchall()
-    own = [row for row in found if row[0] == learner]
-    return [SavedState(*row[1:]) for row in own or found]
+def _cut(connection: sqlite3.Connection, job_id: str, series_id: int, attempt: int, moment: Moment) -> Cut:
+    if moment.series == series_id:
+        return Cut(attempt, moment.time_us, moment.seq)
+    if moment.report is None:
+        return Cut(attempt, moment.time_us)
+    alike = points_at(connection, series_id, attempt, moment.time_us, moment.time_us)
+    if not alike:
+        return Cut(attempt, moment.time_us)
+    runs = report_runs(connection, job_id, series_id)
+    behind = (
+        seq for seq, _, _ in alike if (report := runs.report_of(seq)) is not None and report >= moment.report
+    )
+    return Cut(attempt, moment.time_us, min(behind, default=None))
 
 
 def condition(cuts: Sequence[Cut]) -> str:
@@ -185,13 +103,20 @@ def live(connection: sqlite3.Connection, series_id: int, hidden: str) -> Live:
         f"SELECT min(value), max(value) FROM main.points WHERE series = ? AND {FINITE} AND NOT ({hidden})",
         (series_id,),
     ).fetchone()
+    step, time_us, value = last_live(connection, series_id, hidden)
+    return Live(count or 0, total - (count or 0), step, time_us, value, low, high)
+
+
+def last_live(
+    connection: sqlite3.Connection, series_id: int, hidden: str
+) -> tuple[float | None, int | None, float | None]:
+    """Return the step, time and value of the last point of a series that ``hidden`` does not fit; no other is read."""
     found = connection.execute(
         f"SELECT seq, step, time, value FROM main.points WHERE series = ? AND NOT ({hidden}) ORDER BY seq DESC LIMIT 1",
         (series_id,),
     ).fetchone()
     seq, step, time_us, value = found or (0, None, None, None)
-    step = course_of(connection, series_id).step(seq, step)
-    return Live(count or 0, total - (count or 0), step, time_us, value, low, high)
+    return course_of(connection, series_id).step(seq, step), time_us, value
 
 
 def runs_of(connection: sqlite3.Connection, series_id: int, hidden: str) -> list[tuple[int, int]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from workbench.job import State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.metric_values import find_series
+from workbench.store.queries.superseded import NOTHING, condition, series_cuts
 from workbench.values import dataclass
 
 SWEEP: Final = f"json_extract(jobs.labels, '$.{SWEEP_LABEL}')"
@@ -89,7 +90,10 @@ OTHERS_LEAST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """A job's best value beside those of the others of its sweep, each among its first so many values."""
+    """A job's best value beside those of the others of its sweep, each among its first so many values.
+
+    Superseded values count nowhere: those of a resumed job are those of its attempts one after the other.
+    """
 
     own: float
     others: float
@@ -99,7 +103,7 @@ class Median:
 
 
 def median_of_sweep(
-    store: Store, row: JobRow, metric: str, *, smaller_is_better: bool, count: int, after: int | str
+    store: Store, row: JobRow, metric: str, *, smaller_is_better: bool, after: int | str
 ) -> Median | None:
     """Compare a job with the others of its sweep that have as many values of a metric.
 
@@ -108,7 +112,6 @@ def median_of_sweep(
         row: the job.
         metric: its name, whole or its last part.
         smaller_is_better: the direction.
-        count: how many values the job's attempt has.
         after: so many values are passed over; a share such as ``20%`` is one of what a job that completed has.
 
     Returns:
@@ -123,21 +126,23 @@ def median_of_sweep(
         sql += " AND parent = ?"
     others = store.rows(sql, (sweep, row.id, row.parent) if row.parent else (sweep, row.id))
     series = {str(job_id): find_series(store, str(job_id), metric) for job_id, _ in others}
-    held = {each: _points(store, each) for each in (own, *series.values()) if each is not None}
+    held = {each: _live_of(store, each) for each in (own, *series.values()) if each is not None}
     if isinstance(after, str):
-        ends = [held.get(series[str(job_id)] or 0, 0) for job_id, state in others if state == State.COMPLETED]
+        completed = [series[str(job_id)] for job_id, state in others if state == State.COMPLETED]
+        ends = [held[each].points for each in completed if each is not None]
         if not any(ends):
             return None
         after = int(max(ends) * float(after.rstrip("%")) / 100)
-    values = held[own]
-    if count <= after:
+    values = held[own].points
+    if values <= after:
         return None
-    best = _best_of_first(store, own, values, smaller_is_better=smaller_is_better)
+    best = _best_of_first(store, held[own], values, smaller_is_better=smaller_is_better)
     theirs = [
         found
         for each in series.values()
-        if each is not None and held[each] >= values
-        if (found := _best_of_first(store, each, values, smaller_is_better=smaller_is_better)) is not None
+        if each is not None and held[each].points >= values
+        if (found := _best_of_first(store, held[each], values, smaller_is_better=smaller_is_better))
+        is not None
     ]
     if len(theirs) < OTHERS_LEAST:
         return None
@@ -145,16 +150,35 @@ def median_of_sweep(
     return Median(worst if best is None else best, median(theirs), len(theirs), values)
 
 
-def _points(store: Store, series: int) -> int:
-    found = store.row("SELECT points FROM series WHERE id = ?", (series,))
-    return int(found[0]) if found else 0
+class _Held(NamedTuple):
+    """The values of a series that count."""
+
+    series: int
+    points: int
+    hidden: str
+    """The condition on ``points`` that one does not."""
 
 
-def _best_of_first(store: Store, series: int, count: int, *, smaller_is_better: bool) -> float | None:
+def _live_of(store: Store, series: int) -> _Held:
+    found = store.row("SELECT points, job_id, learner FROM series WHERE id = ?", (series,))
+    if found is None:
+        return _Held(series, 0, NOTHING)
+    points, job_id, learner = found
+    hidden = condition(series_cuts(store.connection, job_id, learner, series))
+    if hidden != NOTHING:
+        sql = f"SELECT count(*) FROM points WHERE series = ? AND NOT ({hidden})"
+        points = store.rows(sql, (series,))[0][0]
+    return _Held(series, int(points), hidden)
+
+
+def _best_of_first(store: Store, held: _Held, count: int, *, smaller_is_better: bool) -> float | None:
     """Return the best of a series' first values; None where none of them is a number."""
     best = "min" if smaller_is_better else "max"
-    sql = f"SELECT {best}(value) FROM (SELECT value FROM points WHERE series = ? ORDER BY seq LIMIT ?)"
-    found = store.row(sql, (series, count))
+    sql = (
+        f"SELECT {best}(value) FROM (SELECT value FROM points WHERE series = ? AND NOT ({held.hidden}) "
+        "ORDER BY seq LIMIT ?)"
+    )
+    found = store.row(sql, (held.series, count))
     return None if found is None or found[0] is None else float(found[0])
 
 

@@ -202,6 +202,7 @@ def print_latest(store: Store, row: JobRow, selection: MetricSelection, *, json:
     if json:
         print_document([_series_document(each) for each in found])
         return
+    found = [each for each in found if each.points]
     if not selection.columns:
         ordered = chosen_metrics([each.name for each in found], ())
         found = [each for name in ordered for each in found if each.name == name]

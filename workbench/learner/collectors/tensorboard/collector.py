@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -12,7 +13,7 @@ from workbench.learner.collectors.sources import path_of, subid_of, walk
 from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, ScalarSeries
 from workbench.learner.collectors.values import as_step, as_time_us, number
-from workbench.learner.texts import clean_name
+from workbench.learner.texts import clean_name, expression
 
 DEPTH = 12
 """Levels of folders that are searched for event files."""
@@ -21,10 +22,16 @@ _OTHERS = "#"
 """Key in positions: counts of what is in event files and not shown, by kind."""
 
 
+_STAMPED = expression(r"\S{3,5}\d\d_\d\d-\d\d-\d\d_(.*)$")
+_WRITER = expression(r"tfevents\.\d+\.(.+?)\.\d+\.\d+")
+_ONLY_A_RUN = expression(r"(?:version_\d+|\d{8}[-_T]\d{4,6}|\d{4}-\d\d-\d\d[-_T]\d\d[-:]\d\d[-:]\d\d)$")
+
+
 class TensorboardCollector(StreamCollector):
     """Reads all event files under LOG_DIR, or under the folder (or the one file) that ``in:`` names.
 
-    The group is the name of a file's folder; a folder above it named ``learner-N`` or by a number is the subid.
+    The group is the name of a file's folder (:func:`group_of`); a folder above it named ``learner-N`` or by a number is
+    the subid.
     """
 
     name = "tensorboard"
@@ -32,6 +39,7 @@ class TensorboardCollector(StreamCollector):
     def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
         self._path = path_of(str(metrics.get("source") or ""), context)
+        self._since_us = context.begin_us()
         self._others: Dict[str, int] = {}
         self._groups: Dict[Tuple[str, str], str] = {}
 
@@ -48,15 +56,25 @@ class TensorboardCollector(StreamCollector):
         """Yield the event files that exist now."""
         if not self.may_read_files():
             return
-        for path, name, below in walk(
-            self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch
-        ):
-            group = os.path.basename(os.path.dirname(path))
+        found = walk(self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch)
+        # Their names begin with the time at which each was begun: of two runs the first one has the plain name.
+        for path, name, below in sorted(found, key=lambda file: os.path.basename(file[1])):
+            if self._is_of_another_attempt(path):
+                continue
+            group, folder = group_of(path), os.path.basename(os.path.dirname(path))
             subid = subid_of(below)
+            if group != folder and self._groups.setdefault((group, subid), below) != below:
+                group = folder
             first = self._groups.setdefault((group, subid), below)
             if first != below:
                 self.note("%s and %s are shown as one group, %s" % (first, below, group))
             yield StreamSource(path, name, group, subid)
+
+    def _is_of_another_attempt(self, path: str) -> bool:
+        """Say whether a file was last written before the command began: a folder of results outlives an attempt."""
+        with contextlib.suppress(OSError):
+            return os.stat(path).st_mtime_ns // 1000 < self._since_us
+        return False
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Open an event file at an offset."""
@@ -87,6 +105,26 @@ class TensorboardCollector(StreamCollector):
         if kind not in self._others:
             self.note("%s in event files are not shown (the first in %s)" % (kind, name))
         self._others[kind] = self._others.get(kind, 0) + count
+
+
+def group_of(path: str) -> str:
+    """Return the group of an event file: the name of its folder, without what is another at each start.
+
+    That are the time and machine with which ``SummaryWriter`` names the folder of a run (what its ``comment`` says
+    stays), a time alone, and the number of Lightning's versions. So an attempt that goes on has the series of the one
+    before.
+    """
+    folder, name = os.path.split(path)
+    run = os.path.basename(folder)
+    if _ONLY_A_RUN.match(run):
+        return ""
+    stamped = _STAMPED.match(run)
+    if stamped is None:
+        return run
+    written = _WRITER.search(name)
+    rest = str(stamped.group(1))
+    host = str(written.group(1)) if written else ""
+    return rest[len(host) :].strip("_-.") if host and rest.startswith(host) else rest
 
 
 def _is_event_file(name: str) -> bool:
