@@ -151,6 +151,57 @@ def test_group_and_subid_come_from_the_folders(tmp_path: Path) -> None:
     assert set(found.points) == {("train", "", "loss"), ("test", "learner-2", "loss"), ("3", "3", "loss")}
 
 
+def test_folders_of_one_name_are_told_apart_by_those_above_them(tmp_path: Path) -> None:
+    for name in ("exp2/train", "train", "exp1/train", "exp1/test", "learner-2/a/train", "learner-2/b/train"):
+        logs(tmp_path, f"{name}/events.out.tfevents.1", tf.scalars({1: {"loss": 0.5}}))
+    found = rig(tmp_path)
+    found.step()
+    found.kill()
+    for name in ("exp3/train", "deep/exp1/test", "learner-2/train"):
+        logs(tmp_path, f"{name}/events.out.tfevents.1", tf.scalars({1: {"loss": 0.5}}))
+    logs(tmp_path, "exp1/test/events.out.tfevents.1", tf.scalars({2: {"loss": 0.5}}))
+    logs(tmp_path, "exp1/train/events.out.tfevents.2", tf.scalars({2: {"loss": 0.5}}))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert {
+        (group, subid): [step for step, _ in points] for (group, subid, _), points in found.points.items()
+    } == {
+        ("exp1/train", ""): [1, 2],
+        ("exp2/train", ""): [1],
+        ("exp3/train", ""): [1],
+        ("train", ""): [1],
+        ("test", ""): [1, 2],
+        ("deep/exp1/test", ""): [1],
+        ("a/train", "learner-2"): [1],
+        ("b/train", "learner-2"): [1],
+        ("train", "learner-2"): [1],
+    }
+    assert found.notes == []
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data())
+def test_a_folder_keeps_its_group_whoever_comes_and_is_killed(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("runs")
+    found = rig(root)
+    written: dict[str, int] = {}
+    for value in range(data.draw(st.integers(1, 12))):
+        name = data.draw(st.sampled_from(["train", "a/train", "b/train", "x/a/train", "a", "logs/train"]))
+        logs(root, f"{name}/tfevents", tf.scalars({written.get(name, 0): {name: float(value)}}))
+        written[name] = written.get(name, 0) + 1
+        found.suffer(data)
+    found.finish()
+
+    groups = {}
+    for (group, _, tag), points in found.points.items():
+        assert groups.setdefault(group, tag) == tag
+        assert [step for step, _ in points] == list(range(written[tag]))
+    assert len(groups) == len(written)
+
+
 @pytest.mark.parametrize("source", ["$JOB_STATE_DIR/logs/tb", "${LOG_DIR}/tb", "logs/tb", "/job/logs/tb"])
 def test_in_is_expanded_and_honoured(tmp_path: Path, source: str) -> None:
     if source.startswith("/job") and Path("/job").is_dir():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.collectors.batches import Position
 from workbench.learner.collectors.blocks import BLOCK_POINTS
 from workbench.learner.collectors.interface import Context, Record
-from workbench.learner.collectors.sources import path_of, subid_of, walk
-from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource
+from workbench.learner.collectors.sources import path_of, run_labels, subid_of, walk, without_learners
+from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource, key_of
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, ScalarSeries
 from workbench.learner.collectors.values import as_step, as_time_us, number
 from workbench.learner.texts import clean_name
@@ -19,12 +19,15 @@ DEPTH = 12
 
 _OTHERS = "#"
 """Key in positions: counts of what is in event files and not shown, by kind."""
+_GROUPS = "#groups"
+"""Key in positions: the groups of folders that are not called as the folder is, by the folder's key."""
 
 
 class TensorboardCollector(StreamCollector):
     """Reads all event files under LOG_DIR, or under the folder (or the one file) that ``in:`` names.
 
-    The group is the name of a file's folder; a folder above it named ``learner-N`` or by a number is the subid.
+    The group is the name of a file's folder, with those above it where another folder has that name; a folder above
+    it named ``learner-N`` or by a number is the subid.
     """
 
     name = "tensorboard"
@@ -33,7 +36,9 @@ class TensorboardCollector(StreamCollector):
         super().__init__(metrics, context)
         self._path = path_of(str(metrics.get("source") or ""), context)
         self._others: Dict[str, int] = {}
-        self._groups: Dict[Tuple[str, str], str] = {}
+        self._groups: Dict[str, str] = {}
+        """The group of each folder, by its path below LOG_DIR."""
+        self._changed_groups: Dict[str, str] = {}
 
     def restore(self, cursor: Any) -> None:
         """Resume after the record with this cursor."""
@@ -41,22 +46,53 @@ class TensorboardCollector(StreamCollector):
         self.resumed()
 
     def resumed(self) -> None:
-        """Go on counting what is not shown."""
+        """Go on counting what is not shown, and keep the groups that were given."""
         self._others = dict(self._batches.begin.get(_OTHERS) or {})
+        self._changed_groups = dict(self._known_position().get(_GROUPS) or {})
 
     def find(self) -> Iterator[StreamSource]:
         """Yield the event files that exist now."""
         if not self.may_read_files():
             return
-        for path, name, below in walk(
-            self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch
-        ):
-            group = os.path.basename(os.path.dirname(path))
-            subid = subid_of(below)
-            first = self._groups.setdefault((group, subid), below)
-            if first != below:
-                self.note("%s and %s are shown as one group, %s" % (first, below, group))
-            yield StreamSource(path, name, group, subid)
+        found = sorted(
+            walk(self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch),
+            key=lambda file: (file[2].split(os.sep), file[1]),
+        )
+        self._name_groups(found)
+        for path, name, below in found:
+            yield StreamSource(path, name, self._groups[below], subid_of(below))
+
+    def _name_groups(self, found: Sequence[Tuple[str, str, str]]) -> None:
+        """Give each folder a group of its own; one that points were read from keeps its group."""
+        new: Dict[str, str] = {}
+        known = self._known_position()
+        for path, name, below in found:
+            if below in self._groups:
+                continue
+            folder = os.path.dirname(path)
+            if key_of(name) in known:
+                self._groups[below] = self._changed_groups.get(key_of(below)) or os.path.basename(folder)
+            else:
+                new[below] = folder
+        new = {below: folder for below, folder in new.items() if below not in self._groups}
+        for below, folder in new.items():
+            plain = os.path.basename(folder)
+            group = self._groups[below] = self._free_group(below, folder, new)
+            self._changed_groups.pop(key_of(below), None)
+            if group != plain:
+                self._changed_groups[key_of(below)] = group
+
+    def _free_group(self, below: str, folder: str, new: Mapping[str, str]) -> str:
+        subid, plain = subid_of(below), os.path.basename(folder)
+        alike = [other for other in {**self._groups, **new} if other != below and subid_of(other) == subid]
+        taken = {self._groups[other] for other in alike if other in self._groups}
+        if plain not in taken and not any(new.get(other, "").endswith(os.sep + plain) for other in alike):
+            return plain
+        others = [without_learners(other) for other in alike]
+        for label in (*run_labels(without_learners(below), others), below, *run_labels(folder, ())):
+            if label and label not in taken:
+                return label
+        return plain  # the path of another folder, from its root on: there is none
 
     def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Open an event file at an offset."""
@@ -78,10 +114,15 @@ class TensorboardCollector(StreamCollector):
 
     def _position(self) -> Position:
         position = super()._position()
-        return {**position, _OTHERS: dict(self._others)} if self._others else position
+        position = {**position, _OTHERS: dict(self._others)} if self._others else position
+        return {**position, _GROUPS: dict(self._changed_groups)} if self._changed_groups else position
+
+    def _known_position(self) -> Position:
+        """Return how far all was read, with what a batch has that a restart cut off."""
+        return {**self._batches.begin, **(self._batches.until or {})}
 
     def _reached(self, key: str, offset: Any) -> bool:
-        return key == _OTHERS or super()._reached(key, offset)
+        return key in (_OTHERS, _GROUPS) or super()._reached(key, offset)
 
     def _count(self, kind: str, count: int, name: str) -> None:
         if kind not in self._others:
