@@ -255,6 +255,20 @@ def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted
     assert sum("is not known" in text for text in found[1].rig.notes) == 2
 
 
+def test_that_a_writer_is_not_known_is_said_once_however_often_reading_begins_anew(tmp_path: Path) -> None:
+    found = learners(tmp_path)
+    for which in (0, 0, 1, 1, 2):
+        logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
+        found[which].step()
+        found[which].kill(0)
+    for one in found:
+        logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
+        one.end()
+
+    said = [text for one in found for text in one.rig.notes]
+    assert len(said) == 1 and "red.11.0 is not known" in said[0]
+
+
 @pytest.mark.parametrize(
     "folders", [["learner-1", "learner-2", "learner-3"], ["learner-1/tb", "learner-2/tb", "learner-3/tb"]]
 )

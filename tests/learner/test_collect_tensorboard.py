@@ -8,6 +8,7 @@ import math
 import os
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,43 @@ def test_folders_of_one_name_are_told_apart_by_those_above_them(tmp_path: Path) 
         ("train", "learner-2"): [1],
     }
     assert found.notes == []
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_of_several_names_is_read_by_the_first_of_them(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    file = logs(tmp_path, "b/events.out.tfevents.2", tf.scalars({1: {"loss": 1.0}}))
+    link(file, file.with_name("events.out.tfevents.3"))
+    (tmp_path / "job/logs/c").mkdir()
+    link(file, tmp_path / "job/logs/c/events.out.tfevents.1")
+    found = rig(tmp_path)
+    found.step()
+    (tmp_path / "job/logs/a").mkdir()
+    link(file, tmp_path / "job/logs/a/events.out.tfevents.1")  # it comes later, and before the others by name
+    for step in (2, 3):
+        logs(tmp_path, "b/events.out.tfevents.2", tf.scalars({step: {"loss": float(step)}}))
+        found.step(milliseconds=600)
+        found.kill()
+    found.finish()
+
+    assert found.points == {("b", "", "loss"): [(step, float(step)) for step in (1, 2, 3)]}
+
+
+def test_a_file_whose_first_name_is_removed_is_not_read_again(tmp_path: Path) -> None:
+    file = logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}))
+    other = file.with_name("tfevents.moved")
+    os.link(file, other)
+    found = rig(tmp_path)
+    found.step()
+    file.unlink()
+    found.step(milliseconds=600)
+    with other.open("ab") as stream:
+        stream.write(tf.scalars({2: {"loss": 2.0}}))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -370,13 +408,30 @@ def test_a_record_too_long_to_be_read_is_passed_over(tmp_path: Path, monkeypatch
 @given(st.binary(max_size=300), st.booleans())
 def test_garbage_raises_nothing_but_damaged(garbage: bytes, framed: bool) -> None:
     scanner = ScalarScanner()
-    data = tf.frame(garbage) if framed else tf.scalars({1: {"loss": 1.0}}) + garbage
-    try:
-        scanner.feed(data)
-    except Damaged:
-        assert scanner.held
-    if not framed:
-        assert scanner.take()["loss"].values == [1.0]
+    good = tf.scalars({1: {"loss": 1.0}})
+    if framed:  # where it ends is known, so the records behind it are read
+        scanner.feed(good + tf.frame(garbage) + good)
+        assert not scanner.held
+    else:
+        try:
+            scanner.feed(good + garbage)
+        except Damaged:
+            assert scanner.held
+    assert scanner.take()["loss"].values == [1.0] * (2 if framed else 1)
+
+
+NO_EVENT = tf.frame(b"\x09" + struct.pack("<d", 1.7e9) + b"\x2a\xff\x01")
+"""Its summary is to have 255 bytes, and has none."""
+
+
+def test_a_record_that_is_no_event_is_left_out_and_counted(tmp_path: Path) -> None:
+    bad = NO_EVENT + tf.frame(b"\xff" * 30)
+    logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}) + bad + tf.scalars({2: {"loss": 2.0}}))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
+    assert "not shown from event files: 2 records that are no events" in found.notes
 
 
 @settings(max_examples=200, deadline=None)

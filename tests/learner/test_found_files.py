@@ -353,6 +353,39 @@ def test_a_torn_or_foreign_file_costs_nothing(tmp_path: Path) -> None:
     assert found["mae"] == [(1, 0.5)]
 
 
+def test_hard_links_of_a_file_are_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "job/logs/a" / EVENTS
+    write(file, tf.scalars({1: {"loss": 1}}))
+    os.link(file, file.with_name(f"{EVENTS}.again"))
+    (tmp_path / "model/b").mkdir(parents=True)
+    os.link(file, tmp_path / "model/b" / EVENTS)
+    one = rig(tmp_path)
+    one.step()
+    one.kill()
+    write(file, tf.scalars({2: {"loss": 2}}))
+    one.finish()
+
+    assert series(one) == {"loss": [(1, 1), (2, 2)]}
+
+
+def test_what_of_an_event_file_could_not_be_read_is_noted_once(tmp_path: Path) -> None:
+    broken = tf.frame(b"\xff" * 30)
+    damaged = bytearray(tf.scalars({5: {"loss": 5}}))
+    damaged[-1] ^= 1
+    for run in ("a", "b"):
+        data = tf.scalars({1: {run: 1}}) + broken + broken + bytes(damaged) + tf.scalars({2: {run: 2}})
+        write(tmp_path / "job/logs" / run / EVENTS, data)
+    one = rig(tmp_path)
+    one.step()
+    one.finish()
+
+    assert series(one) == {run: [(1, 1), (2, 2)] for run in ("a", "b")}
+    assert one.notes == [
+        f"{kind} in event files are left out (the first in LOG_DIR/a/{EVENTS})"
+        for kind in ("damaged records", "records that are no events")
+    ]
+
+
 def test_a_series_that_lines_and_files_have_comes_from_one_of_them(tmp_path: Path) -> None:
     where = job(tmp_path)
     one = Rig(lambda: AutoCollector({}, where))

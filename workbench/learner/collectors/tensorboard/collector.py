@@ -117,10 +117,6 @@ class TensorboardCollector(StreamCollector):
         position = {**position, _OTHERS: dict(self._others)} if self._others else position
         return {**position, _GROUPS: dict(self._changed_groups)} if self._changed_groups else position
 
-    def _known_position(self) -> Position:
-        """Return how far all was read, with what a batch has that a restart cut off."""
-        return {**self._batches.begin, **(self._batches.until or {})}
-
     def _reached(self, key: str, offset: Any) -> bool:
         return key in (_OTHERS, _GROUPS) or super()._reached(key, offset)
 

@@ -85,6 +85,8 @@ class FilesCollector(StreamCollector):
         self._owners = Owners()
         self._chosen: Dict[Tuple[str, str, str, int], Optional[Tuple[str, str]]] = {}
         """Group and name of the series that were given, by run, group, name and learner."""
+        self._unread: Set[str] = set()
+        """Kinds of records of event files that could not be read."""
         self._is_finishing = False
 
     def gives(self, name: str) -> bool:
@@ -150,15 +152,17 @@ class FilesCollector(StreamCollector):
     def find(self) -> Iterator[StreamSource]:
         """Name the files that are there."""
         self._look_at_candidates()
+        left = FILES_LIMIT - len(self._sources)
         for variable, root in self._roots:
             is_own = variable == OWN_FOLDER
             if not is_own and not self.may_read_files():
                 continue
             for path, below, status in self._walk(root):
-                if len(self._sources) >= FILES_LIMIT:
+                if left <= 0:
                     return
                 source = self._source(variable, path, below, status, is_own=is_own)
                 if source is not None:
+                    left -= 1
                     yield source
 
     def _walk(self, root: str) -> Iterator[Tuple[str, str, os.stat_result]]:
@@ -347,7 +351,7 @@ class FilesCollector(StreamCollector):
         if kind.rank == _TENSORBOARD:
             from workbench.learner.collectors.tensorboard.collector import EventStream
 
-            return EventStream(source, offset, until, self.note, lambda _kind, _count, _name: None)
+            return EventStream(source, offset, until, self.note, self._count_unread)
         if kind.rank == _WANDB:
             from workbench.learner.collectors.auto.files.runs import WandbStream
 
@@ -355,6 +359,14 @@ class FilesCollector(StreamCollector):
         if kind.rank == _MLFLOW:
             return MlflowStream(source, offset, until, kind.detail)
         return RowStream(source, offset, until)
+
+    def _count_unread(self, kind: str, _count: int, name: str) -> None:
+        """Note what may have been scalars; pictures and such were never this collector's to show."""
+        from workbench.learner.collectors.tensorboard.scalars import DAMAGED, UNREADABLE
+
+        if kind in (DAMAGED, UNREADABLE) and kind not in self._unread:
+            self._unread.add(kind)
+            self.note("%s in event files are left out (the first in %s)" % (kind, name))
 
     def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
         """Return the streams in the order in which they may give a series."""
