@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +203,25 @@ def test_a_file_of_several_names_is_read_by_the_first_of_them(
     assert found.points == {("b", "", "loss"): [(step, float(step)) for step in (1, 2, 3)]}
 
 
+def test_what_lived_too_briefly_to_be_read_is_counted_in_one_note(tmp_path: Path) -> None:
+    found = rig(tmp_path)
+    found.step()
+    for name in ("tmp/a", "tmp", "other", ".hidden"):
+        gone = logs(tmp_path, f"{name}/tfevents", tf.scalars({1: {"loss": 1.0}})).parent
+        shutil.rmtree(tmp_path / "job/logs" / gone.relative_to(tmp_path / "job/logs").parts[0])
+    logs(tmp_path, "tfevents.gone").unlink()
+    logs(tmp_path, "words.txt").unlink()
+    moved = logs(tmp_path, "writing/tfevents", tf.scalars({1: {"loss": 1.0}})).parent
+    moved.rename(moved.with_name("written"))
+    found.step(milliseconds=600)
+    shutil.rmtree(moved.with_name("written"))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert found.points == {("written", "", "loss"): [(1, 1.0)]}
+    assert found.notes == ["3 folders or files of metrics were removed before they could be read"]
+
+
 def test_a_file_whose_first_name_is_removed_is_not_read_again(tmp_path: Path) -> None:
     file = logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}))
     other = file.with_name("tfevents.moved")
@@ -233,7 +253,7 @@ def test_a_folder_keeps_its_group_whoever_comes_and_is_killed(
         found.suffer(data)
     found.finish()
 
-    groups = {}
+    groups: dict[str, str] = {}
     for (group, _, tag), points in found.points.items():
         assert groups.setdefault(group, tag) == tag
         assert [step for step, _ in points] == list(range(written[tag]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import struct
 from collections.abc import Callable
@@ -351,6 +352,21 @@ def test_a_torn_or_foreign_file_costs_nothing(tmp_path: Path) -> None:
     assert found["loss"] == [(1, 0.5), (2, 0.25)]
     assert found["acc"] == [(1, 0.5), (2, "inf")]
     assert found["mae"] == [(1, 0.5)]
+
+
+def test_what_lived_too_briefly_to_be_read_is_counted_but_not_every_folder(tmp_path: Path) -> None:
+    one = rig(tmp_path)
+    one.step()
+    for folder in ("job/logs/tmp", "model/tmp", "results/__pycache__"):
+        write(tmp_path / folder / EVENTS, tf.scalars({1: {"loss": 1}}))
+        shutil.rmtree(tmp_path / folder)
+    write(tmp_path / "model" / EVENTS, b"")
+    (tmp_path / "model" / EVENTS).unlink()
+    one.step(milliseconds=1500)
+    one.finish()
+
+    assert series(one) == {}
+    assert one.notes == ["2 folders or files of metrics were removed before they could be read"]
 
 
 def test_hard_links_of_a_file_are_one_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
@@ -132,6 +133,8 @@ class StreamCollector(Collector):
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
         self._sources: Dict[str, StreamSource] = {}
+        self._missed = 0
+        """How many folders and files lived too briefly to be read."""
         self._aliases: Set[str] = set()
         """Keys of files that are followed by another of their names."""
         self._undecided: Dict[str, int] = {}
@@ -284,6 +287,9 @@ class StreamCollector(Collector):
             self._flush(now_us)
             return True
         self._close_files()
+        if self._missed:
+            self.note("%d folders or files of metrics were removed before they could be read" % self._missed)
+            self._missed = 0
         for stream in self._streams.values():
             stream.finish(now_us)
         while self._batches.until is not None or self.waiting:
@@ -394,6 +400,21 @@ class StreamCollector(Collector):
             self._find_cost_us = int((time.thread_time() - begun) * 1e6)
             if not self._folders_grew:
                 break
+        self._count_missed()
+
+    def _count_missed(self) -> None:
+        """Count what was made and is gone, and was never met: it may have held points."""
+        gone = self._folders.vanished()
+        if gone and self.may_read_files():
+            met = {os.path.realpath(source.path) for source in self._sources.values()}
+            self._missed += sum(
+                path not in met and self.may_hold_points(path, is_folder=is_folder)
+                for path, is_folder in gone.items()
+            )
+
+    def may_hold_points(self, _path: str, *, is_folder: bool) -> bool:
+        """Whether something that was gone before it could be looked at is worth a note."""
+        return False
 
     def _watch_turn(self) -> None:
         """Have the end of another learner's turn to read reported."""

@@ -62,6 +62,11 @@ class TensorboardCollector(StreamCollector):
         for path, name, below in found:
             yield StreamSource(path, name, self._groups[below], subid_of(below))
 
+    def may_hold_points(self, path: str, *, is_folder: bool) -> bool:
+        """Whether it is a folder or an event file."""
+        name = os.path.basename(path)
+        return not name.startswith(".") if is_folder else _is_event_file(name)
+
     def _name_groups(self, found: Sequence[Tuple[str, str, str]]) -> None:
         """Give each folder a group of its own; one that points were read from keeps its group."""
         new: Dict[str, str] = {}

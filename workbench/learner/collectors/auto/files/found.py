@@ -165,6 +165,14 @@ class FilesCollector(StreamCollector):
                     left -= 1
                     yield source
 
+    def may_hold_points(self, path: str, *, is_folder: bool) -> bool:
+        """Whether it is an event file, or a folder in LOG_DIR: elsewhere programs make folders for anything."""
+        name = os.path.basename(path)
+        if not is_folder:
+            return "tfevents" in name and not name.startswith(".")
+        inside = os.path.join(os.path.realpath(self.context.log_dir), "")
+        return path.startswith(inside) and not _is_passed_over(name)
+
     def _walk(self, root: str) -> Iterator[Tuple[str, str, os.stat_result]]:
         left = FOLDERS_LIMIT
         try:
