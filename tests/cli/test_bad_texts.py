@@ -56,8 +56,8 @@ def run(fabric: Fabric, code: str, *words: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("said", "name"),
     [
-        (r'report({"bad\ud800name": 1})', r"bad\ud800name"),
-        (r'report({"n\0ul\n": 1})', r"n\x00ul\x0a"),
+        (r'report({"bad\ud800name": 1})', r"bad\ud800name-deb088"),
+        (r'report({"n\0ul\n": 1})', r"n\x00ul\x0a-d02c54"),
         (r'report(big=10**400, flag=True, **{"\udce9": float("nan")})', "big"),
     ],
 )
@@ -85,7 +85,7 @@ progress(0.5, "half\udce9\0")
     assert shown["progress"][0]["text"] == r"half\xe9\x00"
     (saved,) = shown["checkpoints"]
     assert saved["path"].endswith(r"a\xe9.pt")
-    assert (saved["metrics"], saved["metadata"]) == ({r"k\ud800": "inf"}, {"why": r"\ud800"})
+    assert (saved["metrics"], saved["metadata"]) == ({r"k\ud800-4329e6": "inf"}, {"why": r"\ud800"})
     assert r"half\xe9\x00" in fabric("show", "@last").stdout
 
 
@@ -95,8 +95,8 @@ def test_event_files_may_lie_in_a_folder_of_any_name(fabric: Fabric) -> None:
     (fabric.folder / "events").write_bytes(tf.version() + tf.scalars({1: {"accuracy": 0.5}}))
     shown = run(fabric, EVENT_FILE, "--set", "evaluation_metrics.type=tensorboard")
 
-    assert shown["metrics"][r"tr\xe9in/accuracy"] == 0.5
-    assert r"tr\xe9in/accuracy" in fabric("metrics", "@last", "--latest").stdout
+    assert shown["metrics"][r"tr\xe9in-b57bf6/accuracy"] == 0.5
+    assert r"tr\xe9in-b57bf6/accuracy" in fabric("metrics", "@last", "--latest").stdout
 
 
 def test_what_is_left_out_is_counted_where_the_user_looks(fabric: Fabric) -> None:

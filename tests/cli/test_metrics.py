@@ -85,6 +85,29 @@ def test_json_holds_series_and_rows(fabric: Fabric, row: JobRow) -> None:
     assert {each["name"]: each["points"] for each in document["series"]} == {"accuracy": 3, "loss": 3}
 
 
+def test_json_holds_what_was_reported_in_words(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        row = add_job(store, "spoken", State.COMPLETED)
+        folder = folder_of(home, row)
+        records = [
+            {**points([1, 2], loss=[0.5, 0.25]), "texts": {"phase": ["warm", "hot"], "mood": ["good", "bad"]}}
+        ]
+        write_records(folder, row, records, home=home_uuid(home))
+        while ingest(store, row.id, 1, 1, folder.records):
+            pass
+
+    document = fabric.json("metrics", "spoken", "--json")
+    phases = fabric.json("metrics", "spoken", "--columns", "phase", "--json")
+
+    assert [each["texts"] for each in document["rows"]] == [
+        {"phase": "warm", "mood": "good"},
+        {"phase": "hot", "mood": "bad"},
+    ]
+    assert (document["columns"], [each["name"] for each in document["series"]]) == (["loss"], ["loss"])
+    assert (phases["columns"], phases["series"], phases["rows"]) == ([], [], document["rows"])
+    assert fabric.json("show", "spoken", "--json")["texts"] == {"phase": "hot", "mood": "bad"}
+
+
 def test_latest_says_last_least_and_greatest(fabric: Fabric, row: JobRow) -> None:
     accuracy = next(
         line for line in fabric("metrics", "measured", "--latest").stdout.splitlines() if "acc" in line

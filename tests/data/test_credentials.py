@@ -12,6 +12,10 @@ from tests.data.support import make_tree, packed_names
 from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
 
+AWS = "[default]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = wJalrXUtnFEMI/K7MDENG\n"
+AGE = "# created: 2026-01-01T00:00:00Z\n# public key: age1abc\nAGE-SECRET-KEY-1QQQQQQQQ\n"
+PUTTY = "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPrivate-Lines: 1\nabc\n"
+BAG = "Bag Attributes\n    localKeyID: 01 02\nKey Attributes: <No Attributes>\n"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 
@@ -38,6 +42,9 @@ def kept(tree: Path, home: Home) -> list[str]:
         "sub/.ENV",
         ".env.production",
         "store.p12",
+        "prod.env",
+        "deploy/secrets.env",
+        ".databrickscfg",
         ".config/fabric/secrets.toml",
     ],
 )
@@ -63,10 +70,26 @@ def test_a_credential_is_left_out_by_its_name(clean_environment: Path, home: Hom
         ("bag.pem", "Bag Attributes\n" + PEM),
         ("robot.json", json.dumps({"type": "service_account", "private_key": PEM})),
         ("spaced.txt", "\n  " + PEM),
+        ("marked", b"\xef\xbb\xbf" + PEM.encode()),
+        ("marked.txt", b"\xef\xbb\xbf# mine\n" + PEM.encode()),
+        ("wide", ("\ufeff" + PEM).encode("utf-16-le")),
+        ("wide.txt", ("\ufeff" + PEM).encode("utf-16-be")),
+        ("exported", BAG + PEM),
+        ("exported.txt", BAG + PEM),
+        ("commented", "# the key of the robot\n" + PEM),
+        ("commented.py", "# the key of the robot\n\n" + PEM),
+        ("chained", "subject=CN = robot\n" + CERTIFICATE * 40 + PEM),
+        ("vpn.ovpn", "client\n<key>\n" + PEM + "</key>\n"),
+        ("pgp.asc", PEM.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK")),
+        ("age", AGE),
+        ("age.txt", AGE),
+        ("putty", PUTTY),
+        ("credentials", AWS),
+        ("aws.old", AWS),
     ],
 )
 def test_a_private_key_is_left_out_by_its_content(
-    clean_environment: Path, home: Home, name: str, text: str
+    clean_environment: Path, home: Home, name: str, text: str | bytes
 ) -> None:
     tree = make_tree(clean_environment / "code", {"train.py": "", name: text})
 
@@ -85,10 +108,22 @@ def test_a_private_key_is_left_out_by_its_content(
         ("config.json", "{}"),
         ("token", "x"),
         ("make_keys.py", f'KEY = """{PEM}"""'),
+        ("make_more_keys.py", f'# keys\nKEY = """\n{PEM}"""'),
+        ("keys.md", f"# Keys\n\nOne looks so:\n\n{PEM}"),
+        ("README", f"One looks so:\n{PEM}"),
+        ("test_age.py", f'KEY = """\n{AGE}"""'),
+        ("sign.sh", "grep -e '-----BEGIN PRIVATE KEY-----' key\n"),
+        ("library.so", b"\0\0\n" + PEM.encode()),
+        ("credentials", "aws_secret_access_key = ${SECRET}\n"),
+        ("store.py", 'aws_secret_access_key = os.environ["SECRET"]\n'),
+        ("example.env", "TOKEN="),
+        ("prod.env.sample", "TOKEN="),
         ("environment.py", ""),
     ],
 )
-def test_what_only_looks_like_one_is_taken(clean_environment: Path, home: Home, name: str, text: str) -> None:
+def test_what_only_looks_like_one_is_taken(
+    clean_environment: Path, home: Home, name: str, text: str | bytes
+) -> None:
     assert kept(make_tree(clean_environment / "code", {name: text}), home) == [name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import uuid
 from pathlib import Path
 
@@ -106,6 +107,87 @@ def test_a_file_of_that_name_alone_makes_no_home(clean_environment: Path, home: 
     tree = make_tree(clean_environment / "code", {"home.json": text})
 
     assert names(tree, home) == ["home.json"]
+
+
+@pytest.mark.parametrize("text", ["", '{"format": 1, "uu', "{}", '{"format": 1, "uuid": "x"}'])
+@pytest.mark.parametrize("beside", ["fabric.db", "controller.lock", "binding.json"])
+def test_a_home_whose_name_is_damaged_is_left_out_and_never_taken(
+    clean_environment: Path, home: Home, text: str, beside: str
+) -> None:
+    tree = make_tree(
+        clean_environment / "code",
+        {"train.py": "", "old/home.json": text, f"old/{beside}": "x", "old/jobs/a": ""},
+    )
+
+    snapshot = take_snapshot(tree, home)
+
+    assert packed_names(home.snapshot(snapshot.code_hash)) == ["train.py"]
+    assert snapshot.warnings == ("left out of the code as a home of fabric: old/",)
+    with pytest.raises(UsageError, match="a home of fabric"):
+        check_chosen(tree / "old" / "jobs", home, anyway=True)
+
+
+@pytest.mark.parametrize("what", ["", ".."])
+def test_the_home_folder_is_refused_by_another_mount_of_it(
+    clean_environment: Path, home: Home, tree: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    person, again = (
+        make_tree(clean_environment / "people" / "me", {"code/train.py": ""}),
+        clean_environment / "b",
+    )
+    monkeypatch.setenv("HOME", str(person))
+    again.mkdir()
+    if subprocess.run(["mount", "--bind", person / what, again], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        with pytest.raises(UsageError, match="above the home folder" if what else "a whole home folder"):
+            check_chosen(again, home, anyway=False)
+        check_chosen(again, home, anyway=True)
+        check_chosen(again / ("me/code" if what else "code"), home, anyway=False)
+    finally:
+        subprocess.run(["umount", again], check=True)
+
+
+def test_another_person_s_home_is_known_by_what_lies_there(clean_environment: Path, home: Home) -> None:
+    people = clean_environment / "people"
+    make_tree(
+        people / "ada", {".bashrc": "", ".ssh/": "", ".cache/": "", "code/train.py": "", "code/.bashrc": ""}
+    )
+
+    with pytest.raises(UsageError, match="is laid out as a whole home folder") as refused:
+        check_chosen(people / "ada", home, anyway=False)
+    with pytest.raises(UsageError, match=f"is above {people}/ada, which is laid out as a home folder"):
+        check_chosen(people, home, anyway=False)
+
+    assert "--code-anyway" in refused.value.hint
+    check_chosen(people, home, anyway=True)
+    check_chosen(people / "ada" / "code", home, anyway=False)
+
+
+def test_a_repository_may_have_a_home_for_its_tests(clean_environment: Path, home: Home) -> None:
+    tree = make_tree(
+        clean_environment / "code", {".git/HEAD": "", "person/.bashrc": "", "person/.profile": ""}
+    )
+    make_tree(tree, {"person/.config/x": ""})
+
+    check_chosen(tree, home, anyway=False)
+
+
+def test_the_homes_of_who_can_log_in_are_refused(
+    clean_environment: Path, home: Home, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = clean_environment / "passwd"
+    monkeypatch.setattr(folder_guard, "_USERS", str(users))
+    line = f"ada:x:1000:1000::{tree}{{}}:{{}}\n"
+
+    users.write_text(line.format("", "/usr/sbin/nologin") + "damaged\n")
+    check_chosen(tree, home, anyway=False)
+    users.write_text(line.format("", "/bin/bash"))
+    with pytest.raises(UsageError, match="a whole home folder"):
+        check_chosen(tree, home, anyway=False)
+    users.write_text(line.format("/lib", "/bin/zsh"))
+    with pytest.raises(UsageError, match="above the home folder"):
+        check_chosen(tree, home, anyway=False)
 
 
 def test_the_home_folder_is_refused_unless_it_is_said(clean_environment: Path, home: Home) -> None:

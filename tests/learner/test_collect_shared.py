@@ -16,6 +16,7 @@ from tests.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import NOW_US, Rig, context
 from workbench.learner import collectors
+from workbench.learner.collectors.auto.files.found import FilesCollector
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Collector, Context
 from workbench.learner.collectors.regex.collector import RegexCollector
@@ -252,6 +253,40 @@ def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted
 
     assert points(found) == {(1, "tb", "red.11"): list(range(5)), (1, "tb", "blue.12"): list(range(5))}
     assert sum("is not known" in text for text in found[1].rig.notes) == 2
+
+
+def test_that_a_writer_is_not_known_is_said_once_however_often_reading_begins_anew(tmp_path: Path) -> None:
+    found = learners(tmp_path)
+    for which in (0, 0, 1, 1, 2):
+        logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
+        found[which].step()
+        found[which].kill(0)
+    for one in found:
+        logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
+        one.end()
+
+    said = [text for one in found for text in one.rig.notes]
+    assert len(said) == 1 and "red.11.0 is not known" in said[0]
+
+
+@pytest.mark.parametrize(
+    "folders", [["learner-1", "learner-2", "learner-3"], ["learner-1/tb", "learner-2/tb", "learner-3/tb"]]
+)
+def test_learners_whose_files_lie_in_their_own_folders_have_one_name_each(
+    tmp_path: Path, folders: list[str]
+) -> None:
+    for folder in folders:
+        logs(tmp_path, f"{folder}/tfevents", range(5))
+    where = shared_context(tmp_path, 1)
+    one = Rig(lambda: FilesCollector({}, where))
+    one.step(milliseconds=600)
+    one.finish()
+
+    found = {
+        (record["learner"], record["group"], record["subid"], *record["values"]): record["steps"]
+        for record in one.written
+    }
+    assert found == {(number, "", f"learner-{number}", "loss"): [0, 1, 2, 3, 4] for number in (1, 2, 3)}
 
 
 # Files that are opened, appended to and closed for each line: no process is found that has them open.

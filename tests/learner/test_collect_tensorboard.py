@@ -7,7 +7,9 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,113 @@ def test_group_and_subid_come_from_the_folders(tmp_path: Path) -> None:
     found.finish()
 
     assert set(found.points) == {("train", "", "loss"), ("test", "learner-2", "loss"), ("3", "3", "loss")}
+
+
+def test_folders_of_one_name_are_told_apart_by_those_above_them(tmp_path: Path) -> None:
+    for name in ("exp2/train", "train", "exp1/train", "exp1/test", "learner-2/a/train", "learner-2/b/train"):
+        logs(tmp_path, f"{name}/events.out.tfevents.1", tf.scalars({1: {"loss": 0.5}}))
+    found = rig(tmp_path)
+    found.step()
+    found.kill()
+    for name in ("exp3/train", "deep/exp1/test", "learner-2/train"):
+        logs(tmp_path, f"{name}/events.out.tfevents.1", tf.scalars({1: {"loss": 0.5}}))
+    logs(tmp_path, "exp1/test/events.out.tfevents.1", tf.scalars({2: {"loss": 0.5}}))
+    logs(tmp_path, "exp1/train/events.out.tfevents.2", tf.scalars({2: {"loss": 0.5}}))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert {
+        (group, subid): [step for step, _ in points] for (group, subid, _), points in found.points.items()
+    } == {
+        ("exp1/train", ""): [1, 2],
+        ("exp2/train", ""): [1],
+        ("exp3/train", ""): [1],
+        ("train", ""): [1],
+        ("test", ""): [1, 2],
+        ("deep/exp1/test", ""): [1],
+        ("a/train", "learner-2"): [1],
+        ("b/train", "learner-2"): [1],
+        ("train", "learner-2"): [1],
+    }
+    assert found.notes == []
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_of_several_names_is_read_by_the_first_of_them(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    file = logs(tmp_path, "b/events.out.tfevents.2", tf.scalars({1: {"loss": 1.0}}))
+    link(file, file.with_name("events.out.tfevents.3"))
+    (tmp_path / "job/logs/c").mkdir()
+    link(file, tmp_path / "job/logs/c/events.out.tfevents.1")
+    found = rig(tmp_path)
+    found.step()
+    (tmp_path / "job/logs/a").mkdir()
+    link(file, tmp_path / "job/logs/a/events.out.tfevents.1")  # it comes later, and before the others by name
+    for step in (2, 3):
+        logs(tmp_path, "b/events.out.tfevents.2", tf.scalars({step: {"loss": float(step)}}))
+        found.step(milliseconds=600)
+        found.kill()
+    found.finish()
+
+    assert found.points == {("b", "", "loss"): [(step, float(step)) for step in (1, 2, 3)]}
+
+
+def test_what_lived_too_briefly_to_be_read_is_counted_in_one_note(tmp_path: Path) -> None:
+    found = rig(tmp_path)
+    found.step()
+    for name in ("tmp/a", "tmp", "other", ".hidden"):
+        gone = logs(tmp_path, f"{name}/tfevents", tf.scalars({1: {"loss": 1.0}})).parent
+        shutil.rmtree(tmp_path / "job/logs" / gone.relative_to(tmp_path / "job/logs").parts[0])
+    logs(tmp_path, "tfevents.gone").unlink()
+    logs(tmp_path, "words.txt").unlink()
+    moved = logs(tmp_path, "writing/tfevents", tf.scalars({1: {"loss": 1.0}})).parent
+    moved.rename(moved.with_name("written"))
+    found.step(milliseconds=600)
+    shutil.rmtree(moved.with_name("written"))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert found.points == {("written", "", "loss"): [(1, 1.0)]}
+    assert found.notes == ["3 folders or files of metrics were removed before they could be read"]
+
+
+def test_a_file_whose_first_name_is_removed_is_not_read_again(tmp_path: Path) -> None:
+    file = logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}))
+    other = file.with_name("tfevents.moved")
+    os.link(file, other)
+    found = rig(tmp_path)
+    found.step()
+    file.unlink()
+    found.step(milliseconds=600)
+    with other.open("ab") as stream:
+        stream.write(tf.scalars({2: {"loss": 2.0}}))
+    found.step(milliseconds=600)
+    found.finish()
+
+    assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data())
+def test_a_folder_keeps_its_group_whoever_comes_and_is_killed(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("runs")
+    found = rig(root)
+    written: dict[str, int] = {}
+    for value in range(data.draw(st.integers(1, 12))):
+        name = data.draw(st.sampled_from(["train", "a/train", "b/train", "x/a/train", "a", "logs/train"]))
+        logs(root, f"{name}/tfevents", tf.scalars({written.get(name, 0): {name: float(value)}}))
+        written[name] = written.get(name, 0) + 1
+        found.suffer(data)
+    found.finish()
+
+    groups: dict[str, str] = {}
+    for (group, _, tag), points in found.points.items():
+        assert groups.setdefault(group, tag) == tag
+        assert [step for step, _ in points] == list(range(written[tag]))
+    assert len(groups) == len(written)
 
 
 @pytest.mark.parametrize("source", ["$JOB_STATE_DIR/logs/tb", "${LOG_DIR}/tb", "logs/tb", "/job/logs/tb"])
@@ -320,13 +429,30 @@ def test_a_record_too_long_to_be_read_is_passed_over(tmp_path: Path, monkeypatch
 @given(st.binary(max_size=300), st.booleans())
 def test_garbage_raises_nothing_but_damaged(garbage: bytes, framed: bool) -> None:
     scanner = ScalarScanner()
-    data = tf.frame(garbage) if framed else tf.scalars({1: {"loss": 1.0}}) + garbage
-    try:
-        scanner.feed(data)
-    except Damaged:
-        assert scanner.held
-    if not framed:
-        assert scanner.take()["loss"].values == [1.0]
+    good = tf.scalars({1: {"loss": 1.0}})
+    if framed:  # where it ends is known, so the records behind it are read
+        scanner.feed(good + tf.frame(garbage) + good)
+        assert not scanner.held
+    else:
+        try:
+            scanner.feed(good + garbage)
+        except Damaged:
+            assert scanner.held
+    assert scanner.take()["loss"].values == [1.0] * (2 if framed else 1)
+
+
+NO_EVENT = tf.frame(b"\x09" + struct.pack("<d", 1.7e9) + b"\x2a\xff\x01")
+"""Its summary is to have 255 bytes, and has none."""
+
+
+def test_a_record_that_is_no_event_is_left_out_and_counted(tmp_path: Path) -> None:
+    bad = NO_EVENT + tf.frame(b"\xff" * 30)
+    logs(tmp_path, "a/tfevents", tf.scalars({1: {"loss": 1.0}}) + bad + tf.scalars({2: {"loss": 2.0}}))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
+    assert "not shown from event files: 2 records that are no events" in found.notes
 
 
 @settings(max_examples=200, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import struct
 from collections.abc import Callable
@@ -158,6 +159,85 @@ def test_training_and_validation_are_kept_apart_and_one_run_is_not_named(tmp_pat
     assert set(series(one)) == {"train/epoch_loss", "validation/epoch_loss", "mae", "b/mae"}
 
 
+EVENTS = "events.out.tfevents.1"
+
+
+def runs_of(root: Path, *folders: str) -> Rig:
+    """Read event files in these folders, each with points of its own: of the n-th folder n00, n01, n02."""
+    one = rig(root)
+    for number, folder in enumerate(folders):
+        write(root / folder / EVENTS, tf.scalars({step: {"loss": 100 * number + step} for step in range(3)}))
+    one.step()
+    one.finish()
+    return one
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"exp1/train": "exp1/train", "exp2/train": "exp2/train", "train": "train"},
+        {"run1/train": "train", "run2/train": "run2/train", "run1/validation": "validation",
+         "run2/validation": "run2/validation"},
+        {"a/x/train": "train", "b/x/train": "b/x/train", "c/y/train": "y/train"},
+        {"tr": "tr", "train": "LOG_DIR/train", "training": "LOG_DIR/training"},
+        {"lr1/tb": "", "lr2/tb": "lr2/tb", "lr3/tb": "lr3/tb"},
+        {"fold1": "", "fold2": "fold2"},
+    ],
+    ids=lambda names: " ".join(names),
+)  # fmt: skip
+def test_runs_in_several_folders_are_told_apart_and_each_point_comes_once(
+    tmp_path: Path, names: dict[str, str]
+) -> None:
+    one = runs_of(tmp_path, *(f"job/logs/{folder}" for folder in names))
+
+    assert series(one) == {
+        "/".join(filter(None, (name, "loss"))): [(step, 100 * number + step) for step in range(3)]
+        for number, name in enumerate(names.values())
+    }
+    assert one.notes == []
+
+
+@pytest.mark.parametrize("folder", ["tb", "train"])
+def test_runs_of_one_name_in_two_of_the_jobs_folders_are_told_apart(tmp_path: Path, folder: str) -> None:
+    one = runs_of(tmp_path, f"job/logs/{folder}", f"results/{folder}", f"model/{folder}")
+
+    found = [[value for _, value in points] for points in series(one).values()]
+    assert sorted(found) == [[0, 1, 2], [100, 101, 102], [200, 201, 202]]
+
+
+def test_a_run_keeps_its_name_when_others_come_and_the_agent_is_killed(tmp_path: Path) -> None:
+    one = rig(tmp_path)
+    for number, folder in enumerate(("x/b/train", "a/c/train", "d/c/train")):
+        for step in (1, 2):
+            write(tmp_path / "job/logs" / folder / EVENTS, tf.scalars({step: {"loss": 10 * number + step}}))
+            one.step(milliseconds=600)
+            one.kill()
+            one.step(milliseconds=600)
+    write(tmp_path / "job/logs/a/c/train" / EVENTS, tf.scalars({3: {"loss": 13}}))
+    one.finish()
+
+    assert series(one) == {
+        "train/loss": [(1, 1), (2, 2)],
+        "c/train/loss": [(1, 11), (2, 12), (3, 13)],
+        "d/c/train/loss": [(1, 21), (2, 22)],
+    }
+
+
+def test_of_more_series_than_a_cursor_holds_no_two_are_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.learner.collectors.auto.files.series._OWNERS_LIMIT", 2)
+    for number, run in enumerate("ab"):
+        values = {f"m{tag}": 10 * number + tag for tag in range(5)}
+        write(tmp_path / "job/logs" / run / EVENTS, tf.scalars({1: values}))
+    one = rig(tmp_path)
+    one.step()
+    one.finish()
+
+    found = list(series(one).values())
+    assert sorted(found) == [[(1, 10 * number + tag)] for number in range(2) for tag in range(5)]
+
+
 def test_a_table_that_is_data_is_no_log(tmp_path: Path) -> None:
     where = job(tmp_path)
     write(tmp_path / "model/old.csv", "step,speed\n1,2\n2,3\n")
@@ -272,6 +352,54 @@ def test_a_torn_or_foreign_file_costs_nothing(tmp_path: Path) -> None:
     assert found["loss"] == [(1, 0.5), (2, 0.25)]
     assert found["acc"] == [(1, 0.5), (2, "inf")]
     assert found["mae"] == [(1, 0.5)]
+
+
+def test_what_lived_too_briefly_to_be_read_is_counted_but_not_every_folder(tmp_path: Path) -> None:
+    one = rig(tmp_path)
+    one.step()
+    for folder in ("job/logs/tmp", "model/tmp", "results/__pycache__"):
+        write(tmp_path / folder / EVENTS, tf.scalars({1: {"loss": 1}}))
+        shutil.rmtree(tmp_path / folder)
+    write(tmp_path / "model" / EVENTS, b"")
+    (tmp_path / "model" / EVENTS).unlink()
+    one.step(milliseconds=1500)
+    one.finish()
+
+    assert series(one) == {}
+    assert one.notes == ["2 folders or files of metrics were removed before they could be read"]
+
+
+def test_hard_links_of_a_file_are_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "job/logs/a" / EVENTS
+    write(file, tf.scalars({1: {"loss": 1}}))
+    os.link(file, file.with_name(f"{EVENTS}.again"))
+    (tmp_path / "model/b").mkdir(parents=True)
+    os.link(file, tmp_path / "model/b" / EVENTS)
+    one = rig(tmp_path)
+    one.step()
+    one.kill()
+    write(file, tf.scalars({2: {"loss": 2}}))
+    one.finish()
+
+    assert series(one) == {"loss": [(1, 1), (2, 2)]}
+
+
+def test_what_of_an_event_file_could_not_be_read_is_noted_once(tmp_path: Path) -> None:
+    broken = tf.frame(b"\xff" * 30)
+    damaged = bytearray(tf.scalars({5: {"loss": 5}}))
+    damaged[-1] ^= 1
+    for run in ("a", "b"):
+        data = tf.scalars({1: {run: 1}}) + broken + broken + bytes(damaged) + tf.scalars({2: {run: 2}})
+        write(tmp_path / "job/logs" / run / EVENTS, data)
+    one = rig(tmp_path)
+    one.step()
+    one.finish()
+
+    assert series(one) == {run: [(1, 1), (2, 2)] for run in ("a", "b")}
+    assert one.notes == [
+        f"{kind} in event files are left out (the first in LOG_DIR/a/{EVENTS})"
+        for kind in ("damaged records", "records that are no events")
+    ]
 
 
 def test_a_series_that_lines_and_files_have_comes_from_one_of_them(tmp_path: Path) -> None:

@@ -17,17 +17,34 @@ from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.report import ReportCollector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector
 from workbench.learner.scribe.masking import Mask
-from workbench.learner.texts import DEPTH_LIMIT, NAME_LIMIT, clean, clean_json, clean_name
+from workbench.learner.texts import DEPTH_LIMIT, NAME_LIMIT, clean, clean_json, clean_name, escaped
 
 ANYTHING = st.text(st.characters(codec=None))  # halves of surrogate pairs and control characters, too
 
 
 def test_what_no_utf_8_holds_and_what_drives_a_terminal_is_written_out() -> None:
-    assert clean_name("bad\ud800name") == r"bad\ud800name"
-    assert clean_name("x\udce9y") == r"x\xe9y"
-    assert clean_name("a\0b\nc\x1b[31m\x7f\u2028") == r"a\x00b\x0ac\x1b[31m\x7f\u2028"
+    assert escaped("bad\ud800name") == r"bad\ud800name"
+    assert escaped("x\udce9y") == r"x\xe9y"
+    assert escaped("a\0b\nc\x1b[31m\x7f\u2028") == r"a\x00b\x0ac\x1b[31m\x7f\u2028"
     assert clean("two\nlines\tand a \0", 100) == "two\nlines\tand a " + r"\x00"
     assert clean("äöü 日本 🙂") == clean_name("äöü 日本 🙂") == "äöü 日本 🙂"
+
+
+def test_names_in_which_something_is_written_out_stay_apart() -> None:
+    names = ["\0", r"\x00", "\udc00", r"\udc00", "a\x85", "a\udc85", r"a\x85", "a\n", r"a\x0a"]
+
+    assert len({clean_name(name) for name in names}) == len(names)
+    assert clean_name("a\0") == r"a\x00-" + clean_name("a\0")[-6:]
+    assert clean_name(r"a\x00") == r"a\x00"
+
+
+@given(ANYTHING | st.text("\0\\x00a", max_size=600))
+def test_a_clean_name_is_clean_already(name: str) -> None:
+    cleaned = clean_name(name)
+
+    assert clean_name(cleaned) == cleaned
+    assert len(cleaned) <= NAME_LIMIT
+    assert cleaned == name or escaped(name) != name or len(name) > NAME_LIMIT
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
@@ -68,8 +85,8 @@ def test_names_of_reports_are_clean_in_records(tmp_path: Path) -> None:
     bad = {"kind": "metrics", "time": 5, "group": "g\udce9", "values": {"bad\ud800": 1, "note": "x\udce9"}}
 
     assert dict(report_lines(tmp_path, bad).points) == {
-        (r"g\xe9", "", r"bad\ud800"): [(None, 1)],
-        (r"g\xe9", "", "note"): [(None, r"x\xe9")],
+        (r"g\xe9-c762ee", "", r"bad\ud800-81dc4f"): [(None, 1)],
+        (r"g\xe9-c762ee", "", "note"): [(None, r"x\xe9")],
     }
 
 
@@ -119,7 +136,7 @@ def test_a_meta_that_is_none_puts_no_collector_aside(tmp_path: Path) -> None:
     rig.finish()
 
     assert rig.points["", "", "a"] == [(None, 1)]
-    assert rig.points["", r"s\ud800", "a"] == [(None, 3)]
+    assert rig.points["", r"s\ud800-7d4384", "a"] == [(None, 3)]
 
 
 def test_a_folder_of_event_files_may_have_any_name(tmp_path: Path) -> None:
@@ -131,7 +148,7 @@ def test_a_folder_of_event_files_may_have_any_name(tmp_path: Path) -> None:
     rig = Rig(lambda: TensorboardCollector({}, where))
     rig.finish()
 
-    assert rig.points[r"tr\xe9in", "", "loss"] == [(1, 0.5)]
+    assert rig.points[r"tr\xe9in-b57bf6", "", "loss"] == [(1, 0.5)]
 
 
 def test_a_mask_takes_any_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.metrics.test_ingesting import JOB, take_all
 from tests.metrics.writing import Records
-from workbench.metrics import series
+from workbench.metrics import latest_texts, series
 from workbench.metrics.chart_axis import chart_axis, chart_points
 from workbench.metrics.table import table
 from workbench.paths import Home
@@ -41,6 +41,47 @@ def test_what_was_reported_for_one_step_stands_in_one_row(store: Store, tmp_path
     assert dict(second.values) == {"loss": 2.0}
     assert third.values["loss"] == 1.0
     assert math.isnan(third.values["accuracy"])
+
+
+def test_what_was_reported_in_words_stands_beside_what_was_measured(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    records.points({"loss": [3.0, 2.0], "phase": ["warm", "hot"]}, steps=[1, 2], times=[10, 20])
+    records.points({"phase": ["over"]}, steps=[None], times=[30])
+    take_all(store, records)
+    learner = Records(tmp_path / "records-2.jsonl")
+    learner.points({"phase": ["cold"], "mood": ["good"]}, steps=[1])
+    take_all(store, learner, learner=2)
+
+    found = table(store, JOB, texts=True)
+
+    assert (found.columns, found.texts) == (("loss",), ("phase", "mood"))
+    assert [(row.learner, row.step, dict(row.values), dict(row.texts)) for row in found.rows] == [
+        (1, 1, {"loss": 3.0}, {"phase": "warm"}),
+        (1, 2, {"loss": 2.0}, {"phase": "hot"}),
+        (1, None, {}, {"phase": "over"}),
+        (2, 1, {}, {"mood": "good", "phase": "cold"}),
+    ]
+    assert [dict(row.texts) for row in table(store, JOB).rows] == [{}, {}]
+    assert latest_texts(store, JOB) == {"phase": "over", "mood": "good"}
+
+
+def test_texts_stand_beside_their_values_where_steps_begin_anew(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records.jsonl")
+    for epoch in (1, 2):
+        for step in (1, 2):
+            time = 100 * epoch + step
+            records.points(
+                {"loss": [1.0 / time], "phase": [f"{epoch}.{step}"]},
+                steps=[step],
+                times=[time],
+                etimes={"epoch": [epoch]},
+            )
+    take_all(store, records)
+
+    rows = list(table(store, JOB, texts=True).rows)
+
+    assert [dict(row.texts)["phase"] for row in rows] == ["1.1", "1.2", "2.1", "2.2"]
+    assert all("loss" in row.values for row in rows)
 
 
 def test_learners_and_attempts_follow_one_another(store: Store, tmp_path: Path) -> None:

@@ -6,17 +6,30 @@ import json
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.store.building import add_job, make_detail
 from workbench.errors import HomeNotBound
 from workbench.paths import Home
+from workbench.services.submit.experiments import archive_experiment, kill_experiment, pause_experiment
+from workbench.spec import spec_to_json
 from workbench.store.db import home_folder
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.home_folder import Binding, Standing, judge, require_home, standing, why_not
+from workbench.store.jobs import annotate, job
 from workbench.store.queries.requests import add_request
+from workbench.store.queries.sql_console import open_views
+from workbench.store.updates.experiments import (
+    ExperimentRow,
+    insert_experiment,
+    record_event,
+    resolve_experiment,
+)
 
 BOUND = Binding("/data/fabric", "m1", "b1", 5, 100, 200, "ext4")
 
@@ -92,6 +105,71 @@ def test_a_copy_is_known_and_refused_and_can_be_read(home: Home) -> None:
     assert f"a copy of the home {home.path}" in str(refused.value)
     assert f"FABRIC_HOME={home.path}" in refused.value.hint
     require_home(home)
+
+
+@pytest.mark.parametrize(
+    "change", [{"tags": ["best"]}, {"note": "mine"}, {"name": "other"}, {"labels": {"a": "b"}}]
+)
+def test_what_people_say_of_a_job_is_not_changed_in_a_copy(home: Home, change: dict[str, Any]) -> None:
+    with Store.open(home) as store:
+        before = add_job(store)
+    copy = copied(home)
+    events = home.job(before.id).events.read_bytes()
+
+    with Store.open(copy) as store:
+        with pytest.raises(HomeNotBound, match="a copy of the home"):
+            annotate(store, before.id, **change)
+        annotate(store, before.id)
+        assert job(store, before.id) == before
+
+    assert copy.job(before.id).events.read_bytes() == events
+    with Store.open(home) as store:
+        annotate(store, before.id, **change)
+        assert job(store, before.id) != before
+
+
+@pytest.mark.parametrize("change", [archive_experiment, pause_experiment, kill_experiment])
+def test_a_search_is_not_changed_in_a_copy(
+    home: Home, change: Callable[[Store, ExperimentRow], bool]
+) -> None:
+    document = {
+        "spec": {**spec_to_json(make_detail().spec), "search": {"method": "random"}},
+        "place": {"backend": "local", "type": "local", "runner": "process"},
+    }
+    with Store.open(home) as store:
+        insert_experiment(store, "experiment-bcdefghjk", document)
+        if change is archive_experiment:
+            record_event(store, "experiment-bcdefghjk", {"do": "over", "state": "COMPLETED"})
+    copy = copied(home)
+    events = copy.experiment("experiment-bcdefghjk").events
+    before = events.read_bytes()
+
+    with Store.open(copy) as store, pytest.raises(HomeNotBound, match="a copy of the home"):
+        change(store, resolve_experiment(store, "experiment-bcdefghjk"))
+
+    assert events.read_bytes() == before
+
+
+def test_a_copy_by_hard_links_is_not_opened_and_its_original_is(home: Home) -> None:
+    with Store.open(home) as store:
+        row = add_job(store)
+    linked, copy = Home(home.path.with_name("linked")), Home(home.path.with_name("copy"))
+    subprocess.run(["cp", "-al", home.path, linked.path], check=True)
+    before = home.database.read_bytes()
+
+    with pytest.raises(HomeNotBound, match="a copy by hard links") as refused:
+        Store.open(linked)
+
+    assert refused.value.exit_code == 78
+    assert f"`cp -a {linked.path} FOLDER`" in refused.value.hint
+    with pytest.raises(HomeNotBound, match="a copy by hard links"), open_views(linked):
+        pass
+    assert home.database.read_bytes() == before
+    with Store.open(home) as store:
+        annotate(store, row.id, tags=["best"])
+    subprocess.run(["cp", "-a", linked.path, copy.path], check=True)
+    with Store.open(copy) as store:
+        assert job(store, row.id) is not None
 
 
 def test_a_link_to_a_home_is_the_home(home: Home, tmp_path: Path) -> None:

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from tests.metrics.writing import Records
 from tests.store.building import add_job
 from workbench.errors import FabricError, PatternTooSlow
-from workbench.job import Reason, State
+from workbench.job import JobId, Reason, State
 from workbench.metrics import ingest, series
 from workbench.metrics.conditions import judge
 from workbench.metrics.conditions import parse as parse_conditions
 from workbench.paths import Home
+from workbench.services.inspect.list_columns import cells_of
 from workbench.store.db.database import Store
 from workbench.store.history.job_file import write_changed_spec
-from workbench.store.jobs import annotate, step
+from workbench.store.jobs import annotate, list_jobs, step
 from workbench.store.queries import params
 from workbench.store.queries.filter_syntax import WhereError
 from workbench.store.queries.job_list import JobList, metric_values, window
-from workbench.store.queries.metric_values import MetricName
+from workbench.store.queries.metric_values import MetricName, read_metric
 from workbench.store.queries.where import STATES, JobFilter, joined, parse
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
@@ -440,6 +441,28 @@ def test_a_metric_means_the_same_in_filters_conditions_orders_and_columns(
         assert "of learner 1" in verdict.sentence
     assert metric_values(store, [job], MetricName("loss", "min")) == {job: (1, 0.7)}
     assert names(store, "!min(loss)<0.6 two") == {"two"}
+
+
+@pytest.mark.parametrize("spelled", ['"{}"', 'last("{}")', 'min( "{}" )', 'MAX("{}")'])
+@pytest.mark.parametrize("name", ["min(loss)", "name", "exit", "two words", "a=b", "f(x)<3", "or"])
+def test_a_metric_of_any_name_is_asked_for_in_quotation_marks(store: Store, name: str, spelled: str) -> None:
+    job = add_job(store, name="quoted").id
+    insert = "INSERT INTO series (id, job_id, learner, name, kind, last, minimum, maximum, points, revision) VALUES"
+    store.execute(f"{insert} (7, ?, 1, ?, 'value', 0.5, 0.5, 0.5, 1, 1)", (job, f"train/{name}"))
+    store.execute(f"{insert} (8, ?, 1, 'loss', 'value', 0.7, 0.7, 0.7, 1, 1)", (job,))
+    text = spelled.format(name)
+
+    for comparison, holds in (("<0.6", True), (" >= 0.6", False)):
+        (verdict,) = judge(parse_conditions(text + comparison), series(store, JobId(job)))
+        assert (verdict.value, verdict.holds) == (0.5, holds)
+        assert names(store, text + comparison) == ({"quoted"} if holds else set())
+        assert names(store, f"(not {text + comparison} or mnist) name:quoted") == (
+            set() if holds else {"quoted"}
+        )
+    assert metric_values(store, [job], read_metric(text)) == {job: (1, 0.5)}
+    assert names(store, f'has:"{name}"') == {"quoted"}
+    assert window(store, JobList(sort=text, descending=True), now_us=NOW_US).rows[0].name == "quoted"
+    assert [row[-1] for row in cells_of(store, ["id", text], list_jobs(store)[:1], NOW_US)] == ["0.5"]
 
 
 def test_a_metric_that_is_nan_fits_nothing(store: Store, tmp_path: Path) -> None:

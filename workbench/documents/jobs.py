@@ -137,6 +137,8 @@ class WholeJobDocument(JobDocument):
     history: list[TransitionEntry]
     metrics: Mapping[str, Reading]
     """The last value of each metric."""
+    texts: Mapping[str, str]
+    """The last text of each name that was reported in words."""
     checkpoints: list[Annotated[dict[str, Any], FieldsOf(CheckpointRow)]]
     data: list[Annotated[dict[str, Any], FieldsOf(Fingerprint)]]
     progress: list[Annotated[dict[str, Any], FieldsOf(ProgressRow)]]

@@ -95,6 +95,8 @@ class MetricRowEntry(TypedDict):
     time: Time
     superseded: bool
     values: Mapping[str, Reading]
+    texts: Mapping[str, str]
+    """What was reported in words."""
 
 
 class MetricsDocument(TypedDict):

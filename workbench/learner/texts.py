@@ -20,6 +20,7 @@ DEPTH_LIMIT = 16
 _HARM = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _HARM_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _DIGEST_CHARACTERS = 12
+_SHORT_DIGEST_BYTES = 3
 _EXACT = 1 << 63
 _KNOWN_LIMIT = 4096
 
@@ -61,21 +62,26 @@ def clean(text: str, limit: int = 0) -> str:
 
 
 def clean_name(name: str) -> str:
-    """Return a name that every reader can hold, in one line. Of a long one a digest keeps it apart from others."""
+    r"""Return a name that every reader can hold, in one line. Of a clean one nothing changes.
+
+    Of one that is long, or in which something is written out, a digest keeps it apart from others: ``a`` and a NUL
+    is ``a\x00-1f2e3d``, and not the name whose letters are ``a\x00``.
+    """
     known = _known.get(name)
     if known is not None:
         return known
-    cleaned = name
+    cleaned = _HARM_IN_NAMES.sub(_escape, name)
     if len(name) > NAME_LIMIT:
         import hashlib  # it loads OpenSSL, which no other part of an agent needs
 
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
-        cleaned = "%s-%s" % (name[: NAME_LIMIT - _DIGEST_CHARACTERS - 1], digest)
-    cleaned = _HARM_IN_NAMES.sub(_escape, cleaned)
-    if len(name) <= NAME_LIMIT:
-        if len(_known) >= _KNOWN_LIMIT:
-            _known.clear()
-        _known[name] = cleaned
+        return "%s-%s" % (cleaned[: NAME_LIMIT - _DIGEST_CHARACTERS - 1], digest)
+    if cleaned != name:
+        digest = short_hash(name.encode("utf-8", "surrogatepass"), _SHORT_DIGEST_BYTES)
+        cleaned = "%s-%s" % (cleaned[: NAME_LIMIT - 2 * _SHORT_DIGEST_BYTES - 1], digest)
+    if len(_known) >= _KNOWN_LIMIT:
+        _known.clear()
+    _known[name] = cleaned
     return cleaned
 
 

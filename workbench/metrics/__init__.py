@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from workbench.metrics.queries import last_step as last_step
     from workbench.metrics.queries import latest as latest
     from workbench.metrics.queries import latest_of as latest_of
+    from workbench.metrics.queries import latest_texts as latest_texts
     from workbench.metrics.queries import notes as notes
     from workbench.metrics.queries import points as points
     from workbench.metrics.queries import progress as progress
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from workbench.metrics.table import MetricTable as MetricTable
 
 _READ = (
-    "CheckpointRow NoteRow ProgressRow UsageRow checkpoints last_step latest latest_of notes points progress series "
-    "texts usage"
+    "CheckpointRow NoteRow ProgressRow UsageRow checkpoints last_step latest latest_of latest_texts notes points "
+    "progress series texts usage"
 )
 _HOMES = {
     "MetricRow": "table",

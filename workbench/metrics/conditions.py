@@ -10,7 +10,7 @@ from typing import Final
 
 from workbench.errors import UsageError
 from workbench.store.db.rows import SeriesRow
-from workbench.store.queries.metric_values import WHICH, fitting_series, read_number
+from workbench.store.queries.metric_values import WHICH, fitting_series, read_number, unquoted
 from workbench.values import dataclass
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -24,7 +24,7 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 _CONDITION: Final = re.compile(
-    r"(?:(?P<which>\w+)\((?P<inner>[^()]*)\)|(?P<name>[^\s<>=!(),]+))\s*(?P<operator>[<>=!]+)\s*(?P<value>[^\s,]+)"
+    r"(?:(?P<which>\w+)\((?P<inner>\s*\"[^\"]+\"\s*|[^()]*)\)|(?P<name>\"[^\"]+\"|[^\s<>=!(),]+))\s*(?P<operator>[<>=!]+)\s*(?P<value>[^\s,]+)"
 )
 _BETWEEN: Final = re.compile(r"[\s,]*(?:and\b)?[\s,]*")
 
@@ -90,7 +90,7 @@ def _condition(match: re.Match[str]) -> Condition:
         raise ConditionError(
             f"{which!r} is none of {', '.join(WHICH)}", *match.span("which"), hint="write min(loss)<0.1"
         )
-    name = (match["inner"] if match["which"] else match["name"]).strip()
+    name = unquoted((match["inner"] if match["which"] else match["name"]).strip())
     if not name:
         raise ConditionError("no metric is named", *match.span(), hint="write min(loss)<0.1")
     if match["operator"] not in OPERATORS:

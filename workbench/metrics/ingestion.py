@@ -344,7 +344,7 @@ def _write_series(source: _Learner, kind: SeriesKind, name: str, column: SeriesP
     )
     if kind != "text":
         roll_up(store, series, before, column)
-        _write_runs(store, source.job_id, series, before, column.runs)
+    _write_runs(store, source.job_id, series, before, column.runs)
 
 
 def _extremes(values: list[float | None]) -> tuple[float | None, float | None]:

@@ -193,6 +193,18 @@ def texts(
     ]
 
 
+def latest_texts(store: Store, job_id: str) -> dict[str, str]:
+    """Return the last text of each name that was reported in words; of several learners the first one's counts."""
+    sql = (
+        "SELECT name, (SELECT value FROM texts WHERE series = id ORDER BY seq DESC LIMIT 1) FROM series "
+        "WHERE job_id = ? AND kind = 'text' AND points > 0 ORDER BY learner, name"
+    )
+    found: dict[str, str] = {}
+    for name, text in store.rows(sql, (job_id,)):
+        found.setdefault(name, text)
+    return found
+
+
 def latest(store: Store, job_id: str) -> dict[str, float]:
     """Return the last value of each metric (NaN is one); of several learners the first one's counts."""
     return latest_of(store, (job_id,))[job_id]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from itertools import chain, groupby
 from typing import Final, NamedTuple
 
@@ -41,6 +42,16 @@ class _Key(NamedTuple):
     """Or the time, where there is no step, or steps begin anew: they order nothing then."""
 
 
+class _TextPoint(NamedTuple):
+    """What was reported in words."""
+
+    seq: int
+    attempt: int
+    step: float | None
+    time_us: int
+    value: str
+
+
 class _Cell(NamedTuple):
     key: _Key
     report: int
@@ -50,7 +61,7 @@ class _Cell(NamedTuple):
     seq: int
     name: str
     step: float | None
-    value: float | None
+    value: float | str | None
     is_superseded: bool
 
 
@@ -67,6 +78,8 @@ class MetricRow:
     """By name; NaN is one, a metric that was not reported is left out."""
     is_superseded: bool = False
     """Whether a later attempt went over it again."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What was reported in words, by name; empty where nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,8 @@ class MetricTable:
 
     columns: tuple[str, ...]
     rows: Iterator[MetricRow]
+    texts: tuple[str, ...] = ()
+    """Names of what was reported in words."""
 
 
 def table(
@@ -84,6 +99,7 @@ def table(
     learner: int | None = None,
     attempt: int | None = None,
     superseded: bool | None = None,
+    texts: bool = False,
 ) -> MetricTable:
     """Return a job's metrics, of all learners and attempts or of one.
 
@@ -94,11 +110,14 @@ def table(
         attempt: Only this attempt's.
         superseded: Whether points are in it that a later attempt went over again; by default those of an attempt
             that is asked for are.
+        texts: Whether what was reported in words is in it.
     """
-    found = series(store, job_id, kinds=("value", "etime"))
+    found = series(store, job_id, kinds=("value", "etime", *(("text",) if texts else ())))
     selected = [row for row in found if learner in (None, row.learner)]
     shows = attempt is not None if superseded is None else superseded
-    columns = tuple(dict.fromkeys(row.name for row in selected if shows or row.points))
+    measured = [row for row in selected if row.kind != "text" and (shows or row.points)]
+    columns = tuple(dict.fromkeys(row.name for row in measured))
+    words = tuple(dict.fromkeys(row.name for row in selected if row.kind == "text"))
     learners = {row.learner for row in selected}
     anew = {each for each in learners if courses_of(store.connection, job_id, each)}
     cells = heapq.merge(
@@ -107,7 +126,7 @@ def table(
     kept = (
         cell for cell in cells if attempt in (None, cell.key.attempt) and (shows or not cell.is_superseded)
     )
-    return MetricTable(columns, _rows(kept))
+    return MetricTable(columns, _rows(kept), words)
 
 
 def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator[_Cell]:
@@ -116,9 +135,12 @@ def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator
     cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
     runs = report_runs(store.connection, row.job_id, row.id)
 
-    def cell(point: Point) -> _Cell:
+    steps = _counted_steps(store, row) if anew and row.kind == "text" else {}
+
+    def cell(point: Point | _TextPoint) -> _Cell:
         cut = cuts.get(point.attempt)
         report = runs.report_of(point.seq)
+        step = steps.get((point.attempt, report), point.step)
         if epochs is None:
             key = _key(row.learner, point)
         else:
@@ -131,13 +153,32 @@ def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator
             column,
             point.seq,
             row.name,
-            point.step,
+            step,
             point.value,
             cut is not None and cut.holds(point.seq, point.time_us),
         )
 
+    if row.kind == "text":
+        return iter(sorted(map(cell, _text_points(store, row)), key=_order))
     cells = (cell(point) for point in _points(store, row))
     return cells if not anew and _is_ordered(store, row) else iter(sorted(cells, key=_order))
+
+
+def _counted_steps(store: Store, text: SeriesRow) -> dict[tuple[int, int | None], float | None]:
+    """Return the steps, in the one count, of what was reported together with texts; by attempt and report."""
+    found: dict[tuple[int, int | None], float | None] = {}
+    for row in series(store, text.job_id, kinds=("value", "etime")):
+        if row.learner == text.learner:
+            runs = report_runs(store.connection, row.job_id, row.id)
+            for point in _points(store, row):
+                if (report := runs.report_of(point.seq)) is not None:
+                    found.setdefault((point.attempt, report), point.step)
+    return found
+
+
+def _text_points(store: Store, row: SeriesRow) -> list[_TextPoint]:
+    sql = "SELECT seq, attempt, step, time, value FROM texts WHERE series = ? ORDER BY seq"
+    return [_TextPoint(*found) for found in store.rows(sql, (row.id,))]
 
 
 def _order(cell: _Cell) -> tuple[_Key, int, int, int]:
@@ -164,7 +205,7 @@ def _is_ordered(store: Store, row: SeriesRow) -> bool:
     return store.row(sql, (row.id,)) is None
 
 
-def _key(learner: int, point: Point) -> _Key:
+def _key(learner: int, point: Point | _TextPoint) -> _Key:
     if point.step is None:
         return _Key(learner, point.attempt, 0, True, point.time_us)
     return _Key(learner, point.attempt, 0, False, point.step)
@@ -224,6 +265,11 @@ def _row(cells: list[_Cell]) -> MetricRow:
         attempt=first.key.attempt,
         step=first.step,
         time_us=min(cell.time_us for cell in cells),
-        values={cell.name: math.nan if cell.value is None else cell.value for cell in cells},
+        values={
+            cell.name: math.nan if cell.value is None else cell.value
+            for cell in cells
+            if not isinstance(cell.value, str)
+        },
         is_superseded=any(cell.is_superseded for cell in cells),
+        texts={cell.name: cell.value for cell in cells if isinstance(cell.value, str)},
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from runners.interface import LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
-from workbench.learner.texts import clean, clean_name
+from workbench.learner.texts import NAME_LIMIT, clean, escaped
 from workbench.metrics.columns import LATEST_US
 from workbench.store.db.rows import LearnerRow
 
@@ -53,7 +53,7 @@ def harmless(status: LearnerStatus) -> LearnerStatus:
     if reason is not None:
         reason = Reason(
             clean(reason.text, _TEXT_CHARACTERS),
-            clean_name(reason.code),
+            _word(reason.code),
             clean(reason.hint, _TEXT_CHARACTERS),
         )
     return replace(
@@ -63,11 +63,15 @@ def harmless(status: LearnerStatus) -> LearnerStatus:
         reason=reason,
         started_us=_time(status.started_us),
         ended_us=_time(status.ended_us),
-        stopped=clean_name(str(status.stopped)),
-        slots=tuple(clean_name(str(slot)) for slot in status.slots),
-        node=clean_name(status.node),
+        stopped=_word(str(status.stopped)),
+        slots=tuple(_word(str(slot)) for slot in status.slots),
+        node=_word(status.node),
         doing=clean(status.doing, _TEXT_CHARACTERS),
     )
+
+
+def _word(text: str) -> str:
+    return escaped(text)[:NAME_LIMIT]
 
 
 def _small(value: object) -> int | None:

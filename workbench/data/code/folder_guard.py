@@ -17,20 +17,55 @@ from workbench.paths import Home
 IDENTITY: Final = "home.json"
 _IDENTITY_BYTES_MAX: Final = 4096
 _UUID_LENGTH: Final = 36
+_BESIDE_IDENTITY: Final = ("fabric.db", "controller.lock", "binding.json")
 _MOUNTS: Final = "/proc/self/mountinfo"
+_USERS: Final = "/etc/passwd"
+_FIELDS: Final = 7
+_FOLDER: Final = 5
+_NO_LOGIN: Final = ("nologin", "false", "true", "sync", "halt", "shutdown")
+
+_SHELL_FILES: Final = (".bashrc", ".profile", ".zshrc")
+_PERSONAL: Final = frozenset(
+    (
+        ".bashrc", ".profile", ".zshrc", ".bash_profile", ".bash_logout", ".bash_history", ".zsh_history",
+        ".python_history", ".lesshst", ".viminfo", ".ssh", ".config", ".cache", ".local", ".gnupg", ".aws",
+        ".kube", ".docker", ".conda", ".npm", ".pki", ".mozilla", ".ipython", ".jupyter", ".vscode-server",
+        ".gitconfig", ".Xauthority", ".sudo_as_admin_successful",
+    )
+)  # fmt: skip
+_PERSONAL_MIN: Final = 3
+_LOOKED_AT_MAX: Final = 512
+"""Folders in a folder that are looked at for somebody's home."""
 
 
 def is_home(folder: str) -> bool:
-    """Say whether a folder is a home of fabric, ours or another's, by the file that names it."""
+    """Say whether a folder is a home of fabric, ours or another's.
+
+    By the file that names it; where that is damaged, by what else a home has beside it.
+    """
     try:
         with open(f"{folder}/{IDENTITY}", "rb") as stream:  # noqa: PTH123 - once a folder
             document: Any = json.loads(stream.read(_IDENTITY_BYTES_MAX))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except (OSError, ValueError, RecursionError):
+        document = None
+    if isinstance(document, dict) and isinstance(document.get("format"), int):
+        named = document.get("uuid")
+        if isinstance(named, str) and len(named) == _UUID_LENGTH:
+            return True
+    return any(os.path.lexists(f"{folder}/{name}") for name in _BESIDE_IDENTITY)
+
+
+def looks_like_home(folder: str) -> bool:
+    """Say whether a folder is laid out as a person's home folder, whoever they are."""
+    if not any(os.path.lexists(f"{folder}/{name}") for name in _SHELL_FILES):
         return False
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
-        return False
-    named = document.get("uuid")
-    return isinstance(named, str) and len(named) == _UUID_LENGTH
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.name in _PERSONAL for entry in entries) >= _PERSONAL_MIN
+    except OSError:
+        return True  # a stranger's, which cannot be listed
 
 
 def check_chosen(folder: Path, home: Home, *, anyway: bool) -> None:
@@ -72,24 +107,68 @@ def _home_around(real: str, home: Home) -> str:
 def _too_broad(real: str) -> str:
     if real == os.path.dirname(real):  # noqa: PTH120 - a text
         return "the root of all files"
+    here = _folder_id(real)
     for person in _home_folders():
-        if real == person:
+        if real == person or here == _folder_id(person):
             return "a whole home folder"
-        if person.startswith(f"{real}/"):
-            return f"above the home folder {person}"
+        for above in map(str, Path(person).parents):
+            if real == above or here == _folder_id(above):
+                return f"above the home folder {person}"
     if _is_root_of_file_system(real):
         return "the root of a file system"
-    return "a folder of keys and credentials" if lies_in_credentials(real) else ""
+    if lies_in_credentials(real):
+        return "a folder of keys and credentials"
+    if looks_like_home(real):
+        return "laid out as a whole home folder"
+    below = _home_in(real)
+    return f"above {below}, which is laid out as a home folder" if below else ""
+
+
+def _folder_id(path: str) -> tuple[int, int] | str:
+    """Return what is the same for one folder by all its paths, as a bind mount gives it several."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a text
+    except OSError:
+        return path
+    return found.st_dev, found.st_ino
 
 
 def _home_folders() -> Iterator[str]:
-    """Yield the home folder that the environment names, and the one that the system knows."""
+    """Yield the home folder that the environment names, those that the system knows of us, and of who can log in.
+
+    Other users are those of this machine's own file: a network's directory may take seconds to list, and has homes
+    that are laid out as such.
+    """
     if folder := os.environ.get("HOME"):
         yield os.path.realpath(folder)
     with suppress(ImportError, KeyError):
         import pwd
 
         yield os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
+    with suppress(OSError), open(_USERS, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123 - a text
+        for line in stream:
+            fields = line.rstrip("\n").split(":")
+            if len(fields) == _FIELDS and fields[_FOLDER] and not fields[-1].endswith(_NO_LOGIN):
+                yield os.path.realpath(fields[_FOLDER])
+
+
+def _home_in(folder: str) -> str:
+    """Return a folder right in this one that is laid out as a home folder; empty for none.
+
+    A repository may have one for its tests.
+    """
+    if os.path.lexists(f"{folder}/.git"):
+        return ""
+    left = _LOOKED_AT_MAX
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                left -= 1
+                if looks_like_home(entry.path):
+                    return entry.path
+                if not left:
+                    break
+    return ""
 
 
 def _is_root_of_file_system(real: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from workbench.paths import make_private_folder, write_private
 from workbench.values import dataclass
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 RACY_NS: Final = 2_000_000_000
 """The coarsest file times (FAT, some network folders) count two seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Dict, Optional, Set
 from weakref import WeakSet
@@ -9,8 +10,10 @@ from weakref import WeakSet
 from workbench.learner.platform.inotify import (
     IN_CREATE,
     IN_IGNORED,
+    IN_ISDIR,
     IN_MASK_ADD,
     IN_MODIFY,
+    IN_MOVED_FROM,
     IN_MOVED_TO,
     IN_ONLYDIR,
     RETRY_SECONDS,
@@ -20,6 +23,9 @@ from workbench.learner.platform.inotify import (
 
 FOLDERS_LIMIT = 1024
 """More folders are not watched: a user's watches are limited."""
+
+NAMES_LIMIT = 1024
+"""More names of what was made are not kept until they are asked for."""
 
 _MADE = IN_CREATE | IN_MOVED_TO
 
@@ -56,11 +62,11 @@ class SharedInotify:
 
     def read(self) -> None:
         """Read what has happened, and note it with those whom it concerns."""
-        for watch, mask, _name in self._inotify.read() if self._inotify is not None else ():
+        for watch, mask, name in self._inotify.read() if self._inotify is not None else ():
             # Where too much has happened at once, it may have happened to everybody.
             concerned = [self._users.get(watch, ())] if watch >= 0 else list(self._users.values())
             for user in {user for users in concerned for user in users}:
-                user.note(watch, mask)
+                user.note(watch, mask, name)
             if mask & IN_IGNORED:
                 self._users.pop(watch, None)
 
@@ -89,6 +95,10 @@ class FolderWatch:
         self._closed = False
         self._watches: Set[int] = set()
         self._made = False
+        self._paths: Dict[int, str] = {}
+        """The folders that are watched."""
+        self._names: Dict[str, bool] = {}
+        """What was made in them since :meth:`vanished` was asked, and whether it is a folder."""
         self.has_news = False
         """Whether another collector has read that something changed here, which nothing else reports."""
 
@@ -102,7 +112,7 @@ class FolderWatch:
 
         What it held until now is not reported.
         """
-        return self._add(path, _MADE | IN_MODIFY | IN_ONLYDIR)
+        return self._add(path, _MADE | IN_MOVED_FROM | IN_MODIFY | IN_ONLYDIR)
 
     def add_file(self, path: str, events: int = IN_MODIFY) -> Optional[bool]:
         """Watch a file by itself, as :meth:`add` does a folder."""
@@ -116,14 +126,41 @@ class FolderWatch:
             return None
         is_new = watch not in self._watches
         self._watches.add(watch)
+        if is_new and events & IN_ONLYDIR:
+            self._paths[watch] = os.path.realpath(path)
         return is_new
 
-    def note(self, watch: int, mask: int) -> None:
+    def note(self, watch: int, mask: int, name: str = "") -> None:
         """Take over what was read for it."""
         self.has_news = True
-        self._made = self._made or not mask & IN_MODIFY
+        self._made = self._made or not mask & (IN_MODIFY | IN_MOVED_FROM)
+        if name and watch in self._paths:
+            self._note_name(os.path.join(self._paths[watch], name), mask)
         if mask & IN_IGNORED:
             self._watches.discard(watch)
+            self._paths.pop(watch, None)
+
+    def _note_name(self, path: str, mask: int) -> None:
+        if mask & IN_MOVED_FROM:
+            self._names.pop(path, None)  # it is there under another name, which is reported by itself
+        elif mask & _MADE and len(self._names) < NAMES_LIMIT:
+            is_folder = bool(mask & IN_ISDIR)
+            # One that is watched already was searched: it is reported late.
+            if not is_folder or path not in self._paths.values():
+                self._names[path] = is_folder
+
+    def vanished(self) -> Dict[str, bool]:
+        """Return what was made since the last call and is gone, unless it is a folder that was watched meanwhile.
+
+        The values say whether it was a folder.
+        """
+        names, self._names = self._names, {}
+        watched = set(self._paths.values()) if names else set()
+        return {
+            path: folder
+            for path, folder in names.items()
+            if path not in watched and not os.path.lexists(path)
+        }
 
     def take(self) -> bool:
         """Whether anything was made since the last call; what was written only makes the descriptor readable."""
@@ -136,3 +173,5 @@ class FolderWatch:
         self._closed = True
         self._shared.drop(self)
         self._watches.clear()
+        self._paths.clear()
+        self._names.clear()

@@ -61,6 +61,13 @@ class FollowedFile:
         """Whether it is held open now."""
         return self._descriptor is not None
 
+    def identity(self) -> Optional[Tuple[int, int]]:
+        """Return device and inode of the file, of one whose name is gone as long as it is held; else None."""
+        status = _status(self.path)
+        if status is None and self._descriptor is not None:
+            status = os.fstat(self._descriptor)
+        return None if status is None else (status.st_dev, status.st_ino)
+
     def hold(self) -> None:
         """Open the file now, where an open file hinders nobody."""
         if self._held and self._descriptor is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Callable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from workbench.learner.collectors.interface import Context
 from workbench.learner.platform import beneath
@@ -17,6 +17,7 @@ OWN_OUTPUT_NAMES = ("training-log.txt", "latest-log")
 _SHARED_BY_JOBS = "_wml_checkpoints"
 """A folder in a result store into which other jobs write, too."""
 
+_LEARNER_FOLDER = expression(r"learner-\d+$")
 _VARIABLE = expression(r"\$(?:\{(\w+)\}|(\w+))")
 _CONTAINER_JOB_DIR = "/job"
 
@@ -125,3 +126,22 @@ def subid_of(folder: str) -> str:
         if part.isdigit() or (part.startswith("learner-") and part[len("learner-") :].isdigit()):
             return part
     return ""
+
+
+def without_learners(folder: str) -> str:
+    """Return a path without the folders ``learner-N``, which say who writes and not in which run."""
+    return os.sep.join(part for part in folder.split(os.sep) if not _LEARNER_FOLDER.match(part))
+
+
+def run_labels(path: str, others: Iterable[str]) -> List[str]:
+    """Return what may tell a run from others: the ends of its path that no other path has, the shortest first.
+
+    The whole path is the last one, be it the end of another.
+    """
+    ends = [other.split(os.sep) for other in others if other != path]
+    parts = [part for part in path.split(os.sep) if part]
+    return [
+        os.sep.join(parts[-count:])
+        for count in range(1, len(parts) + 1)
+        if count == len(parts) or not any(end[-count:] == parts[-count:] for end in ends)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
@@ -132,6 +133,10 @@ class StreamCollector(Collector):
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
         self._sources: Dict[str, StreamSource] = {}
+        self._missed = 0
+        """How many folders and files lived too briefly to be read."""
+        self._aliases: Set[str] = set()
+        """Keys of files that are followed by another of their names."""
         self._undecided: Dict[str, int] = {}
         """Files of which the writer may become known soon, and since when; they are not read until then."""
         self._turn: Optional[ReadingTurn] = None
@@ -282,6 +287,9 @@ class StreamCollector(Collector):
             self._flush(now_us)
             return True
         self._close_files()
+        if self._missed:
+            self.note("%d folders or files of metrics were removed before they could be read" % self._missed)
+            self._missed = 0
         for stream in self._streams.values():
             stream.finish(now_us)
         while self._batches.until is not None or self.waiting:
@@ -384,11 +392,29 @@ class StreamCollector(Collector):
             begun = time.thread_time()
             self._folders_grew = False
             self._is_watched = self._turn is None or self._turn.is_ours or self._is_turn_watched
-            for source in self.find():
-                self._follow(key_of(source.name), source, now_us)
+            # A name that was read before a restart comes before others of the same file.
+            known = self._known_position()
+            found = [(key_of(source.name), source) for source in self.find()]
+            for key, source in sorted(found, key=lambda each: each[0] not in known):
+                self._follow(key, source, now_us)
             self._find_cost_us = int((time.thread_time() - begun) * 1e6)
             if not self._folders_grew:
                 break
+        self._count_missed()
+
+    def _count_missed(self) -> None:
+        """Count what was made and is gone, and was never met: it may have held points."""
+        gone = self._folders.vanished()
+        if gone and self.may_read_files():
+            met = {os.path.realpath(source.path) for source in self._sources.values()}
+            self._missed += sum(
+                path not in met and self.may_hold_points(path, is_folder=is_folder)
+                for path, is_folder in gone.items()
+            )
+
+    def may_hold_points(self, _path: str, *, is_folder: bool) -> bool:
+        """Whether something that was gone before it could be looked at is worth a note."""
+        return False
 
     def _watch_turn(self) -> None:
         """Have the end of another learner's turn to read reported."""
@@ -402,7 +428,7 @@ class StreamCollector(Collector):
     def _follow(self, key: str, source: StreamSource, now_us: int) -> None:
         if is_linked(source.path):
             self.watch_failed()  # it may be written under a name in another folder
-        if key in self._sources or not self._is_ours(source):
+        if key in self._sources or not self._is_ours(source) or self._is_alias(key, source.path):
             return
         self._sources[key] = source
         if self._turn is not None and self.may_read_files() and not source.is_own:
@@ -414,12 +440,26 @@ class StreamCollector(Collector):
         with contextlib.suppress(OSError):  # it is gone again, or the read says what is wrong
             file.hold()
 
+    def _is_alias(self, key: str, path: str) -> bool:
+        """Whether a file is followed by another of its names: its points would come twice."""
+        if key in self._known_position() or not (key in self._aliases or is_linked(path)):
+            return False
+        identity = FollowedFile(path, self.context.writable).identity()
+        if identity is None or all(file.identity() != identity for file in self._files.values()):
+            return False
+        self._aliases.add(key)
+        return True
+
+    def _known_position(self) -> Position:
+        """Return how far all was read, with what a batch has that a restart cut off."""
+        return {**self._batches.begin, **(self._batches.until or {})}
+
     def _is_ours(self, source: StreamSource) -> bool:
         """Whether a file is read here: of learners on several machines each reads its own, the first also the rest."""
         if not self.context.hosts or not self.reads_log_dir or source.is_own:
             return True
         writer = writer_by_host(source.name, self.context.hosts)
-        if not writer and self.context.learner == 1:
+        if not writer and self.context.learner == 1 and key_of(source.name) not in self._known_position():
             self._note_unknown(source)
         return (writer or 1) == self.context.learner
 
@@ -433,7 +473,8 @@ class StreamCollector(Collector):
     def _with_writer(self, key: str, source: StreamSource, now_us: int) -> StreamSource:
         """Find out who writes a file that all learners may write; a restart keeps to what was found out."""
         parts = str(self._batches.begin.get(key, "")).split(".")
-        if len(parts) == 3:
+        is_known = len(parts) == 3  # a restart, or the learner that read before, has said it
+        if is_known:
             writer = int(parts[2])
         else:
             context = self.context
@@ -451,7 +492,8 @@ class StreamCollector(Collector):
         del self._undecided[key]
         if writer:
             return source._replace(learner=writer)
-        self._note_unknown(source)
+        if not is_known:
+            self._note_unknown(source)
         return source._replace(learner=0, subid=self.label(source))
 
     def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:

@@ -17,6 +17,7 @@ IN_DELETE_SELF = 0x400
 IN_MOVE_SELF = 0x800
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
+IN_ISDIR = 0x40000000
 IN_ONLYDIR = 0x1000000
 IN_MASK_ADD = 0x20000000
 """What is watched at a path already goes on being reported."""

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.learner.texts import clean_name
+from workbench.learner.texts import escaped
 from workbench.manifest.yaml.core_schema import written
 from workbench.spec import FRAMEWORKS
 
@@ -119,7 +119,7 @@ def template(
 def _params_text(options: Sequence[ScriptOption]) -> str:
     lines = ["params:"]
     for option in options:
-        about = f"  # {clean_name(option.help)}" if option.help else ""
+        about = f"  # {escaped(option.help)}" if option.help else ""
         lines.append(f"  {written(option.param)}: {_scalar(option.value)}{about}")
     return "\n".join(lines)
 

@@ -129,7 +129,7 @@ def describe(store: Store, job_id: JobId) -> WholeJobDocument:
 
     from workbench.controller.runtime.result_store import result_store
     from workbench.data.stores.fingerprints import fingerprints
-    from workbench.metrics import checkpoints, latest, notes, progress
+    from workbench.metrics import checkpoints, latest, latest_texts, notes, progress
     from workbench.services.follow.full_disk import with_stall
     from workbench.services.inspect.job_overview import ran_with
     from workbench.spec import spec_to_json
@@ -151,6 +151,7 @@ def describe(store: Store, job_id: JobId) -> WholeJobDocument:
         "learner_states": [_learner(each) for each in learners(store, job_id)],
         "history": [_event(each) for each in transitions(store, job_id)],
         "metrics": latest(store, job_id),
+        "texts": latest_texts(store, job_id),
         "checkpoints": [asdict(each) for each in checkpoints(store, job_id)],
         "data": [asdict(each) for each in fingerprints(folder, job.row.attempt)],
         "progress": [asdict(each) for each in progress(store, job_id)],

@@ -461,9 +461,11 @@ def resume_experiment(store: Store, row: ExperimentRow) -> bool:
 def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], state: str, what: str) -> bool:
     """Write down what a person wants of a search that is in one of some states, and wake the controller."""
     from workbench.controller.runtime.client import ensure_controller
+    from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
     from workbench.store.updates.experiments import catch_up_experiment, experiment, record_event
 
+    require_home(store.home)
     who = who_am_i()
     with store.atomic():
         # It may have ended since it was looked at, and would be open again.
@@ -482,8 +484,10 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
 
     Raises:
         UsageError: it is not over.
+        HomeNotBound: the home is a copy, or was moved.
     """
     from workbench.errors import UsageError
+    from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
     from workbench.store.updates.experiments import archived_experiments, record_event
 
@@ -494,6 +498,7 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
         )
     if (row.id in archived_experiments(store)) is not undo:
         return False
+    require_home(store.home)
     record_event(store, row.id, {"do": "unarchive" if undo else "archive", "who": who_am_i()})
     return True
 

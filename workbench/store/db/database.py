@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeAlias
 from workbench.errors import ConfigError
 from workbench.paths import Home
 from workbench.store.db.errors import translated
+from workbench.store.db.home_folder import refuse_linked_copy
 from workbench.store.db.identity import home_uuid, require_made
 from workbench.store.db.privacy import close_home, keep_private
 from workbench.store.db.reserve import with_reserve
@@ -67,6 +68,7 @@ class Store:
         Raises:
             CannotWrite: the home cannot be written, or its disk is full.
             ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
+            HomeNotBound: the home is a copy whose database is a hard link to the original's.
             InputMissing: the file is damaged, no store, or lost, and the hint says how to rebuild it; or the home
                 is gone.
             TryAgain: another process kept it locked.
@@ -74,6 +76,7 @@ class Store:
         if not makes:
             require_made(home)
         refuse_lost_database(home)
+        refuse_linked_copy(home)
         close_home(home)
         home_uuid(home, makes=makes)
         return with_reserve(

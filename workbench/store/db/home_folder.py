@@ -84,6 +84,25 @@ def require_home(home: Home) -> None:
         raise HomeNotBound(text, hint=_hint(home))
 
 
+def refuse_linked_copy(home: Home) -> None:
+    """Refuse a copy whose database is a hard link to the original's: even who reads opens, and may change, both.
+
+    The original has as many links, and is served as ever.
+
+    Raises:
+        HomeNotBound: it is such a copy.
+    """
+    try:
+        is_linked = home.database.stat().st_nlink > 1
+    except OSError:
+        return
+    if is_linked and standing(home) is Standing.COPY:
+        raise HomeNotBound(
+            f"{home.path} is a copy by hard links: its database is the original's, which reading it would change",
+            hint=f"`cp -a {home.path} FOLDER` makes a copy that can be read, with FABRIC_HOME=FOLDER",
+        )
+
+
 def why_not(home: Home) -> str | None:
     """Say in a sentence why a folder steers no learners; None where it does."""
     bound = ensure_bound(home)

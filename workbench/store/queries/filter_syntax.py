@@ -7,7 +7,8 @@
     one     = {"not" | "!"} ("(" filter ")" | term)
     term    = name sign value | text
 
-A sign is one of :data:`SIGNS`, with or without blanks around it. A value or text ends at a blank outside of
+A sign is one of :data:`SIGNS`, with or without blanks around it. A name in quotes before a comparison is that of a
+metric, whatever is in it. A value or text ends at a blank outside of
 ``"quotes"`` and ``/regular expressions/``. A bracket groups only where a term may begin, so a text may hold some.
 What the terms mean is defined in ``where``.
 """
@@ -27,7 +28,8 @@ DEPTH_MAX: Final = 50
 """How many brackets may be open at a time."""
 
 _SIGN: Final = re.compile("|".join(SIGNS))
-_FUNCTION: Final = re.compile(r"(?:last|min|max)\([^()]*\)", re.IGNORECASE)
+_FUNCTION: Final = re.compile(r"(?:last|min|max)\((?:\s*\"[^\"]+\"\s*|[^()]*)\)", re.IGNORECASE)
+_QUOTED: Final = re.compile(r"\"[^\"]+\"(?=\s*(?:[<>]|[=!]=|=))")
 _NAME: Final = re.compile(rf"(?:{_FUNCTION.pattern}|(?:[^\s<>=!:\"]|!(?!=))+)", re.IGNORECASE)
 _OR: Final = re.compile(r"or(?![^\s()])|\|\|?", re.IGNORECASE)
 _AND: Final = re.compile(r"and(?![^\s()])|&&?(?=\s|$)", re.IGNORECASE)
@@ -197,6 +199,8 @@ class _Reader:
         )
 
     def _name_end(self, start: int) -> int:
+        if quoted := _QUOTED.match(self.text, start):
+            return quoted.end()
         if self.text[start] in '"/' or (found := _NAME.match(self.text, start)) is None:
             return start
         return min(found.end(), self._closing_bracket(start, found.end()))

@@ -1,7 +1,8 @@
 """The value of a job's metric as filters, conditions, orders and columns name it: ``loss``, ``min(loss)``.
 
 One meaning for all: the metric is named whole or by its last part; the first learner that has reported it
-counts, and of its metrics that fit the one with the shortest name. ``min`` and ``max`` are the least and the
+counts, and of its metrics that fit the one with the shortest name. A name in quotation marks is taken as it is: of
+``"min(loss)"`` the last value counts. ``min`` and ``max`` are the least and the
 greatest finite value. Superseded points count nowhere, and a value that is NaN fits no comparison.
 """
 
@@ -29,7 +30,8 @@ NAMES_SHOWN: Final = 8
 _OF_LAST: Final = ("last_step", "last_time_us", "last")
 """What the last point that counts tells; no other is read for it."""
 
-_NAMED: Final = re.compile(rf"({'|'.join(WHICH)})\(\s*([^()]+?)\s*\)", re.IGNORECASE)
+_NAMED: Final = re.compile(rf"({'|'.join(WHICH)})\(\s*(\"[^\"]+\"|[^()]+?)\s*\)", re.IGNORECASE)
+_MARK: Final = '"'
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -43,9 +45,15 @@ class MetricName:
 
 
 def read_metric(text: str) -> MetricName:
-    """Read ``loss``, or ``min(loss)``."""
+    """Read ``loss``, ``min(loss)``, or ``"min(loss)"`` for a metric that is called so."""
     found = _NAMED.fullmatch(text)
-    return MetricName(found[2], found[1].lower()) if found else MetricName(text)
+    return MetricName(unquoted(found[2]), found[1].lower()) if found else MetricName(unquoted(text))
+
+
+def unquoted(name: str) -> str:
+    """Return a name without the quotation marks around it, if it has some."""
+    is_quoted = len(name) > len(_MARK * 2) and name[0] == name[-1] == _MARK
+    return name[1:-1] if is_quoted else name
 
 
 def read_number(text: str) -> float:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from workbench.errors import FabricError, InputMissing, NotAllowed, UsageError, not_utf8
 from workbench.expression import take_failure
 from workbench.paths import Home
+from workbench.store.db.home_folder import refuse_linked_copy
 from workbench.store.db.rows import EARLIER_US_SQL
 from workbench.store.queries.metric_values import live_sql
 from workbench.values import dataclass
@@ -214,7 +215,9 @@ def open_views(home: Home) -> Iterator[SqlConnection]:
 
     Raises:
         InputMissing: it cannot be opened.
+        HomeNotBound: it is a copy whose database is a hard link to the original's.
     """
+    refuse_linked_copy(home)
     try:
         connection = sqlite3.connect(f"file:{quote(str(home.database))}?mode=ro", uri=True, timeout=10.0)
         connection.execute("SELECT count(*) FROM main.jobs LIMIT 1").fetchone()

@@ -7,7 +7,7 @@
   state, or queued, running, done, failed, stopped), ``tag``, ``label`` (``label:team=a``), ``label.team``;
 * ``name<0.3`` or ``min(name)<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of
   the job (:data:`NUMBERS`; ``age<2h``) or else a metric, as ``metric_values`` says: its last, least (``min``) or
-  greatest (``max``) value;
+  greatest (``max``) value; ``"min(loss)"<0.3`` means the metric of that very name;
 * ``params.lr<0.1``, ``params.optimizer=adam``: a param, a number or a text;
 * ``submitted>=2026-11-20``: one of :data:`TIMES` and a day, a time, ``today``, or how long ago;
 * ``is:problem`` (failed, or waiting with a fault) and ``is:open`` (something of it goes on or is to come);
@@ -45,6 +45,7 @@ from workbench.store.queries.metric_values import (
     read_metric,
     read_number,
     teach_values,
+    unquoted,
     value_sql,
 )
 from workbench.store.queries.params import teach_params
@@ -265,7 +266,7 @@ class _Builder:
         if value.lower().startswith(PARAM):
             self.params.append((value[len(PARAM) :], self._term.start, self._term.end))
             return self._param_fits(value[len(PARAM) :], "", "")
-        return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(value)})"
+        return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(unquoted(value))})"
 
     def _text(self, text: str) -> str:
         if text[0] == ":":

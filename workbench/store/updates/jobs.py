@@ -15,6 +15,7 @@ from workbench.clock import now_us
 from workbench.errors import FabricError, UnknownName
 from workbench.job import TERMINAL, Intent, Reason, State, may_step
 from workbench.store.db.database import Store
+from workbench.store.db.home_folder import require_home
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.history.job_file import write_changed_spec, write_job_file
 from workbench.store.history.journal import catch_up, record
@@ -247,13 +248,18 @@ def annotate(
     who: str = "",
     origin: str = "",
 ) -> None:
-    """Change what people say of a job; what is left out stays. It is in the job's history, with who said it."""
+    """Change what people say of a job; what is left out stays. It is in the job's history, with who said it.
+
+    Raises:
+        HomeNotBound: the home is a copy, or was moved.
+    """
     event: dict[str, Any] = {"do": "annotate"}
     event |= {"name": name} if name is not None else {}
     event |= {"tags": list(tags)} if tags is not None else {}
     event |= {"note": note} if note is not None else {}
     event |= {"labels": dict(labels)} if labels is not None else {}
     if len(event) > 1:
+        require_home(store.home)
         record(store, job_id, event | {"who": who or who_am_i(), "origin": origin})
 
 

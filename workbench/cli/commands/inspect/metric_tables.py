@@ -45,8 +45,8 @@ class MetricSelection:
     columns: tuple[str, ...] = ()
     """Names of metrics; empty for all."""
 
-    def table(self, store: Store, row: JobRow) -> MetricTable:
-        """Read them as a table.
+    def table(self, store: Store, row: JobRow, *, texts: bool = False) -> MetricTable:
+        """Read them as a table, with what was reported in words or without it.
 
         Raises:
             UsageError: there is no column of a name; the hint names the nearest.
@@ -57,14 +57,19 @@ class MetricSelection:
             learner=self.learner,
             attempt=self.attempt,
             superseded=self.superseded or self.attempt is not None,
+            texts=texts,
         )
         if not self.columns:
             return read
-        chosen = tuple(chosen_metrics(read.columns, self.columns))
+        chosen = chosen_metrics([*read.columns, *read.texts], self.columns)
         return replace(
             read,
-            columns=chosen,
-            rows=(each for each in read.rows if any(name in each.values for name in chosen)),
+            columns=tuple(name for name in chosen if name in read.columns),
+            rows=(
+                each
+                for each in read.rows
+                if any(name in each.values or name in each.texts for name in chosen)
+            ),
         )
 
     def series(self, store: Store, row: JobRow, kinds: Sequence[str] = NUMERIC) -> list[SeriesRow]:
@@ -265,8 +270,10 @@ def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
 
 def print_rows(store: Store, row: JobRow, selection: MetricSelection) -> None:
     """Print series, of all attempts, and all values as one document."""
-    read = selection.table(store, row)
-    known = replace(selection, attempt=None).series(store, row)
+    read = selection.table(store, row, texts=True)
+    known = replace(selection, attempt=None, columns=()).series(store, row)
+    if selection.columns:
+        known = [each for name in read.columns for each in known if each.name == name]
     print_document(
         {
             "schema": "fabric.metrics/1",
@@ -286,6 +293,7 @@ def _row_document(each: MetricRow) -> MetricRowEntry:
         "time": iso(each.time_us),
         "superseded": each.is_superseded,
         "values": dict(each.values),
+        "texts": dict(each.texts),
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.collectors.batches import Position
 from workbench.learner.collectors.blocks import BLOCK_POINTS
 from workbench.learner.collectors.interface import Context, Record
-from workbench.learner.collectors.sources import path_of, subid_of, walk
-from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource
+from workbench.learner.collectors.sources import path_of, run_labels, subid_of, walk, without_learners
+from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource, key_of
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, ScalarSeries
 from workbench.learner.collectors.values import as_step, as_time_us, number
 from workbench.learner.texts import clean_name, expression
@@ -20,6 +20,8 @@ DEPTH = 12
 
 _OTHERS = "#"
 """Key in positions: counts of what is in event files and not shown, by kind."""
+_GROUPS = "#groups"
+"""Key in positions: the groups of folders that are not called as the folder is, by the folder's key."""
 
 
 _STAMPED = expression(r"\S{3,5}\d\d_\d\d-\d\d-\d\d_(.*)$")
@@ -30,8 +32,8 @@ _ONLY_A_RUN = expression(r"(?:version_\d+|\d{8}[-_T]\d{4,6}|\d{4}-\d\d-\d\d[-_T]
 class TensorboardCollector(StreamCollector):
     """Reads all event files under LOG_DIR, or under the folder (or the one file) that ``in:`` names.
 
-    The group is the name of a file's folder (:func:`group_of`); a folder above it named ``learner-N`` or by a number is
-    the subid.
+    The group is the name of a file's folder (:func:`group_of`), with those above it where another folder has that
+    name; a folder above it named ``learner-N`` or by a number is the subid.
     """
 
     name = "tensorboard"
@@ -41,7 +43,9 @@ class TensorboardCollector(StreamCollector):
         self._path = path_of(str(metrics.get("source") or ""), context)
         self._since_us = context.begin_us()
         self._others: Dict[str, int] = {}
-        self._groups: Dict[Tuple[str, str], str] = {}
+        self._groups: Dict[str, str] = {}
+        """The group of each folder, by its path below LOG_DIR."""
+        self._changed_groups: Dict[str, str] = {}
 
     def restore(self, cursor: Any) -> None:
         """Resume after the record with this cursor."""
@@ -49,26 +53,60 @@ class TensorboardCollector(StreamCollector):
         self.resumed()
 
     def resumed(self) -> None:
-        """Go on counting what is not shown."""
+        """Go on counting what is not shown, and keep the groups that were given."""
         self._others = dict(self._batches.begin.get(_OTHERS) or {})
+        self._changed_groups = dict(self._known_position().get(_GROUPS) or {})
 
     def find(self) -> Iterator[StreamSource]:
         """Yield the event files that exist now."""
         if not self.may_read_files():
             return
-        found = walk(self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch)
-        # Their names begin with the time at which each was begun: of two runs the first one has the plain name.
-        for path, name, below in sorted(found, key=lambda file: os.path.basename(file[1])):
-            if self._is_of_another_attempt(path):
+        walked = walk(self._path, self.context, _is_event_file, depth=DEPTH, watch=self.watch)
+        found = sorted(
+            (file for file in walked if not self._is_of_another_attempt(file[0])),
+            key=lambda file: (file[2].split(os.sep), file[1]),
+        )
+        self._name_groups(found)
+        for path, name, below in found:
+            yield StreamSource(path, name, self._groups[below], subid_of(below))
+
+    def may_hold_points(self, path: str, *, is_folder: bool) -> bool:
+        """Whether it is a folder or an event file."""
+        name = os.path.basename(path)
+        return not name.startswith(".") if is_folder else _is_event_file(name)
+
+    def _name_groups(self, found: Sequence[Tuple[str, str, str]]) -> None:
+        """Give each folder a group of its own; one that points were read from keeps its group."""
+        new: Dict[str, str] = {}
+        known = self._known_position()
+        for path, name, below in found:
+            if below in self._groups:
                 continue
-            group, folder = group_of(path), os.path.basename(os.path.dirname(path))
-            subid = subid_of(below)
-            if group != folder and self._groups.setdefault((group, subid), below) != below:
-                group = folder
-            first = self._groups.setdefault((group, subid), below)
-            if first != below:
-                self.note("%s and %s are shown as one group, %s" % (first, below, group))
-            yield StreamSource(path, name, group, subid)
+            if key_of(name) in known:
+                self._groups[below] = self._changed_groups.get(key_of(below)) or group_of(path)
+            else:
+                new[below] = path
+        new = {below: path for below, path in new.items() if below not in self._groups}
+        for below, path in new.items():
+            group = self._groups[below] = self._free_group(below, path, new)
+            self._changed_groups.pop(key_of(below), None)
+            if group != group_of(path):
+                self._changed_groups[key_of(below)] = group
+
+    def _free_group(self, below: str, path: str, new: Mapping[str, str]) -> str:
+        subid, plain, folder = subid_of(below), group_of(path), os.path.dirname(path)
+        alike = [other for other in {**self._groups, **new} if other != below and subid_of(other) == subid]
+        taken = {self._groups[other] for other in alike if other in self._groups}
+        # Of runs whose folders are others at each start the first one has the plain name.
+        is_plain = plain == os.path.basename(folder)
+        clashes = is_plain and any(group_of(new[other]) == plain for other in alike if other in new)
+        if plain not in taken and not clashes:
+            return plain
+        others = [without_learners(other) for other in alike]
+        for label in (*run_labels(without_learners(below), others), below, *run_labels(folder, ())):
+            if label and label not in taken:
+                return label
+        return plain  # the path of another folder, from its root on: there is none
 
     def _is_of_another_attempt(self, path: str) -> bool:
         """Say whether a file was last written before the command began: a folder of results outlives an attempt."""
@@ -96,10 +134,11 @@ class TensorboardCollector(StreamCollector):
 
     def _position(self) -> Position:
         position = super()._position()
-        return {**position, _OTHERS: dict(self._others)} if self._others else position
+        position = {**position, _OTHERS: dict(self._others)} if self._others else position
+        return {**position, _GROUPS: dict(self._changed_groups)} if self._changed_groups else position
 
     def _reached(self, key: str, offset: Any) -> bool:
-        return key == _OTHERS or super()._reached(key, offset)
+        return key in (_OTHERS, _GROUPS) or super()._reached(key, offset)
 
     def _count(self, kind: str, count: int, name: str) -> None:
         if kind not in self._others:

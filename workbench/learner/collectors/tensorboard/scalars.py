@@ -30,7 +30,9 @@ _STEP_AT = _BEGIN.size - HEADER_BYTES
 _TEMPLATE_LIMIT = 10_000
 _CHECKED_BYTES = 64 << 10
 """A longer payload's checksum would take too long in Python."""
-_DAMAGED = "damaged records"
+DAMAGED = "damaged records"
+UNREADABLE = "records that are no events"
+"""Kinds of what is not shown though it may have been scalars."""
 _nowhere: List[bytes] = []
 
 
@@ -201,32 +203,28 @@ class ScalarScanner:
                             add_alike(buffer[at + HEADER_BYTES : stop + FOOTER_BYTES])
                             break
             if series is None:
-                problem = self._read(
-                    buffer, at + HEADER_BYTES, stop, begin if templates is self._templates else 0
-                )
-                if problem:
-                    return at, problem
+                self._read(buffer, at + HEADER_BYTES, stop, begin if templates is self._templates else 0)
             at = stop + FOOTER_BYTES
         return at, ""
 
-    def _read(self, buffer: bytes, start: int, stop: int, begin: int) -> str:
-        """Parse one payload; return what is wrong with it, if anything. One whose checksum is wrong is left out."""
+    def _read(self, buffer: bytes, start: int, stop: int, begin: int) -> None:
+        """Parse one payload. One whose checksum is wrong, or that is no event, is left out: its end is known."""
         payload = buffer[start:stop]
         expected = int.from_bytes(buffer[stop : stop + FOOTER_BYTES], "little")
         if len(payload) <= _CHECKED_BYTES and masked_crc32c(payload) != expected:
-            self._count(_DAMAGED)
-            return ""
+            self._count(DAMAGED)
+            return
         try:
             event = parse(payload)
-        except Malformed as error:
-            return "a record is no event: %s" % error
+        except Malformed:
+            self._count(UNREADABLE)
+            return
         for scalar in event.scalars:
             self._series_of(scalar.tag).append(event.step, event.wall_time, scalar.value)
         for kind, _tag in event.others:
             self._count(kind)
         if len(event.scalars) == 1 and not event.others and event.scalars[0].at >= begin - start > 0:
             self._learn(event.scalars[0], payload, begin - start)
-        return ""
 
     def _learn(self, scalar: ScalarValue, payload: bytes, begin: int) -> None:
         """Remember the bytes around the value as a template for the next events of this tag."""

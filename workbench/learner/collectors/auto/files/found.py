@@ -20,10 +20,10 @@ from workbench.learner.collectors.auto.files.series import Owners, is_series, jo
 from workbench.learner.collectors.batches import Position
 from workbench.learner.collectors.followed_file import FollowedFile
 from workbench.learner.collectors.interface import Context, Record
-from workbench.learner.collectors.sources import job_folders
+from workbench.learner.collectors.sources import job_folders, run_labels, without_learners
 from workbench.learner.collectors.streams import Stream, StreamCollector, StreamSource, key_of
 from workbench.learner.platform import beneath
-from workbench.learner.texts import expression
+from workbench.learner.texts import clean_name, expression
 
 FOLDERS = ("LOG_DIR", "RESULT_DIR", "CHECKPOINT_DIR", "MODEL_DIR")
 """Variables of the folders that are searched; the last one is where the command runs."""
@@ -34,6 +34,7 @@ FOLDERS_LIMIT = 150
 """Folders that are searched below each."""
 FILES_LIMIT = 256
 CANDIDATES_LIMIT = 64
+_CHOSEN_LIMIT = 4096
 
 _TENSORBOARD, _LIGHTNING, _TRAINER, _TABLE, _WANDB, _MLFLOW, _TRACKIO = range(7)
 """Kinds of files: of two that have one series the first gives it."""
@@ -54,9 +55,11 @@ _HEAD_BYTES = 64 << 10
 class _FileKind(NamedTuple):
     rank: int
     run: str
-    """What belongs together: its series share their names' beginning."""
+    """What belongs together, with the variable of its folder: two of its files that give one series go on with it."""
     label: str
-    """What the run is called where there are several."""
+    """What its phase is read from."""
+    path: str
+    """The ends of this path tell the run from others; a folder that names the phase is not in it."""
     detail: str = ""
 
 
@@ -80,11 +83,19 @@ class FilesCollector(StreamCollector):
         self._old: Dict[str, int] = {}
         """Sizes of tables that were there before the command, by path."""
         self._owners = Owners()
+        self._chosen: Dict[Tuple[str, str, str, int], Optional[Tuple[str, str]]] = {}
+        """Group and name of the series that were given, by run, group, name and learner."""
+        self._unread: Set[str] = set()
+        """Kinds of records of event files that could not be read."""
         self._is_finishing = False
 
     def gives(self, name: str) -> bool:
-        """Say whether files gave a series of this name."""
-        return self._owners.is_claimed(name)
+        """Say whether files gave a series of this learner's of this name."""
+        return bool(self._owners.owner(name, self._whose(None)))
+
+    def _whose(self, learner: Any) -> int:
+        """Return the learner whose series a record has; 0 where there is but one."""
+        return int(learner or self.context.learner) if self.context.learners > 1 else 0
 
     def claim_printed(self, name: str) -> None:
         """Note that lines give a series of this name."""
@@ -100,6 +111,7 @@ class FilesCollector(StreamCollector):
     def resumed(self) -> None:
         """Take over who gives each series."""
         self._owners = Owners(self._batches.begin.get(OWNERS))
+        self._chosen.clear()
 
     def _position(self) -> Position:
         position = super()._position()
@@ -140,16 +152,26 @@ class FilesCollector(StreamCollector):
     def find(self) -> Iterator[StreamSource]:
         """Name the files that are there."""
         self._look_at_candidates()
+        left = FILES_LIMIT - len(self._sources)
         for variable, root in self._roots:
             is_own = variable == OWN_FOLDER
             if not is_own and not self.may_read_files():
                 continue
             for path, below, status in self._walk(root):
-                if len(self._sources) >= FILES_LIMIT:
+                if left <= 0:
                     return
                 source = self._source(variable, path, below, status, is_own=is_own)
                 if source is not None:
+                    left -= 1
                     yield source
+
+    def may_hold_points(self, path: str, *, is_folder: bool) -> bool:
+        """Whether it is an event file, or a folder in LOG_DIR: elsewhere programs make folders for anything."""
+        name = os.path.basename(path)
+        if not is_folder:
+            return "tfevents" in name and not name.startswith(".")
+        inside = os.path.join(os.path.realpath(self.context.log_dir), "")
+        return path.startswith(inside) and not _is_passed_over(name)
 
     def _walk(self, root: str) -> Iterator[Tuple[str, str, os.stat_result]]:
         left = FOLDERS_LIMIT
@@ -192,6 +214,7 @@ class FilesCollector(StreamCollector):
             kind = self._table_kind(path, below, status, kind, is_old=is_old)
         if kind is None or is_old:
             return None
+        kind = kind._replace(run=shown[: len(shown) - len(below)] + kind.run)
         return self._made_source(path, shown, kind, is_own=is_own)
 
     def _made_source(self, path: str, shown: str, kind: _FileKind, *, is_own: bool) -> StreamSource:
@@ -219,7 +242,8 @@ class FilesCollector(StreamCollector):
         # It is written with the checkpoints alone: lines that say the same come sooner, and say more in the end.
         if shown in self._kinds or not self._is_finishing:
             return None
-        kind = _FileKind(_TRAINER, folder, os.path.basename(folder))
+        below = folder.partition(os.sep)[2]
+        kind = _FileKind(_TRAINER, folder, os.path.basename(folder), self._path_of_run(below))
         return self._made_source(os.path.join(actual, name), shown, kind, is_own=is_own)
 
     # Tables: a file is one by what it holds, and when the command writes it
@@ -262,7 +286,11 @@ class FilesCollector(StreamCollector):
         del self._candidates[path]
         if known is not None:
             return known._replace(detail=found)
-        return _FileKind(_TABLE, below, _label_of(below), found)
+        label, folder = _label_of(below), os.path.dirname(below)
+        is_named_by_folder = label == os.path.basename(folder)
+        return _FileKind(
+            _TABLE, below, label, folder if is_named_by_folder else os.path.join(folder, label), found
+        )
 
     def _look_at_candidates(self) -> None:
         """Forget candidates that are gone."""
@@ -331,7 +359,7 @@ class FilesCollector(StreamCollector):
         if kind.rank == _TENSORBOARD:
             from workbench.learner.collectors.tensorboard.collector import EventStream
 
-            return EventStream(source, offset, until, self.note, lambda _kind, _count, _name: None)
+            return EventStream(source, offset, until, self.note, self._count_unread)
         if kind.rank == _WANDB:
             from workbench.learner.collectors.auto.files.runs import WandbStream
 
@@ -340,44 +368,85 @@ class FilesCollector(StreamCollector):
             return MlflowStream(source, offset, until, kind.detail)
         return RowStream(source, offset, until)
 
+    def _count_unread(self, kind: str, _count: int, name: str) -> None:
+        """Note what may have been scalars; pictures and such were never this collector's to show."""
+        from workbench.learner.collectors.tensorboard.scalars import DAMAGED, UNREADABLE
+
+        if kind in (DAMAGED, UNREADABLE) and kind not in self._unread:
+            self._unread.add(kind)
+            self.note("%s in event files are left out (the first in %s)" % (kind, name))
+
     def in_order(self, streams: Mapping[str, Stream]) -> List[Tuple[str, Stream]]:
         """Return the streams in the order in which they may give a series."""
-        return sorted(streams.items(), key=lambda item: (self._rank_of(item[0]), item[0]))
+        return sorted(streams.items(), key=lambda item: self._place_of(item[0]))
 
-    def _rank_of(self, key: str) -> int:
+    def _place_of(self, key: str) -> Tuple[int, int, str]:
         source = self._sources.get(key)
-        return self._kinds[source.name].rank if source is not None else _TRACKIO + 1
+        if source is None:
+            return _TRACKIO + 1, 0, key
+        return self._kinds[source.name].rank, source.name.count(os.sep), source.name
 
     def _attributed(self, key: str, records: List[Record]) -> List[Record]:
         """Leave out what is no series, and series that another kind of file gives."""
         given = []
         for record in super()._attributed(key, records):
-            values = self._given(self._kinds[self._sources[key].name], record)
-            if values:
-                given.append({**record, "values": values})
+            by_group: Dict[str, Dict[str, Any]] = {}
+            for name, column in record["values"].items():
+                own = self._name_of(self._kinds[self._sources[key].name], record, name)
+                if own is not None:
+                    by_group.setdefault(own[0], {})[own[1]] = column
+                    self.names.add(joined(*own))
+            given += [{**record, "group": group, "values": values} for group, values in by_group.items()]
         return given
 
-    def _given(self, kind: _FileKind, record: Record) -> Dict[str, Any]:
-        """Return the columns of a record that its run gives, by name: that of a second run names the run."""
-        group, values = str(record["group"]), {}
-        for name, column in record["values"].items():
-            own = next(self._names_of(kind, group, name), "") if is_series(name) else ""
-            if own:
-                values[own] = column
-                self.names.add(joined(group, own))
-        return values
+    def _name_of(self, kind: _FileKind, record: Record, name: str) -> Optional[Tuple[str, str]]:
+        """Return group and name of a series as its run gives it; None where lines or other files give it."""
+        group, whose = str(record["group"]), self._whose(record.get("learner"))
+        if not is_series(name) or self._is_printed((group, name), whose):
+            return None
+        key = (kind.run, group, name, whose)
+        if key not in self._chosen:
+            if len(self._chosen) >= _CHOSEN_LIMIT:
+                self._chosen.clear()
+            self._chosen[key] = self._choose(kind, group, name, whose)
+        own = self._chosen[key]
+        return None if own is None or self._is_printed(own, whose) else own
 
-    def _names_of(self, kind: _FileKind, group: str, name: str) -> Iterator[str]:
-        run = "%d.%s" % (kind.rank, key_of(kind.run)[:6])
-        for label in ("", kind.label, kind.run):
-            own = joined(label, name)
-            if self._owners.is_printed(joined(group, own)):
-                return
-            owner = self._owners.claim(joined(group, own), run)
-            if owner == run:
-                yield own
-            if not owner.startswith("%d." % kind.rank):
-                return
+    def _is_printed(self, series: Tuple[str, str], whose: int) -> bool:
+        """Say whether lines give a series: those of this learner, which are no other one's."""
+        return whose == self._whose(None) and self._owners.is_printed(joined(*series))
+
+    def _choose(self, kind: _FileKind, group: str, name: str, whose: int) -> Optional[Tuple[str, str]]:
+        """Choose what a series is called: the first run has its plain name, others name the run."""
+        owners, rank = self._owners, "%d." % kind.rank
+        run = rank + key_of(kind.run)[:6]
+        path = self._path_of_run(kind.path)
+        for label in ("", *run_labels(path, ())):
+            own = _labelled(label, group, name)
+            if owners.owner(joined(*own), whose) == run:
+                return own
+        owner = owners.claim(joined(group, name), run, whose)
+        if owner == run:
+            return group, name
+        if not owner.startswith(rank):
+            return None
+        others = {
+            self._path_of_run(other.path)
+            for other in self._kinds.values()
+            if other.rank == kind.rank and _group_of(other) == _group_of(kind)
+        }
+        for label in run_labels(path, others):
+            own = _labelled(label, group, name)
+            if self._is_printed(own, whose):
+                return None
+            if owners.claim(joined(*own), run, whose) == run:
+                return own
+        # No other run has this one: two runs that differ by their learner are two learners' series.
+        whole = without_learners(kind.run)
+        return _labelled(os.path.dirname(whole) if group and _is_in_phase(kind) else whole, group, name)
+
+    def _path_of_run(self, path: str) -> str:
+        return without_learners(path) if self.context.learners > 1 else path
 
 
 class _Candidate(NamedTuple):
@@ -406,19 +475,34 @@ def _table_in(head: bytes) -> Optional[str]:
     return "csv" if first and has_metrics(first) else ""
 
 
+def _labelled(label: str, group: str, name: str) -> Tuple[str, str]:
+    """Return group and name of a run's series; a name without a group has the run's before it."""
+    if group:
+        return clean_name(joined(label, group)), name
+    return group, clean_name(joined(label, name))
+
+
 def _kind_by_name(folder: str, base: str) -> Optional[_FileKind]:
-    if "tfevents" in base:
-        return _FileKind(_TENSORBOARD, folder, os.path.basename(folder))
+    if "tfevents" in base or base == "metrics.csv":
+        label = os.path.basename(folder)
+        kind = _FileKind(_TENSORBOARD if "tfevents" in base else _LIGHTNING, folder, label, folder)
+        return kind._replace(path=os.path.dirname(folder)) if _is_in_phase(kind) else kind
     if base.endswith(".wandb"):
-        return _FileKind(_WANDB, folder, base[: -len(".wandb")])
+        stem = base[: -len(".wandb")]
+        return _FileKind(_WANDB, folder, stem, stem)
     metric = _MLFLOW_METRIC.search(os.path.join(folder, base))
     if metric is not None:
-        return _FileKind(_MLFLOW, metric.group("run"), metric.group("run")[:8], metric.group("name"))
+        run = metric.group("run")
+        return _FileKind(_MLFLOW, run, run[:8], run[:8], metric.group("name"))
     if base.endswith(".db"):
-        return _FileKind(_TRACKIO, os.path.join(folder, base), base[: -len(".db")])
-    if base == "metrics.csv":
-        return _FileKind(_LIGHTNING, folder, os.path.basename(folder))
+        path = os.path.join(folder, base[: -len(".db")])
+        return _FileKind(_TRACKIO, os.path.join(folder, base), os.path.basename(path), path)
     return None
+
+
+def _is_in_phase(kind: _FileKind) -> bool:
+    """Say whether a run's files lie in a folder for one phase, as ``train``."""
+    return kind.rank in (_TENSORBOARD, _LIGHTNING) and bool(phase_of(kind.label))
 
 
 def _group_of(kind: _FileKind) -> str:

@@ -107,12 +107,16 @@ class Owners:
                 else:
                     self._enter(digest, run)
 
-    def claim(self, name: str, run: str) -> str:
-        """Return the run that gives a series: the first one that asked."""
-        digest = _digest(canonical_name(name))
+    def claim(self, name: str, run: str, whose: int = 0) -> str:
+        """Return the run that gives a series of a learner's: the first one that asked.
+
+        Where more are claimed than a cursor holds it is the first run of its kind, so that no two give one series.
+        """
+        digest = _claimed(name, whose)
         if digest not in self._owners:
             if len(self._owners) >= _OWNERS_LIMIT:
-                return run
+                kind = run.partition(".")[0] + "."
+                return next((known for known in self.document if known.startswith(kind)), run)
             self._enter(digest, run)
         return self._owners[digest]
 
@@ -127,17 +131,17 @@ class Owners:
         """Say whether lines give a series of exactly this name."""
         return _digest(name) in self._printed
 
-    def is_claimed(self, name: str) -> bool:
-        """Say whether some file gives this series."""
-        return bool(self.owner(name))
-
-    def owner(self, name: str) -> str:
-        """Return the run that gives a series; empty where none does."""
-        return self._owners.get(_digest(canonical_name(name)), "")
+    def owner(self, name: str, whose: int = 0) -> str:
+        """Return the run that gives a series of a learner's; empty where none does."""
+        return self._owners.get(_claimed(name, whose), "")
 
     def _enter(self, digest: str, run: str) -> None:
         self._owners[digest] = run
         self.document[run] = self.document.get(run, "") + digest
+
+
+def _claimed(name: str, whose: int) -> str:
+    return _digest("%s\0%d" % (canonical_name(name), whose) if whose else canonical_name(name))
 
 
 def _digest(text: str) -> str:
