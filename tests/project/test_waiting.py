@@ -11,7 +11,7 @@ TESTS = Path(__file__).parent.parent
 ELSEWHERE = ("waiting.py", "bench/")
 CLOCKS = {("time", name) for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")}
 SLEEPS = {("time", "sleep"), ("asyncio", "sleep")}
-LOOKS_AT_THE_CLOCK = 74
+LOOKS_AT_THE_CLOCK = 72
 FIXED_LIMITS = 13
 SLEEPING = 30
 
