@@ -12,6 +12,7 @@ from workbench.clock import now_us
 from workbench.controller.runtime.connect import (
     ControllerStatus,
     ensure_controller,
+    ensure_heard,
     send_message,
     status,
     stop_controller,
@@ -38,8 +39,10 @@ __all__ = [
     "ask",
     "detail_of",
     "ensure_controller",
+    "ensure_heard",
     "status",
     "stop_controller",
+    "stop_learners",
     "submit",
     "take_up",
     "wake",
@@ -165,7 +168,7 @@ def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: NoSpaceLeft)
     stop: Literal["halt", "kill"] = "halt" if kind == "halt" else "kill"
     if _ask_controller(home, row.id, kind, who):
         done = f"the controller stops {name}, and records the {kind} when there is room"
-    elif _stop_learners(home, row, stop, who):
+    elif stop_learners(home, row, stop, who):
         done = f"{name} was asked to stop, but the {kind} is not recorded"
     else:
         done = f"{name} could not be asked to stop, as no controller answers"
@@ -178,7 +181,7 @@ def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
     return answer is not None and bool(answer.get("ok"))
 
 
-def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> bool:
+def stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> bool:
     """Ask the learners of a job on this machine to stop; return whether all that run were asked."""
     if row.target.type != "local":
         return False
