@@ -14,6 +14,7 @@ from screens.style.glyphs import glyphs
 from screens.widgets.markup import facts, heading, page
 from workbench.config import load_config
 from workbench.controller.runtime.client import status
+from workbench.controller.runtime.hang import unanswering
 from workbench.errors import FabricError
 from workbench.paths import config_file
 from workbench.version import VERSION
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content:
     """Return the text, with some facts about the terminal; asks the controller, so it may take a moment."""
     controller = status(app.home)
-    found = (
-        f"pid {controller.pid}, version {controller.version}"
-        if controller
-        else "not running; it is started when needed"
-    )
+    silent = None if controller else unanswering(app.home, after=0.0)
+    found = "not running; it is started when needed"
+    if controller:
+        found = f"pid {controller.pid}, version {controller.version}"
+    elif silent:
+        found = silent.text
     return page(
         [
             heading("Versions"),

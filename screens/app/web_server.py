@@ -19,6 +19,8 @@ from screens.workers.command_runner import ENTRY
 from workbench.errors import CannotWrite, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp.typedefs import Handler
     from aiohttp.web import Request, StreamResponse
     from textual_serve.server import Server
@@ -87,13 +89,21 @@ def serve(home: Home, address: str, *, readonly: bool) -> int:
     token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
     server = _guarded(Server)(shlex.join(argv), host, port, title="fabric")
     shown = f"[{host}]" if ":" in host else host
-    print(f"http://{shown}:{port}/?token={token}", flush=True)
     reach = "" if is_loopback(host) else ", reachable from other machines and not encrypted"
-    print(f"serving the screens at {shown}:{port}{reach}; ctrl-c stops", file=sys.stderr, flush=True)
+    listens = False
+
+    def say() -> None:
+        nonlocal listens
+        listens = True
+        print(f"http://{shown}:{port}/?token={token}", flush=True)
+        print(f"serving the screens at {shown}:{port}{reach}; ctrl-c stops", file=sys.stderr, flush=True)
+
     server.token = token
     try:
-        server.serve()
+        server.serve_and_say(say)
     except OSError as error:
+        if listens:  # nobody reads what is printed
+            raise
         raise CannotWrite(f"cannot listen on {shown}:{port}: {error.strerror or error}") from error
     return 0
 
@@ -110,7 +120,12 @@ def _guarded(base: type[Server]) -> type[Any]:
             """Leave the terminal to what we say."""
 
         async def on_startup(self, app: web.Application) -> None:
-            """Print nothing: the address was printed before."""
+            """Print nothing: nobody can come yet."""
+
+        def serve_and_say(self, say: Callable[[], None]) -> None:
+            """Serve until a signal comes; ``say`` is called once browsers are let in."""
+            # textual-serve's own method leaves a moment in which ctrl-c is a traceback, and says nothing.
+            web.run_app(self._make_app(), host=self.host, port=self.port, print=lambda *_: say())
 
         async def _make_app(self) -> web.Application:
             made: web.Application = await super()._make_app()

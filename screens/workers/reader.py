@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 from textual.message import Message
 
 from screens.workers.background import Receiver, post
-from workbench.errors import FabricError, PatternTooSlow
+from workbench.errors import FabricError, PatternTooSlow, TryAgain
 from workbench.paths import Home
-from workbench.services.controller_watch import attend, is_unattended, last_look_us
+from workbench.services.controller_watch import attend, hang_sentence, is_unattended, last_look_us
 from workbench.store.db.database import Store
 from workbench.values import dataclass
 
@@ -44,7 +44,7 @@ class QueryAnswer(Message, bubble=False):
 
 
 class StoreTrouble(Message, bubble=False):
-    """The store cannot be read; ``error`` None says that it can be again."""
+    """What is shown is old: the store cannot be read, or a controller hangs; ``error`` None says that all is well."""
 
     def __init__(self, error: FabricError | None, *, since_us: int) -> None:
         super().__init__()
@@ -103,6 +103,8 @@ class StoreReader:
         self._counters: Mapping[str, int] = {}
         self._attend_at = 0.0
         self._looked_us: int | None = None
+        self._hang: FabricError | None = None
+        """That there is a controller, and that it does nothing."""
 
     def watch(
         self,
@@ -154,7 +156,9 @@ class StoreReader:
                 except Exception as error:  # of ours: without the loop screens stay as they are
                     trouble = _bug(error)
                     self._drop_store()
-                if trouble is None:
+                if trouble is None and self._hang is not None:
+                    self._say(self._hang, since_us=self._looked_us)
+                elif trouble is None:
                     self._fine()
                 else:
                     self._say(trouble)
@@ -217,8 +221,11 @@ class StoreReader:
             self._looked_us = looked_us
             for watch in watches:
                 watch.counters_read = None
+        self._hang = None
         if is_unattended(store):
             attend(self.home)
+            if text := hang_sentence(self.home):
+                self._hang = TryAgain(text)
 
     def _changed(self, watch: _Watch) -> bool:
         counters_read = watch.counters_read
@@ -234,10 +241,11 @@ class StoreReader:
         with self._wake:
             return self._watches.get((id(watch.receiver), watch.key)) is watch
 
-    def _say(self, error: FabricError) -> None:
+    def _say(self, error: FabricError, *, since_us: int | None = None) -> None:
         if self._troubled != str(error):
             self._troubled = str(error)
-            post(self._trouble, StoreTrouble(error, since_us=self._fine_us))
+            shown_us = self._fine_us if since_us is None else since_us
+            post(self._trouble, StoreTrouble(error, since_us=shown_us))
 
     def _fine(self) -> None:
         self._fine_us = time.time_ns() // 1000

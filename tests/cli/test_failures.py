@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
+from tests.waiting import patience
 from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store
+
+INTERRUPTED = """
+import sys
+from workbench.cli.framework.main import main
+from workbench.terminal import console
+
+def interrupt(text):
+    raise KeyboardInterrupt
+
+console.narrate = interrupt
+sys.exit(main(["show", "nothing"]))
+"""
+"""A command that gets ctrl-c while it prints an error."""
+
+
+def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=patience()
+    )
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(

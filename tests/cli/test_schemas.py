@@ -238,6 +238,7 @@ def _of_a_queue(fabric: Fabric, take: Callable[[tuple[str, ...], str], None]) ->
     for words in (
         ("queue", "set", "later", "priority=70", "--json"),
         ("queue", "move", "later", "--top", "--json"),
+        ("controller", "restart", "--json"),
     ):
         take(words, fabric(*words).stdout)
 

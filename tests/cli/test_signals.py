@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,30 @@ def test_a_person_is_asked_before_anything_is_deleted(fabric: Fabric) -> None:
 
     assert terminal.wait() == 0
     assert fabric.json("list", "--json") == []
+
+
+BLOCKED = """
+import os, signal
+from workbench.cli.follow import signals
+
+signals.ENDS_WITHIN_SECONDS = {seconds}
+reading, writing = os.pipe()
+words = []
+with signals.Interruption("halt", words.append, lambda: print("left", flush=True)):
+    for _ in range({count}):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.read(reading, 1)
+"""
+"""A command that waits for what never comes, and gets signals."""
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(2, 0.1), (3, 1e6)])
+def test_a_command_that_cannot_go_on_is_ended(count: int, seconds: float) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", BLOCKED.format(count=count, seconds=seconds)],
+        capture_output=True,
+        text=True,
+        timeout=patience(),
+    )
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (143, "left\n", "")

@@ -116,6 +116,7 @@ CHANGED: Final[Mapping[str, Asked]] = {
     "checkpoint-download": _ask("checkpoint download steps saved --step 40 --json", shape=True),
     "checkpoint-delete": _ask("checkpoint delete steps --step 10 --yes --json", shape=True),
     "prune-done": _ask("prune --where name:grid-1 --older-than 0s --yes --json", shape=True),
+    "controller-restarted": _ask("controller restart --json", shape=True),
     "controller-running": _ask("controller status --json", shape=True),
     "controller-stopped": _ask("controller stop --json", shape=True),
     "rebuild": _ask("doctor --rebuild --yes --json", shape=True),

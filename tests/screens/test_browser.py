@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from screens.app.web_server import address_of, is_loopback
 from tests.screens import seeding
 from tests.screens.support import journey
-from tests.waiting import patience
+from tests.waiting import ended, patience
 from workbench.errors import UsageError
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -60,7 +61,6 @@ def served(clean_environment: Path, home: Home) -> Iterator[Served]:
     address = process.stdout.readline().strip()
     made = Served(address, port, process)
     try:
-        _until_it_listens(port)
         yield made
     finally:
         process.terminate()
@@ -68,16 +68,28 @@ def served(clean_environment: Path, home: Home) -> Iterator[Served]:
         process.stdout.close()
 
 
-def _until_it_listens(port: int) -> None:
-    import time
+def test_the_address_is_printed_when_it_can_be_opened_and_ctrl_c_stops(served: Served) -> None:
+    assert served.status("/") == 403  # nobody waited for anything but the address
 
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise AssertionError("it never listened")
+    served.process.send_signal(signal.SIGINT)
+
+    assert ended(served.process) == 0
+
+
+def test_a_port_that_is_taken_is_said_and_no_address(clean_environment: Path, home: Home) -> None:
+    Store.open(home).close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = subprocess.run(
+            [FABRIC, "tui", "--web", f"127.0.0.1:{taken.getsockname()[1]}"],
+            capture_output=True,
+            text=True,
+            timeout=patience(),
+        )
+
+    assert (ran.returncode, ran.stdout) == (73, "")
+    assert "cannot listen on 127.0.0.1" in ran.stderr and "serving" not in ran.stderr
 
 
 def test_only_the_token_lets_in_and_no_other_site_may_use_it(served: Served) -> None:

@@ -292,7 +292,7 @@ class Job:
             request_stop(store, [row], kind, origin=ORIGIN)
             if wait:
                 check = request_check(store.home, kind)
-                wait_until(store, [row], lambda rows: is_over(rows[0]), check=check)
+                wait_until(store, [row], lambda rows: is_over(rows[0]), check=check, stops=True)
         return self
 
     def _row(self) -> JobRow:

@@ -114,6 +114,10 @@ class ControllerDocument(TypedDict):
 
     schema: Literal["fabric.controller/1"]
     running: bool
+    """Whether there is one, which may not answer."""
+    answers: bool
+    trouble: str | None
+    """Why it does nothing, or cannot write down what happens; null where all is well."""
     pid: int | None
     version: str | None
     open_jobs: int

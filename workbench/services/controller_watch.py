@@ -53,16 +53,29 @@ def _has_schedules(home: Home) -> bool:
 
 
 def stale_sentence(home: Home) -> str:
-    """Say since when nobody has looked after the open jobs; empty where that is no time to speak of."""
+    """Say since when nobody has looked after the open jobs, and what is done about it; empty where that is not long."""
     from workbench.formats import MICROSECONDS, clock_time, duration
 
     looked_us, now = last_look_us(home), now_us()
     if looked_us is None or now - looked_us < MENTIONED_AFTER_US:
         return ""
-    age = duration((now - looked_us) / MICROSECONDS)
+    since = f"as of {clock_time(looked_us, now_us=now)}, {duration((now - looked_us) / MICROSECONDS)} ago"
+    if hanging := hang_sentence(home):
+        return f"{since}: {hanging}"
     held = _read_lock(home)
     why = f"; the last one ended: {held.ended}" if held is not None and held.ended else ""
-    return f"as of {clock_time(looked_us, now_us=now)}, {age} ago: no controller ran since{why}"
+    start = "; one is started now" if starts_controllers() else ""
+    return f"{since}: no controller ran since{why}{start}"
+
+
+def hang_sentence(home: Home) -> str:
+    """Say that there is a controller that does not look after the open jobs; empty where it does, or there is none."""
+    held = _read_lock(home)
+    if held is None or not held.socket or held.host != os.uname().nodename or not _is_alive(held):
+        return ""
+    if _is_stopped(held.pid):
+        return f"controller {held.pid} is stopped; `fabric controller restart` ends it and starts another"
+    return "" if _is_attended(home, held) else f"controller {held.pid} has not looked since"
 
 
 def starts_controllers() -> bool:
@@ -94,6 +107,8 @@ class _Held(NamedTuple):
     socket: str
     looked_us: int | None
     ended: str
+    start_ticks: int
+    boot_id: str
 
 
 def _read_lock(home: Home) -> _Held | None:
@@ -106,6 +121,8 @@ def _read_lock(home: Home) -> _Held | None:
             str(found["socket"]),
             None if looked_us is None else int(looked_us),
             str(found.get("ended") or ""),
+            int(found.get("start_ticks") or 0),
+            str(found.get("boot_id") or ""),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -115,7 +132,9 @@ def _is_attended(home: Home, held: _Held) -> bool:
     from workbench.store.db.home_folder import is_home
 
     is_old = held.looked_us is not None and now_us() - held.looked_us > OLD_AFTER_US
-    return not is_old and bool(held.socket) and _is_alive(held) and is_home(home)
+    if is_old or not held.socket or not _is_alive(held):
+        return False
+    return not (held.host == os.uname().nodename and _is_stopped(held.pid)) and is_home(home)
 
 
 def _is_alive(held: _Held) -> bool:
@@ -129,4 +148,21 @@ def _is_alive(held: _Held) -> bool:
         os.kill(held.pid, 0)
     except OSError:
         return False  # it is gone, or its number was given to a process of somebody else
-    return True
+    return not held.start_ticks or _is_that_process(held)
+
+
+def _is_that_process(held: _Held) -> bool:
+    """Say whether a process is the one that wrote the lock, and no later one with its number."""
+    from workbench.learner.platform import system
+
+    # Elsewhere another program would have to be asked, and a heartbeat that is half a minute old says the same.
+    if not system.LINUX:
+        return True
+    return system.start_ticks(held.pid) == held.start_ticks and system.boot_id() == held.boot_id
+
+
+def _is_stopped(pid: int) -> bool:
+    """Say whether a process of this machine is stopped (SIGSTOP, a debugger), so that it does nothing at all."""
+    from workbench.learner.platform import system
+
+    return system.LINUX and system.state_letter(pid) in ("T", "t")

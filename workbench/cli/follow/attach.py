@@ -59,9 +59,16 @@ def attach_to(
     stop = JobStopper(store, row)
     check, trouble = request_check(store.home, "stop"), ""
     limit = TimeLimit(options.timeout_seconds, _grace_seconds(store, row, options.timeout_seconds), stop)
+
+    def leave() -> None:
+        if isinstance(view, TerminalView):
+            view.close()
+        again = f"`fabric attach {short_id(row.id)}` follows it again"
+        narrate(f"left {short_id(row.id)} {row.name}, which has not ended yet. {again}")
+
     try:
         events = follow(store, row, tail=tail, fresh=fresh, copy_to=view.descriptor())
-        with Interruption(options.on_interrupt, stop), limit, closing(events):
+        with Interruption(options.on_interrupt, stop, leave), limit, closing(events):
             for event in events:
                 shown.take(event)
                 if isinstance(event, JobEnded | StateChanged):
@@ -110,21 +117,22 @@ class JobStopper:
 
     def __call__(self, kind: Policy) -> None:
         """Ask for it, and say so."""
-        from workbench.controller.runtime.client import ask, ensure_controller
+        from workbench.controller.runtime.client import ask
+        from workbench.services.control.requests import have_stop_heard
         from workbench.store.db.database import Store
+        from workbench.store.jobs import job
 
         self.was_asked = True
+        assert kind != "detach"
         name = short_id(self._row.id)
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:
             with Store.open(self._home) as own:
                 ask(own, self._row.id, kind, origin=ORIGIN)
-            ensure_controller(self._home)
+                more = "; a second signal kills it" if kind == "halt" else ""
+                narrate(f"{kind} of {name} requested{more}")
+                have_stop_heard(own, [job(own, self._row.id) or self._row], kind, narrate)
         except CannotWrite as error:
             self.failure = error
-            return
         except FabricError as error:
             narrate(f"error: the {kind} could not be requested: {error}")
-            return
-        more = "; a second signal kills it" if kind == "halt" else ""
-        narrate(f"{kind} of {name} requested{more}")

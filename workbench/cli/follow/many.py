@@ -61,9 +61,13 @@ def follow_all(
             if not is_over(now):
                 stoppers[row.id](kind)
 
+    def leave() -> None:
+        left = sum(not is_over(printer.known.get(row.id, row)) for row in rows)
+        narrate(f"left {count(left, 'job')} that have not ended yet. `{come_back}` waits for them")
+
     limit = TimeLimit(timeout_seconds, 0.0, stop)
     try:
-        with Interruption(policy, stop), limit:
+        with Interruption(policy, stop, leave), limit:
             ended, _ = wait_until(store, list(rows), printer.take, check=check_every_second(check))
     except Detached as left:
         narrate(f"left {count(len(rows), 'job')}; they keep running. `{come_back}` waits for them")

@@ -2,7 +2,8 @@
 
 A ``detach`` raises :class:`Detached` in the main thread, wherever that is, a blocked write included. A
 ``halt`` or ``kill`` is asked for by a thread of its own, so that it happens even while the main thread waits
-for a full pipe.
+for a full pipe. Whoever sends a second signal is not kept for long, and a third one ends the command, whatever becomes
+of the job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Final, Literal, Self
 
@@ -23,6 +25,12 @@ from workbench.terminal.console import narrate, person_present
 Policy = Literal["detach", "halt", "kill"]
 
 OBEYED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+ENDS_WITHIN_SECONDS: Final = 10.0
+"""How long after a second signal the command still waits for the job to be killed."""
+
+LAST_WORDS_SECONDS: Final = 1.0
+"""How long a process that ends at once tries to say so."""
 
 
 class Detached(Exception):
@@ -51,12 +59,15 @@ class Interruption:
     """Obeys signals within a ``with`` block; what was there before is put back at its end.
 
     ``stop`` is called with ``halt`` or ``kill`` in a thread of its own: a first signal asks for the policy's
-    kind, a second one for a kill. A signal that our caller ignores (``nohup``) stays ignored.
+    kind, a second one for a kill. :data:`ENDS_WITHIN_SECONDS` after that, or at a third one, the process ends, after
+    ``leave`` has said how to come back. A signal that our caller ignores (``nohup``) stays ignored.
     """
 
-    def __init__(self, policy: Policy, stop: Callable[[Policy], None]) -> None:
+    def __init__(self, policy: Policy, stop: Callable[[Policy], None], leave: Callable[[], None]) -> None:
         self._policy = policy
         self._stop = stop
+        self._leave = leave
+        self._end: threading.Timer | None = None
         self._asked: queue.SimpleQueue[Policy | None] = queue.SimpleQueue()
         self._count = 0
         self._before: dict[int, signal.Handlers | Callable[[int, FrameType | None], None] | int | None] = {}
@@ -74,6 +85,8 @@ class Interruption:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._end is not None:
+            self._end.cancel()
         self._asked.put(None)
         # What was asked for is to be written down before this process ends.
         self._thread.join(timeout=10)
@@ -84,7 +97,31 @@ class Interruption:
             if self._count > 1:
                 os._exit(128 + number)
             raise Detached(number)
+        if self._count > 2:
+            self._end_process(number)
+        if self._count == 2:
+            self._end_later(number)
         self._asked.put(self._policy if self._count == 1 else "kill")
+
+    def _end_later(self, number: int) -> None:
+        self._end = threading.Timer(ENDS_WITHIN_SECONDS, self._end_process, (number,))
+        self._end.daemon = True
+        try:
+            self._end.start()
+        except RuntimeError:  # there is no memory for a thread
+            self._end_process(number)
+
+    def _end_process(self, number: int) -> None:
+        """End at once: the main thread may be blocked by a pipe, or by a disk that does not answer."""
+        last_words = threading.Thread(target=self._leave, name="leaving", daemon=True)
+        try:
+            last_words.start()
+            last_words.join(timeout=LAST_WORDS_SECONDS)  # nobody may read them
+        except RuntimeError:  # there is no memory for a thread
+            with suppress(Exception):
+                self._leave()
+        finally:
+            os._exit(128 + number)
 
     def _obey(self) -> None:
         while (kind := self._asked.get()) is not None:

@@ -79,12 +79,12 @@ def attend_jobs() -> None:
     """
     if not _UNATTENDED:
         return
-    from workbench.services.controller_watch import attend, stale_sentence, starts_controllers
+    from workbench.services.controller_watch import attend, stale_sentence
     from workbench.terminal.console import narrate
 
     home = _UNATTENDED[0]
     if text := stale_sentence(home):
-        narrate(f"{text}; one is started now" if starts_controllers() else text)
+        narrate(text)
     attend(home)
 
 

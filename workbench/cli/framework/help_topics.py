@@ -121,7 +121,8 @@ fabric.toml, the user's config.toml, the default. A profile (--profile) override
         """\
 On a terminal ctrl-c and a hang-up leave the job running (exit codes 130, 129) and print how to follow it again.
 Without a terminal, or with CI set, SIGINT and SIGTERM halt the job, which can write a checkpoint first;
-a second signal kills it. --on-interrupt detach|halt|kill overrides this. A closed pipe ends the command (141).
+a second signal kills it. Ten seconds later, or at a third signal, the command ends even if the job has not.
+--on-interrupt detach|halt|kill overrides this. A closed pipe ends the command (141).
 """,
     ),
     "several": (

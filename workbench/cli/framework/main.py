@@ -23,19 +23,25 @@ def main(arguments: list[str]) -> int:
     _open_missing_streams()
     _print_any_text()
     try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = EXIT_CLOSED_PIPE
+        code = _run_and_report(arguments)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    except Exception as error:
-        from workbench.terminal.errors import report
-
-        code = report(error)
     _attend_jobs()
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         _flush_or_abandon(stream, descriptor)
+    return code
+
+
+def _run_and_report(arguments: list[str]) -> int:
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return EXIT_CLOSED_PIPE
+    except Exception as error:
+        from workbench.terminal.errors import report
+
+        return report(error)
     return code
 
 

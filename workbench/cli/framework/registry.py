@@ -234,7 +234,7 @@ ENTRIES = (
         "controller",
         "commands.upkeep.controller:controller",
         "care",
-        "Show or stop the background controller.",
+        "Show, stop or restart the background controller.",
     ),
     Entry(
         "doctor",

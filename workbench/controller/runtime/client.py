@@ -13,6 +13,7 @@ from workbench.clock import now_us
 from workbench.controller.runtime.connect import (
     ControllerStatus,
     ensure_controller,
+    ensure_heard,
     send_message,
     status,
     stop_controller,
@@ -39,8 +40,10 @@ __all__ = [
     "ask",
     "detail_of",
     "ensure_controller",
+    "ensure_heard",
     "status",
     "stop_controller",
+    "stop_learners",
     "submit",
     "take_up",
     "wake",
@@ -166,7 +169,7 @@ def _unwritten(home: Home, row: JobRow, kind: str, who: str, error: CannotWrite)
         return type(error)(f"{error}; the {kind} of {name} is not recorded", hint=error.hint)
     stop: Literal["halt", "kill"] = "halt" if kind == "halt" else "kill"
     is_heard = _ask_controller(home, row.id, kind, who)
-    learners = _stop_learners(home, row, stop, who)
+    learners = stop_learners(home, row, stop, who)
     if learners.refusal:
         done = f"{name} cannot be asked to stop: {learners.refusal}"
         if is_heard:
@@ -189,7 +192,7 @@ def _ask_controller(home: Home, job_id: str, kind: str, who: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedLearners:
+class AskedLearners:
     """What came of asking a job's learners on this machine to stop."""
 
     asked: int = 0
@@ -198,10 +201,10 @@ class _AskedLearners:
     hint: str = ""
 
 
-def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> _AskedLearners:
+def stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: str) -> AskedLearners:
     """Ask the learners of a job on this machine to stop that run."""
     if row.target.type != "local":
-        return _AskedLearners()
+        return AskedLearners()
     asked = 0
     for number in range(1, row.learners + 1):
         folder = str(home.job(row.id).attempt(row.attempt).learner(number).path)
@@ -214,9 +217,9 @@ def _stop_learners(home: Home, row: JobRow, kind: Literal["halt", "kill"], who: 
         except OSError as error:
             hint, pid = "make it writable again", state.get("command_pid")
             hint += f", or end the command yourself: kill {pid}" if pid else ""
-            return _AskedLearners(asked, write_failure(error, Path(folder)).message, hint)
+            return AskedLearners(asked, write_failure(error, Path(folder)).message, hint)
         asked += 1
-    return _AskedLearners(asked)
+    return AskedLearners(asked)
 
 
 def _make_room(folder: JobFolder) -> bool:

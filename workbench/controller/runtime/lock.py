@@ -31,15 +31,23 @@ class LockText:
     """When a controller last looked after the jobs; None where none has said so."""
     ended: str = ""
     """Why the last one ended by itself though there may be open jobs; empty where nothing was wrong."""
+    start_ticks: int = 0
+    """When its process was started, by which it is told from a later one with its pid; 0 where that is not known."""
+    boot_id: str = ""
+    """The boot of the machine that these ticks are of."""
 
 
 class ControllerLock:
     """The lock, held until :meth:`release` or the end of the process."""
 
     def __init__(self, home: Home, descriptor: int) -> None:
+        # Clients read the lock first of all, and need nothing of this.
+        from workbench.learner.platform import system
+
         self._home = home
         self._descriptor = descriptor
         self._socket_path = self._ended = ""
+        self._start_ticks, self._boot_id = system.start_ticks(os.getpid()), system.boot_id()
         before = read_lock(home)
         self._looked_us = before.looked_us if before is not None else None
 
@@ -102,7 +110,14 @@ class ControllerLock:
         from workbench.store.db.reserve import with_reserve
 
         text = LockText(
-            os.getpid(), VERSION, self._socket_path, os.uname().nodename, self._looked_us, self._ended
+            os.getpid(),
+            VERSION,
+            self._socket_path,
+            os.uname().nodename,
+            self._looked_us,
+            self._ended,
+            self._start_ticks,
+            self._boot_id,
         )
         data = json.dumps(asdict(text)).encode() + b"\n"
 

@@ -16,6 +16,7 @@ from backends.contract.host import Ask, BackendOptions
 from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
 from backends.registry import load_backend
 from workbench.controller.runtime.connect import ensure_controller, send_message
+from workbench.controller.runtime.hang import RESTART, unanswering
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home
@@ -140,5 +141,7 @@ def _send_until_answered(home: Home, command: str, **arguments: Any) -> Mapping[
         if reply is not None and reply.get("ok"):
             return reply
         if time.monotonic() > until:
+            if found := unanswering(home):
+                raise TryAgain(f"{found.text}, and takes no answers", hint=RESTART)
             raise TryAgain("No controller takes the answers.", hint="fabric doctor")
         time.sleep(_AGAIN_SECONDS)

@@ -54,6 +54,14 @@ def start_ticks(pid: int) -> int:
     return seconds_of_date(output_of(["ps", "-o", "lstart=", "-p", str(pid)]))
 
 
+def state_letter(pid: int) -> str:
+    """Return the letter of a process's state: ``T``, it is stopped; ``D``, it waits for a disk. Empty where none is."""
+    if LINUX:
+        return read_text("/proc/%d/stat" % pid).rpartition(")")[2].strip()[:1]
+    letter = output_of(["ps", "-o", "stat=", "-p", str(pid)]).strip()[:1]
+    return "D" if letter == "U" else letter
+
+
 def is_dead(letter: str, threads: str) -> bool:
     """Say whether a process is dead by two fields of its ``stat``, though its parent has not buried it.
 

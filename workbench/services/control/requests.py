@@ -67,7 +67,7 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         CannotWrite: a request cannot be written; all the others were, or their jobs were told to stop all the same.
         UnknownName: a job no longer exists.
     """
-    from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.controller.runtime.client import STOPS, ask, ensure_controller
     from workbench.errors import CannotWrite
 
     ids: list[int] = []
@@ -77,11 +77,38 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
             ids.append(ask(store, row.id, kind, origin=origin))
         except CannotWrite as error:
             failures.append(error)
-    if ids:
+    if ids and kind in STOPS:
+        have_stop_heard(store, jobs, kind, store.note)
+    elif ids:
         ensure_controller(store.home)
     if failures:
         raise type(failures[0])("\n".join(str(error) for error in failures), hint=failures[0].hint)
     return tuple(ids)
+
+
+def have_stop_heard(
+    store: Store, jobs: Sequence[JobRow], kind: RequestKind, say: Callable[[str], None]
+) -> None:
+    """Have a controller carry out a stop that is written down, also where the one that is there hangs.
+
+    That one is ended and another one started; where it cannot be ended, learners on this machine are asked directly.
+    ``say`` gets what is done about it.
+    """
+    from workbench.controller.runtime.client import ensure_heard, stop_learners
+    from workbench.store.db.rows import is_over
+    from workbench.store.jobs import who_am_i
+
+    if ensure_heard(store.home, say):
+        return
+    stop: StopKind = "halt" if kind == "halt" else "kill"
+    for row in jobs:
+        if is_over(row):
+            continue
+        learners = stop_learners(store.home, row, stop, who_am_i())
+        if learners.refusal:
+            say(f"{short_id(row.id)}: cannot be asked to stop: {learners.refusal}; {learners.hint}")
+        elif learners.asked:
+            say(f"{short_id(row.id)}: asked to stop without it")
 
 
 def request_stop(store: Store, jobs: Sequence[JobRow], kind: StopKind, *, origin: str) -> tuple[JobRow, ...]:
@@ -149,7 +176,9 @@ def wait_until_forgotten(
     from workbench.services.follow.wait import request_check, wait_until
 
     check = request_check(store.home, "deletion", report=report)
-    wait_until(store, jobs, lambda rows: all(row.deleted_us is not None for row in rows), check=check)
+    wait_until(
+        store, jobs, lambda rows: all(row.deleted_us is not None for row in rows), check=check, stops=True
+    )
 
 
 def parse_change(settings: Sequence[str]) -> QueueChange:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.clock import elapsed_seconds
-from workbench.errors import NoSpaceLeft
+from workbench.errors import NoSpaceLeft, TryAgain
 from workbench.job import Reason, State, short_id
 from workbench.store.db.rows import is_over
 
@@ -92,14 +92,23 @@ class UnrecordedEnd:
 
         Raises:
             NoSpaceLeft: they have stopped for a while, and nobody can tell when that is recorded.
+            TryAgain: no controller has heard anything for a while.
         """
+        from workbench.controller.runtime.connect import is_unheard
+
         now = elapsed_seconds()
         why = self._trouble.find(rows, trouble)
-        self._since = _began(self._since, now, bool(why) and all(map(self._has_stopped, rows)))
+        # A controller that does nothing at all says nothing about the disk.
+        unheard = bool(why) and is_unheard(self._home)
+        self._since = _began(
+            self._since, now, bool(why) and not unheard and all(map(self._has_stopped, rows))
+        )
         self._trouble_since = _began(self._trouble_since, now, bool(why))
         for since, patience in ((self._since, SHORT_SECONDS), (self._trouble_since, LONG_SECONDS)):
             if since is not None and now >= since + patience:
                 names = ", ".join(short_id(row.id) for row in rows)
+                if unheard:
+                    raise TryAgain(f"nobody sees to {names}: {why}", hint="what was asked for is recorded")
                 raise NoSpaceLeft(f"what happens to {names} cannot be recorded: {why}", hint=MAKE_ROOM)
 
     def _has_stopped(self, row: JobRow) -> bool:

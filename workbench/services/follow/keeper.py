@@ -8,26 +8,41 @@ from typing import TYPE_CHECKING, Self
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.paths import Home
 
 
 class Keeper:
     """Notices within a second that the controller has ended, and starts another, in a thread of its own.
 
-    ``at_once`` checks at the beginning, too; a caller that has just started the controller leaves it out.
+    ``at_once`` checks at the beginning, too; a caller that has just started the controller leaves it out. One that
+    hangs is named; with ``stops``, for who waits until jobs are stopped, it is ended, and another one started. ``say``
+    gets what is wrong whenever that is something else, for who does not look at :attr:`error`.
 
     Entering it raises HomeNotBound in a copy of a home, where no controller runs and nothing would happen.
     """
 
     EVERY_SECONDS = 0.7
+    ENDED_SECONDS = 2.0
+    """How long it stays said that one was ended: for who looks every second."""
 
-    def __init__(self, home: Home, *, at_once: bool = True) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        at_once: bool = True,
+        stops: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self._home = home
         self._at_once = at_once
+        self._stops = stops
+        self._say = say
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self.error = ""
-        """Why no controller can be started, or why it cannot write to the store; empty where all is well."""
+        """Why no controller can be started, or does what it should; empty where all is well."""
 
     def __enter__(self) -> Self:
         from workbench.store.db.home_folder import require_home
@@ -46,6 +61,22 @@ class Keeper:
         while not self._ended.wait(wait):
             wait = self.EVERY_SECONDS
             try:
-                self.error = ensure_controller(self._home)
-            except (FabricError, OSError) as error:
-                self.error = f"no controller can be started: {error}"
+                error = ensure_controller(self._home)
+                if error and self._stops and (ended := self._end_hanging()):
+                    error, wait = ended, self.ENDED_SECONDS
+            except (FabricError, OSError) as failure:
+                error = f"no controller can be started: {failure}"
+            if error and error != self.error and self._say is not None:
+                self._say(error)
+            self.error = error
+
+    def _end_hanging(self) -> str:
+        """End a controller that hangs, if that may be, and start another; return what was done, or empty."""
+        from workbench.controller.runtime.connect import replace_controller
+        from workbench.controller.runtime.hang import unanswering
+
+        found = unanswering(self._home)
+        said: list[str] = []
+        if found is not None and found.may_be_ended:
+            replace_controller(self._home, found, said.append)
+        return "; ".join(said)

@@ -83,7 +83,7 @@ def waiting_for_output(store: Store) -> Iterator[Wait]:
         watcher.wait(WAIT_SECONDS)
 
     try:
-        with Keeper(store.home):
+        with Keeper(store.home, say=store.note):
             yield wait
     finally:
         watcher.close()
@@ -192,7 +192,7 @@ def _rounds(store: Store, row: JobRow, attempt: int, *, follow: bool) -> Iterato
     if not follow:
         yield
         return
-    with Keeper(store.home):
+    with Keeper(store.home, say=store.note):
         while True:
             now = job(store, row.id)
             ended = now is None or now.deleted_us is not None or now.attempt > attempt or is_over(now)

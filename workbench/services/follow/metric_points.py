@@ -55,7 +55,7 @@ def _changes(store: Store, row: JobRow) -> Iterator[None]:
     """Yield at once, then whenever something may have come, and a last time when the job is over."""
     from workbench.store.jobs import job
 
-    with Keeper(store.home):
+    with Keeper(store.home, say=store.note):
         version = -1
         while True:
             current = job(store, row.id)

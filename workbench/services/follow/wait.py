@@ -27,10 +27,12 @@ def wait_until(
     *,
     timeout_seconds: float | None = None,
     check: Callable[[Sequence[JobRow], str], None] | None = None,
+    stops: bool = False,
 ) -> tuple[list[JobRow], bool]:
     """Wait until a condition holds for the current rows of jobs; a controller is kept running meanwhile.
 
-    ``check`` gets the rows now and then, with what keeps the controller from going on; it may raise.
+    ``check`` gets the rows now and then, with what keeps the controller from going on; it may raise. ``stops`` says
+    that the jobs are being stopped, for which a controller that hangs is ended.
 
     Returns the rows at that time (a deleted job's is its tombstone), and False when the time ran out first.
     """
@@ -42,7 +44,7 @@ def wait_until(
     current = [job(store, row.id) or row for row in rows]
     if condition(current):
         return current, True
-    with Keeper(store.home) as keeper:
+    with Keeper(store.home, stops=stops) as keeper:
         while deadline is None or elapsed_seconds() < deadline:
             time.sleep(POLL_SECONDS)
             if check is not None:
@@ -71,7 +73,7 @@ def wait_for_answers(store: Store, asked: Mapping[int, JobRow]) -> None:
         found = ((request_id, current(store, request_id)) for request_id in asked)
         return {request_id: "done" if one is None else one.outcome for request_id, one in found}
 
-    check = check_every_second(UnrecordedEnd(store.home).check)
+    check = check_every_second(UnrecordedEnd(store.home, store.note).check)
     wait_until(store, list(asked.values()), lambda rows: all(outcomes().values()), check=check)
     refused = [
         f"{short_id(asked[request_id].id)}: {outcome}"

@@ -460,7 +460,7 @@ def resume_experiment(store: Store, row: ExperimentRow) -> bool:
 
 def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], state: str, what: str) -> bool:
     """Write down what a person wants of a search that is in one of some states, and wake the controller."""
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.runtime.client import ensure_controller, ensure_heard
     from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
     from workbench.store.updates.experiments import catch_up_experiment, experiment, record_event
@@ -475,7 +475,10 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
             return False
         reason = f"{what} by {who}" if what else ""
         record_event(store, row.id, {"do": do, "who": who, "state": state, "reason": reason})
-    ensure_controller(store.home)
+    if do == "resume":
+        ensure_controller(store.home)
+    else:
+        ensure_heard(store.home, store.note)
     return True
 
 

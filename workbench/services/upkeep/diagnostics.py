@@ -163,6 +163,7 @@ def _database(home: Home) -> Iterator[Finding]:
 
 def _controller(home: Home) -> Iterator[Finding]:
     from workbench.controller.runtime.client import status
+    from workbench.controller.runtime.hang import RESTART, unanswering
     from workbench.store.db.database import Store
     from workbench.store.db.home_folder import is_home
     from workbench.store.jobs import open_jobs
@@ -171,7 +172,9 @@ def _controller(home: Home) -> Iterator[Finding]:
     if not is_home(home):
         return
     found = status(home)
-    if found is None:
+    if found is None and (silent := unanswering(home, after=0.0)):
+        yield Finding("controller", silent.text, "wrong", "jobs do not move on", RESTART)
+    elif found is None:
         waiting = 0
         if home.database.exists():
             with Store.open(home) as store:

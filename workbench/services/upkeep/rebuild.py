@@ -74,7 +74,7 @@ def take_controller_lock(home: Home) -> ControllerLock:
     deadline = elapsed_seconds() + LOCK_SECONDS
     while (lock := ControllerLock.take(home)) is None:
         if elapsed_seconds() > deadline:
-            raise TryAgain("the controller of this home does not step down", hint="fabric controller status")
+            raise TryAgain("the controller of this home does not step down", hint="fabric controller stop")
         stop_controller(home)
         time.sleep(0.05)
     return lock

@@ -158,7 +158,9 @@ def _stop(kind: StopKind, selector: JobSelector, *, wait: bool, json: bool) -> i
                 narrate(f"{short_id(row.id)} {row.name} has already ended: {row.state.lower()}")
         if wait:
             check = request_check(store.home, kind, warn=warn, report=narrate)
-            rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now), check=check)
+            rows, _ = wait_until(
+                store, rows, lambda now: all(is_over(row) for row in now), check=check, stops=True
+            )
         rows = [job(store, row.id) or row for row in rows]
     if json:
         print_document([job_document(row) for row in rows])

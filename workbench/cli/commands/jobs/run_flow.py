@@ -31,6 +31,7 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
             return _start_one(store, batch, follow)
         rows = _submit_all(store, batch, quiet=follow.quiet or follow.json)
         if follow.detach:
+            _warn_of_hang(store)
             return _print_detached(rows, batch, follow)
         return _follow(store, rows, batch, follow)
 
@@ -83,6 +84,7 @@ def _start_one(store: Store, batch: JobBatch, follow: FollowOptions) -> int:
         store, submission, keep_manifest=not batch.options[0].manifest, quiet=follow.quiet or follow.json
     )
     if follow.detach:
+        _warn_of_hang(store)
         return print_detached(row, json=follow.json, quiet=follow.quiet)
     code = attach_to(store, row, follow, fresh=True)
     return _finish(store, row, code, follow)
@@ -169,6 +171,15 @@ def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
     if batch.label and not quiet:
         narrate(f"{count(len(rows), 'job')} with the label {batch.label}")
     return rows
+
+
+def _warn_of_hang(store: Store) -> None:
+    """Say that a controller is there which does not answer: nobody stays here to see that nothing begins."""
+    from workbench.controller.runtime.hang import RESTART, unanswering
+    from workbench.terminal.errors import warn
+
+    if found := unanswering(store.home):
+        warn(f"{found.text}; `{RESTART}` ends it and starts another")
 
 
 def _line(row: JobRow, batch: JobBatch, options: RunOptions, number: int) -> str:
