@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from workbench.store.queries.reports import report_runs
@@ -39,6 +40,9 @@ _WIDTH: Final = 1 << (4 * _LEVEL)
 _KNOWN_MAX: Final = 2000
 
 
+NO_FIRSTS: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 class Moment(NamedTuple):
     """A moment in an attempt: what it reported from then on was given up."""
 
@@ -48,6 +52,11 @@ class Moment(NamedTuple):
     series: int = 0
     seq: int = 0
     """The point that the moment was found by, where it is one."""
+    below: float | None = None
+    """Steps below this one were done before the moment, whenever they arrived, in series that get so far. Files without
+    times are read a while after they were written."""
+    firsts: Mapping[int, int] = NO_FIRSTS
+    """By series: the first point that is not below that."""
 
     def is_before(self, other: Moment) -> bool:
         """Say whether it comes before another moment of the attempt."""
@@ -149,6 +158,7 @@ class _Attempts:
         self._points: dict[int, int] = {
             series_id: points for series_id, points, kind in found if kind == "value"
         }
+        self._etimes = {series_id: points for series_id, points, kind in found if kind == "etime"}
         self._is_uncounted = sum(points for _, points, _ in found) > POINTS_MAX
         self._saved = self._read_saved(learner)
         self._courses = courses_of(connection, job_id, learner)
@@ -169,7 +179,32 @@ class _Attempts:
             self._origins[attempt] = self._origin(attempt, attempts[place + 1 :]) if place else None
         course = {one.attempt: one.until for one in self._path(attempts[-1])}
         given_up = {attempt: course.get(attempt, Moment(BEFORE_ALL)) for attempt in attempts}
-        return {attempt: moment for attempt, moment in given_up.items() if moment is not None}
+        return {
+            attempt: moment._replace(firsts=self._firsts_not_below(attempt, moment))
+            for attempt, moment in given_up.items()
+            if moment is not None
+        }
+
+    def _firsts_not_below(self, attempt: int, moment: Moment) -> Mapping[int, int]:
+        """Return the first point of each series that was not done before a moment by its step.
+
+        A series that does not get so far counts something else, unless it ended with the step before.
+        """
+        if moment.below is None:
+            return NO_FIRSTS
+        found: dict[int, int] = {}
+        for series_id in (*self._spans, *self._etimes):
+            spans = (self._spans.get(series_id) or self._spans_of(series_id)).get(attempt, ())
+            reaching = (self._reaching(series_id, attempt, *span, moment.below) for span in spans)
+            place = next(filter(None, reaching), None)
+            if place is not None:
+                found[series_id] = place.seq
+            elif spans and (last := self._one(series_id, attempt, *spans[-1], "DESC")) is not None:
+                before = self._one(series_id, attempt, spans[-1][0], last.seq - 1, "DESC")
+                gap = 0.0 if before is None else last.step - before.step
+                if last.step + _SLACK * gap >= moment.below:
+                    found[series_id] = spans[-1][1] + 1
+        return found
 
     def _path(self, attempt: int) -> list[Origin]:
         """Return what led to the end of an attempt, from the beginning on."""
@@ -197,7 +232,7 @@ class _Attempts:
         gap = usual_gap(steps[place:]) or earlier
         begins = steps[place]
         if saved is not None and self._fits_checkpoint(series_id, begins, gap, saved, is_alone=is_alone):
-            return _at_checkpoint(saved)
+            return _at_checkpoint(saved, begins if self._is_in_count(series_id, gap, saved) else None)
         return self._by_step(series_id, begins, gap, attempt)
 
     def _fits_checkpoint(
@@ -219,14 +254,22 @@ class _Attempts:
             return is_alone
         if begins <= may_be_done.step:
             return False
-        following = self._next_in(series_id, done)
-        most = done.step + _SLACK * gap if following is None else max(following.step, done.step)
-        if saved.step is None or not done.step <= saved.step <= most:  # else it is of another count
+        if saved.step is None or not self._is_in_count(series_id, gap, saved):
             is_next = begins <= done.step + _SLACK * gap
             return is_next or not self._fits(series_id, path, begins, gap)
         if begins > saved.step + _SLACK * gap:
             return False
+        following = self._next_in(series_id, done)
         return following is None or following.step > saved.step or following.step >= begins
+
+    def _is_in_count(self, series_id: int, gap: float, saved: _SavedState) -> bool:
+        """Say whether a checkpoint has a step of the count of a series: one between what was reported around it."""
+        done = self._last_until(series_id, self._path(saved.attempt), saved.time_us - 1)
+        if done is None or saved.step is None:
+            return False
+        following = self._next_in(series_id, done)
+        most = done.step + _SLACK * gap if following is None else max(following.step, done.step)
+        return done.step <= saved.step <= most
 
     def _fits(self, series_id: int, path: Sequence[Origin], begins: float, gap: float) -> bool:
         """Say whether a step is one that the attempts before reported, or would have reported next."""
@@ -296,7 +339,7 @@ class _Attempts:
 
     def _moment_of(self, series_id: int, place: _Place) -> Moment:
         report = report_runs(self._connection, self._job_id, series_id).report_of(place.seq)
-        return Moment(place.time_us, report, series_id, place.seq)
+        return Moment(place.time_us, report, series_id, place.seq, below=place.step)
 
     # Reading
 
@@ -336,7 +379,7 @@ class _Attempts:
     def _spans_of(self, series_id: int) -> dict[int, list[tuple[int, int]]]:
         """Return which points of a series each attempt reported; only what is new of them is looked at."""
         key = database_of(self._connection), self._job_id, series_id
-        points = self._points[series_id]
+        points = {**self._points, **self._etimes}[series_id]
         known = _runs.get(key, [])
         if known and known[-1][1] > points:
             known = []
@@ -529,5 +572,9 @@ def _counted(course: StepCourse | None, seq: int, step: float) -> float:
     return step if found is None else found
 
 
-def _at_checkpoint(saved: _SavedState) -> Origin:
-    return Origin(saved.attempt, Moment(saved.time_us))
+def _at_checkpoint(saved: _SavedState, begins: float | None = None) -> Origin:
+    """Go on from a checkpoint; ``begins`` is the first step behind it, in the count that the checkpoint has."""
+    below = None
+    if begins is not None and saved.step is not None:
+        below = min(begins, math.nextafter(saved.step, math.inf))
+    return Origin(saved.attempt, Moment(saved.time_us, below=below))

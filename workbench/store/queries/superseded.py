@@ -33,9 +33,14 @@ class Cut:
     time_us: int
     seq: int | None = None
     """Of what came in that very microsecond: from this point on; None for none of it."""
+    first: int = 0
+    """No point before this one, whenever it came."""
 
     def holds(self, seq: int, time_us: int) -> bool:
         """Say whether a point of the attempt is superseded."""
+        return seq >= self.first and self._is_behind(seq, time_us)
+
+    def _is_behind(self, seq: int, time_us: int) -> bool:
         return time_us > self.time_us or (
             time_us == self.time_us and self.seq is not None and seq >= self.seq
         )
@@ -46,7 +51,8 @@ class Cut:
         after = f"time > {self.time_us}"
         if self.seq is not None:
             after += f" OR (time = {self.time_us} AND seq >= {self.seq})"
-        return f"(attempt = {self.attempt} AND ({after}))"
+        first = f"seq >= {self.first} AND " if self.first else ""
+        return f"(attempt = {self.attempt} AND {first}({after}))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +83,17 @@ def series_cuts(connection: sqlite3.Connection, job_id: str, learner: int, serie
 def _cut(connection: sqlite3.Connection, job_id: str, series_id: int, attempt: int, moment: Moment) -> Cut:
     if moment.series == series_id:
         return Cut(attempt, moment.time_us, moment.seq)
+    first = moment.firsts.get(series_id, 0)
     if moment.report is None:
-        return Cut(attempt, moment.time_us)
+        return Cut(attempt, moment.time_us, first=first)
     alike = points_at(connection, series_id, attempt, moment.time_us, moment.time_us)
     if not alike:
-        return Cut(attempt, moment.time_us)
+        return Cut(attempt, moment.time_us, first=first)
     runs = report_runs(connection, job_id, series_id)
     behind = (
         seq for seq, _, _ in alike if (report := runs.report_of(seq)) is not None and report >= moment.report
     )
-    return Cut(attempt, moment.time_us, min(behind, default=None))
+    return Cut(attempt, moment.time_us, min(behind, default=None), first)
 
 
 def condition(cuts: Sequence[Cut]) -> str:
