@@ -20,6 +20,7 @@ from tests.kubernetes.space import Space
 from tests.waiting import ended as has_ended
 from tests.waiting import until
 from workbench.paths import Home
+from workbench.store.db.identity import make_home
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -43,7 +44,7 @@ def start(fabric: Fabric, home: Home) -> Iterator[Start]:
 
         def start(*words: str) -> subprocess.Popen[bytes]:
             if not home.controller_lock.exists():
-                fabric("list")
+                make_home(home)
                 argv = [sys.executable, "-P", "-c", CONTROLLER, str(home.path)]
                 started.enter_context(ended(subprocess.Popen(argv, stdin=subprocess.DEVNULL)))
                 until(lambda: "not running" not in fabric("controller", "status").stdout, "the controller")

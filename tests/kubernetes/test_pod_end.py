@@ -16,6 +16,7 @@ from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space, cluster_held
 from tests.waiting import ended, until
 from workbench.paths import Home
+from workbench.store.db.identity import make_home
 
 
 def kinds(pods: Pods) -> set[str]:
@@ -126,7 +127,7 @@ main(["--home", sys.argv[1], "--wait"])
 @contextmanager
 def controller(fabric: Fabric, home: Home, harm: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a controller to which a line of code does harm."""
-    fabric("list")
+    make_home(home)
     fabric("controller", "stop", expect=None)
     with subprocess.Popen(
         [sys.executable, "-P", "-c", CONTROLLER.format(harm=harm), str(home.path)]

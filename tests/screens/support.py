@@ -127,3 +127,14 @@ def check(request: pytest.FixtureRequest, name: str, shown: str) -> None:
 
     lines = difflib.unified_diff(expected.splitlines(), shown.splitlines(), "expected", "shown", lineterm="")
     assert shown == expected, "\n".join(lines)
+
+
+def instead_of_controller(monkeypatch: pytest.MonkeyPatch, wake: Callable[[Home], object]) -> None:
+    """Call this where a controller would be woken or started, for a request or for a stop."""
+
+    def heard(home: Home, say: Callable[[str], None]) -> bool:
+        wake(home)
+        return True
+
+    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", wake)
+    monkeypatch.setattr("workbench.controller.runtime.client.ensure_heard", heard)

@@ -8,7 +8,7 @@ from screens.base.dialogs import Confirm
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from tests.screens import seeding
-from tests.screens.support import Shown, journey, opened
+from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store import jobs
@@ -20,7 +20,7 @@ from workbench.store.queries import requests
 def no_controller(monkeypatch: pytest.MonkeyPatch) -> list[Home]:
     """Requests are written for real, but no controller acts on them."""
     woken: list[Home] = []
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", woken.append)
+    instead_of_controller(monkeypatch, woken.append)
     return woken
 
 

@@ -10,7 +10,7 @@ import pytest
 from screens.jobs.job_screen import JobScreen
 from screens.jobs.queue_screen import QueueScreen
 from tests.screens import seeding
-from tests.screens.support import Shown, journey, opened
+from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.paths import Home
 from workbench.services.backends.inventory import HostAnswer, HostQuestion
 from workbench.store.db.database import Store
@@ -26,7 +26,7 @@ def answers(home: Home, monkeypatch: pytest.MonkeyPatch) -> Answers:
     """Sets what hosts say of who waits there; at first that they do not know of any job."""
     found = [HostAnswer((), is_known=True)]
     # The tests answer what is asked for, in the controller's stead: it would start the jobs.
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", lambda home: None)
+    instead_of_controller(monkeypatch, lambda home: None)
     monkeypatch.setattr(HostQuestion, "ask", lambda self: found[0])
 
     def set_answer(answer: HostAnswer) -> None:

@@ -13,7 +13,7 @@ from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from screens.widgets.prompt import Prompt
 from tests.screens import seeding
-from tests.screens.support import Shown, journey, opened
+from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.cli.framework.run_options import read_run_options
 from workbench.job import Reason, State
 from workbench.paths import Home
@@ -26,7 +26,7 @@ from workbench.store.queries import requests
 def no_controller(monkeypatch: pytest.MonkeyPatch) -> list[Home]:
     """Requests are written for real, but nobody takes them up."""
     woken: list[Home] = []
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", woken.append)
+    instead_of_controller(monkeypatch, woken.append)
     return woken
 
 

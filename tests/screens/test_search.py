@@ -11,7 +11,7 @@ from screens.jobs.search_pages import curves_chart
 from screens.jobs.search_screen import SearchScreen
 from screens.jobs.table_screen import JobsScreen
 from tests.screens import seeding
-from tests.screens.support import Shown, journey, opened
+from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.paths import Home
 from workbench.services.inspect.search_standing import SearchReader, SearchStanding
 from workbench.store.db.database import Store
@@ -22,7 +22,7 @@ from workbench.store.updates.experiments import experiment, read_experiment_file
 def search(home: Home, monkeypatch: pytest.MonkeyPatch) -> str:
     """A home with a search, which was left on the list of jobs."""
     # No controller takes up its trials: they run only on paper.
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", lambda home: None)
+    instead_of_controller(monkeypatch, lambda home: None)
     with Store.open(home) as store:
         found = seeding.search(store)
         seeding.remember_runs(store)

@@ -10,7 +10,7 @@ from textual.screen import ModalScreen
 from screens.base.dialogs import Choice, Choose, Jump, Problem, TaskList
 from screens.jobs.table_screen import JobsScreen
 from screens.workers.background import TaskReport, percentage
-from tests.screens.support import journey, opened
+from tests.screens.support import instead_of_controller, journey, opened
 from workbench.errors import CannotWrite
 from workbench.paths import Home
 
@@ -84,7 +84,7 @@ async def test_what_a_controller_refuses_is_said_in_a_window(
     def refuse(home: Home) -> None:
         raise CannotWrite("the home takes no more", hint="make room")
 
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", refuse)
+    instead_of_controller(monkeypatch, refuse)
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-wide")
         await shown.press("x")

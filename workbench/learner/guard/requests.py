@@ -69,9 +69,8 @@ class Requests:
         return self._attempt_descriptor is not None or self._watcher is not None
 
     def _watch(self) -> None:
-        state.keep_spares(
-            self._folder
-        )  # who ends sooner is asked nothing and leaves a disk no time to fill up
+        # Who ends sooner is asked nothing, and leaves a disk no time to fill up.
+        state.keep_spares(self._folder)
         # The folder of the attempt too: the removal of a folder that is in use is reported by the one above it only.
         self._attempt_descriptor = folder_signal.open_signalling(self._launch.attempt_dir)
         if self._attempt_descriptor is not None:
