@@ -102,7 +102,7 @@ END_SECONDS: Final = 20.0
 """How long the side-car of an ended learner may not answer before its journal is given up."""
 
 UNREACHABLE_SECONDS: Final = 3.0
-"""The same where the cluster cannot reach its node: whoever asks says so, and asks again."""
+"""The same where the cluster cannot reach its node: the caller reports that, and tries again."""
 
 PAUSE_LONGEST_SECONDS: Final = 5.0
 """The longest pause before a pod that did not answer is asked again."""
