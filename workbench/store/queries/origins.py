@@ -24,6 +24,7 @@ from workbench.store.queries.step_course import (
     counted_on_sql,
     courses_of,
     database_of,
+    remembered,
     usual_gap,
 )
 
@@ -115,12 +116,7 @@ def moments_of(connection: sqlite3.Connection, job_id: str, learner: int) -> Map
     )
     state = tuple(connection.execute(sql, (job_id, learner)).fetchone())
     key = database_of(connection), job_id, learner
-    known = _known.get(key)
-    if known is None or known[0] != state:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        known = _known[key] = state, _Attempts(connection, job_id, learner).moments()
-    return known[1]
+    return remembered(_known, key, state, lambda: _Attempts(connection, job_id, learner).moments())
 
 
 def points_at(
@@ -379,7 +375,7 @@ class _Attempts:
     def _spans_of(self, series_id: int) -> dict[int, list[tuple[int, int]]]:
         """Return which points of a series each attempt reported; only what is new of them is looked at."""
         key = database_of(self._connection), self._job_id, series_id
-        points = {**self._points, **self._etimes}[series_id]
+        points = self._points.get(series_id) or self._etimes[series_id]
         known = _runs.get(key, [])
         if known and known[-1][1] > points:
             known = []

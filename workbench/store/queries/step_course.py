@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from workbench.store.queries.reports import ReportRuns, report_runs
 from workbench.values import dataclass
@@ -205,6 +205,8 @@ _ascending: dict[tuple[Any, ...], int] = {}
 
 _KNOWN_MAX: Final = 2000
 
+_Found = TypeVar("_Found")
+
 
 def course_of(connection: sqlite3.Connection, series_id: int) -> StepCourse:
     """Return how the steps of a stored series are counted on."""
@@ -223,12 +225,22 @@ def courses_of(connection: sqlite3.Connection, job_id: str, learner: int) -> Map
     )
     state = tuple(connection.execute(sql, (job_id, learner)).fetchone())
     key = database_of(connection), job_id, learner
-    known = _known.get(key)
-    if known is None or known[0] != state:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        known = _known[key] = state, _Learner(connection, job_id, learner).courses()
-    return known[1]
+    return remembered(_known, key, state, lambda: _Learner(connection, job_id, learner).courses())
+
+
+def remembered(
+    known: dict[tuple[Any, ...], tuple[tuple[Any, ...], _Found]],
+    key: tuple[Any, ...],
+    state: tuple[Any, ...],
+    find: Callable[[], _Found],
+) -> _Found:
+    """Return what was found for a learner; it is found again where what it depends on is in another state."""
+    held = known.get(key)
+    if held is None or held[0] != state:
+        if len(known) >= _KNOWN_MAX:
+            known.clear()
+        held = known[key] = state, find()
+    return held[1]
 
 
 class EpochOrder:
