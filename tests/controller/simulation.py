@@ -188,7 +188,7 @@ class Simulation:
                 kept.append(kind)
             if isinstance(found, Intend):
                 self.row = replace(self.row, intent=found.intent)
-                self.tracked.intent_changed(self.row, "me@box")
+                self.tracked.intent_changed(self.row, "me@box", self.now)
                 self.closed = False
             elif isinstance(found, Resume):
                 self._next_attempt(previous_is_over=None, delay=0.0, restarts=(0, 0))

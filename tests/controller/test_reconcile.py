@@ -296,7 +296,8 @@ def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) 
     over: dict[str, Any] = {"state": State.STORING, "statuses": those(exited(1)), "draining_since": NOW - 600}
 
     assert decide(view(**over, collected_at=NOW - 600)).actions == ()
-    assert decide(view(**over, intent=intent)).actions == ()  # its results are still on their way here
+    on_their_way = over | {"draining_since": NOW - 1}
+    assert decide(view(**on_their_way, intent=intent)).actions == ()
     assert decide(view(**over, intent=intent, collected_at=NOW - 1)) == Decision(until=NOW + 4)
     assert finish_of(decide(view(**over, intent=intent, collected_at=NOW - 600))).outcome.state is not None
 
@@ -320,6 +321,29 @@ def test_who_stops_a_job_does_not_wait_for_ever_for_files_that_its_backend_does_
     assert ended.reason.text.endswith(
         "; its last output and files stay on the backend: node-1 does not answer"
     )
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 600), (Intent.KILL, 30), (Intent.DELETE, 2)])
+def test_a_stop_does_not_wait_for_ever_for_files_that_come(intent: Intent, patience: int) -> None:
+    coming = FAILING | {"collect_failure": "", "intent": intent}
+    asked_later = decide(view(**coming, stop_asked_at=NOW - 1))
+    ended = finish_of(decide(view(**coming, stop_asked_at=NOW - patience))).outcome
+
+    assert asked_later.until == NOW - 1 + patience
+    assert ended.reason.text.endswith(
+        f"; not all of its output and files had come after {patience} s: the rest comes later"
+    )
+
+
+def test_a_stop_that_an_earlier_controller_was_asked_for_waits_from_the_end_of_the_command() -> None:
+    coming = FAILING | {"collect_failure": "", "intent": Intent.KILL}
+
+    assert decide(view(**coming | {"draining_since": NOW - 1})).until == NOW + 29
+    assert finish_of(decide(view(**coming))).outcome.reason.text.endswith("the rest comes later")
+
+
+def test_files_that_come_are_waited_for_without_limit_where_nobody_stops_the_job() -> None:
+    assert decide(view(**FAILING | {"collect_failure": ""})) == Decision()
 
 
 def test_a_job_that_nobody_stops_waits_for_its_files_and_says_for_what() -> None:

@@ -135,6 +135,31 @@ def test_a_kill_ends_a_job_whose_last_files_are_asked_for_and_never_answered(
     assert "has not answered for" in bench.ends(job_id).reason.text
 
 
+def test_a_kill_is_not_held_by_the_files_of_jobs_that_are_fetched_before(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.FETCHES_AT_ONCE", 1)
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.COMING_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
+    )
+    ended = threading.Event()
+
+    def follow() -> None:
+        if ended.is_set():
+            hanging.release.wait(patience())
+
+    bench.backend.on_follow = follow
+    jobs = [bench.submit(target=FAR) for _ in range(2)]
+    for job_id in jobs:
+        bench.runs(job_id)
+    ended.set()
+    for job_id in jobs:
+        bench.backend.exit(job_id, code=3)
+    bench.ask(jobs[1], "kill")
+
+    assert bench.ends(jobs[1]).reason.text.endswith("the rest comes later")
+
+
 def test_files_that_a_backend_refuses_for_good_are_named_in_the_reason(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

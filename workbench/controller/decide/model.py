@@ -113,6 +113,8 @@ class JobSnapshot:
     stop_sent: StopSent | None = None
     decided_since: float | None = None
     """When it was first known that some learner's end decides the job."""
+    stop_asked_at: float | None = None
+    """When somebody asked for the intent; None if that was before this controller started."""
     draining_since: float | None = None
     collect_failure: str = ""
     """Why what the learners left cannot be fetched just now; empty while it comes."""

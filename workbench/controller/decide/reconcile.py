@@ -73,6 +73,9 @@ RECORDS_PATIENCE_SECONDS: Final = 5.0
 FILES_PATIENCE_SECONDS: Final = {Intent.HALT: 15.0, Intent.KILL: 2.0, Intent.DELETE: 2.0}
 """How long a job that somebody stops waits for output and files that its backend does not give."""
 
+COMING_PATIENCE_SECONDS: Final = {Intent.HALT: 600.0, Intent.KILL: 30.0, Intent.DELETE: 2.0}
+"""How long a job that somebody stops waits for output and files that do come; the rest comes afterwards."""
+
 KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 30.0)
 HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
@@ -214,6 +217,8 @@ def _ending(job: JobSnapshot) -> Decision:
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
+        if not job.drained and job.statuses and job.collected_at is None and not job.collect_failure:
+            outcome = replace(outcome, reason=_add_coming_files(outcome.reason, job.intent))
         if job.collect_failure:
             outcome = replace(outcome, reason=_add_missing_files(outcome.reason, job.collect_failure))
         restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
@@ -239,11 +244,22 @@ def _wait_ends_at(job: JobSnapshot) -> float | None:
         return job.collected_at + RECORDS_PATIENCE_SECONDS
     if job.collect_failing_since is not None:
         return job.collect_failing_since + FILES_PATIENCE_SECONDS[job.intent]
-    return None
+    if job.draining_since is None:
+        return None
+    # Fetched, or in the line of those that are: a long fetch, and the one before it, do not hold a stop either.
+    return max(job.draining_since, job.stop_asked_at or 0.0) + COMING_PATIENCE_SECONDS[job.intent]
 
 
 def _add_missing_files(reason: Reason, failure: str) -> Reason:
     return replace(reason, text=f"{reason.text}; its last output and files stay on the backend: {failure}")
+
+
+def _add_coming_files(reason: Reason, intent: Intent) -> Reason:
+    seconds = COMING_PATIENCE_SECONDS[intent]
+    text = (
+        f"{reason.text}; not all of its output and files had come after {seconds:.0f} s: the rest comes later"
+    )
+    return replace(reason, text=text)
 
 
 def _set_waiting_for_files(job: JobSnapshot) -> tuple[SetReason, ...]:

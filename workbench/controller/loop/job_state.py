@@ -69,6 +69,7 @@ class TrackedJob:
     reason_changed_at: float | None = None
     stop_sent: StopSent | None = None
     decided_since: float | None = None
+    stop_asked_at: float | None = None
     draining_since: float | None = None
     collect_failure: str = ""
     collect_failing_since: float | None = None
@@ -155,6 +156,7 @@ class TrackedJob:
             reason_changed_at=self.reason_changed_at,
             stop_sent=self.stop_sent,
             decided_since=self.decided_since,
+            stop_asked_at=self.stop_asked_at,
             draining_since=self.draining_since,
             collect_failure=self.collect_failure,
             collect_failing_since=self.collect_failing_since,
@@ -231,8 +233,10 @@ class TrackedJob:
         if row.state is State.QUEUED and before.state is not State.QUEUED:
             self.trouble, self.verdict, self.preparing, self.launches = None, None, None, 0
 
-    def intent_changed(self, row: JobRow, asked_by: str) -> None:
+    def intent_changed(self, row: JobRow, asked_by: str, now: float) -> None:
         """Take over the row after a person's request; a pending retry is due at once."""
+        if row.intent is not self.row.intent:
+            self.stop_asked_at = None if row.intent is Intent.NONE else now
         self.row, self.asked_by = row, asked_by
         if row.intent is not Intent.NONE:
             self.not_before = None

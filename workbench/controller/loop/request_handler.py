@@ -43,7 +43,7 @@ class RequestHandler:
             return set()
         intent = _INTENTS[event.kind]
         if tracked.row.intent in _WEAKER[intent]:
-            tracked.intent_changed(replace(tracked.row, intent=intent), event.who)
+            tracked.intent_changed(replace(tracked.row, intent=intent), event.who, self._context.now())
         return {event.job_id}
 
     def answer_pending(self) -> set[str]:
@@ -131,7 +131,7 @@ class RequestHandler:
         row = job(self._context.store, job_id)
         assert row is not None
         tracked = self._context.jobs.get(job_id) or self._track(row)
-        tracked.intent_changed(row, who)
+        tracked.intent_changed(row, who, self._context.now())
 
     def _begin(self, job_id: str) -> None:
         row = job(self._context.store, job_id)
