@@ -32,7 +32,7 @@ _UNREAD_CLAIM: Final[Document] = {"spec": {}}
 _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 30.0
 _LOG_SECONDS: Final = 10.0
-"""How long the log with the installed packages is asked for: it is not asked for again later."""
+"""How long one download asks for the log with the installed packages before it fails, and is made again."""
 
 
 def choose_results(cluster: Cluster | None, request: LaunchRequest, options: PodOptions) -> ResultVolume:
@@ -196,19 +196,24 @@ def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
 
 
 def _packages(cluster: Cluster, pod: Document) -> list[str]:
-    """Return the installed packages of ``requirements:``, from the init container's log."""
+    """Return the installed packages of ``requirements:``, from the init container's log.
+
+    Raises:
+        FabricError: the log cannot be read now.
+    """
     if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
         return []
+    name = pod["metadata"]["name"]
     until = time.monotonic() + _LOG_SECONDS
     while True:
         try:
-            log = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
+            log = b"".join(cluster.logs(name, PREPARE)).decode("utf-8", "replace")
             return [line[len(PACKAGE) :] for line in log.splitlines() if line.startswith(PACKAGE)]
         except (Absent, Denied):
             return []
         except FabricError:
             if time.monotonic() >= until:
-                return []  # results and logs must not wait for it
+                raise  # who fetches tries again, and names what does not come
             time.sleep(_LOOK_SECONDS)
 
 
