@@ -27,13 +27,13 @@ _STDERR_BYTES: Final = 2000
 class PodHost(FrameHost):
     """The agent in a container of a pod; closing it ends only the connection."""
 
-    def __init__(self, stream: ClusterStream) -> None:
+    def __init__(self, stream: ClusterStream, *, connect_seconds: float = CONNECT_SECONDS) -> None:
         self._stream = stream
         self._output = OutputReader(stream)
         writer = cast(BinaryIO, _Writer(stream))
         super().__init__(FrameClient(cast(BinaryIO, self._output), writer, self._explain))
         try:
-            self._client.await_greeting(CONNECT_SECONDS)
+            self._client.await_greeting(connect_seconds)
         except BaseException:
             self.close()
             raise
@@ -49,7 +49,9 @@ class PodHost(FrameHost):
         return lines[-1].strip().rstrip(".") if lines else ""
 
 
-def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHost:
+def open_host(
+    cluster: Cluster, pod: str, *, container: str = SIDE_CAR, connect_seconds: float = CONNECT_SECONDS
+) -> PodHost:
     """Connect to the agent in a container of a pod.
 
     Raises:
@@ -57,7 +59,7 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
         Denied: the user may not run commands in pods.
     """
     argv = ["sh", f"{config.GIVEN}/pod.sh", "host"]
-    return PodHost(cluster.exec(pod, container, argv, stdin=True))
+    return PodHost(cluster.exec(pod, container, argv, stdin=True), connect_seconds=connect_seconds)
 
 
 class OutputReader(io.RawIOBase):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, Cluster, Denied, Invalid, NodeUnreachable
 from backends.contract.host import Chunk
 from runners.interface import EarlyBytes, LearnerRef, LearnerStatus
-from runners.pod.container_host import PodHost, open_host
+from runners.pod.container_host import CONNECT_SECONDS, PodHost, open_host
 from runners.pod.log_recovery import JournalRemains, read_remains
 from runners.pod.names import LEARNER, ref_of
 from runners.pod.sh_agent import ClusterLog, prepare_transcript
@@ -221,7 +221,9 @@ class Journals:
                 self._cache.wait(_LOOK_SECONDS)  # its side-car is ending or starting
         return {}
 
-    def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
+    def host(
+        self, ref: LearnerRef, pod: Mapping[str, Any], *, connect_seconds: float = CONNECT_SECONDS
+    ) -> PodHost:
         """Return the connection to a learner's side-car; connect if there is none."""
         with self._lock:
             host = self._hosts.get(ref)
@@ -233,7 +235,7 @@ class Journals:
         node = str((pod.get("spec") or {}).get("nodeName") or "")
         self._backoff.check(node)
         try:
-            host = open_host(self._cluster, pod["metadata"]["name"])
+            host = open_host(self._cluster, pod["metadata"]["name"], connect_seconds=connect_seconds)
         except (Denied, NodeUnreachable) as error:
             self._backoff.failed("" if isinstance(error, Denied) else node, error)
             raise

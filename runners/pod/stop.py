@@ -11,6 +11,7 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, Cluster, Conflict, Denied, Invalid
 from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, StopRequest
+from runners.pod.container_host import CONNECT_SECONDS
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import (
     HOME,
@@ -31,6 +32,9 @@ from workbench.learner.pod.config import NO_PYTHON
 
 PATIENCE: Final = 2
 """How many times a kill is requested from a learner's agent before its pod is deleted."""
+
+KILL_CONNECT_SECONDS: Final = 5.0
+"""How long a kill waits for an agent that a new connection reaches: one that hangs ends with its pod."""
 
 UNREACHED_SECONDS: Final = 30.0
 """How long a halt may not get through to a learner's agent before its pod is deleted, with the halt's grace period."""
@@ -103,14 +107,16 @@ class StopRequests:
             if self._kill_requests[uid] > PATIENCE:
                 return False
         folder = folder_of(ref)
+        connect_seconds = KILL_CONNECT_SECONDS if request.kind == "kill" else CONNECT_SECONDS
+        begun = time.monotonic()
         try:
             try:
-                _write_once(journals.host(ref, pod), folder, request)
+                _write_once(journals.host(ref, pod, connect_seconds=connect_seconds), folder, request)
             except BackendUnreachable as error:
-                if NO_PYTHON in error.message:
+                if NO_PYTHON in error.message or time.monotonic() - begun >= connect_seconds:
                     raise
                 # The connection may have been lost meanwhile: a new one is tried before the loop's pause between calls.
-                _write_once(journals.host(ref, pod), folder, request)
+                _write_once(journals.host(ref, pod, connect_seconds=connect_seconds), folder, request)
             self._unreached_since.pop(uid, None)
             return True
         except (Absent, Invalid, Denied):

@@ -6,6 +6,8 @@
 ``localhost/fabric-test/busybox:1``           only busybox: no Python, no bash, no flock
 ``localhost/fabric-test/bare:1``              Debian without Python and tar
 ``localhost/fabric-test/pip:1``               Debian with Python 3.11 and pip
+``localhost/fabric-test/hanging:1``           Debian with a Python that serves, and hangs before it handles signals
+``localhost/fabric-test/searching:1``         Debian with a Python that hangs when asked whether it serves
 ============================================  =====================================================
 
 ``python -m tests.kubernetes.images FILE`` writes them all, for a cluster of your own
@@ -27,8 +29,9 @@ from typing import Any
 
 from tests.containers.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
 
-DEBIAN, USER, BUSYBOX, BARE, PIP = (
-    f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox", "bare", "pip")
+DEBIAN, USER, BUSYBOX, BARE, PIP, HANGING, SEARCHING = (
+    f"localhost/fabric-test/{name}:1"
+    for name in ("debian", "user", "busybox", "bare", "pip", "hanging", "searching")
 )
 
 ABSENT = ("tar", "python3", "python3.11", "python")
@@ -37,7 +40,7 @@ ABSENT = ("tar", "python3", "python3.11", "python")
 
 def archive() -> Path:
     """Return the archive with all images, made once."""
-    path = CACHE / "pods-3.tar"  # another name when its images change
+    path = CACHE / "pods-4.tar"  # another name when its images change
     with one_at_a_time():
         if not path.exists():
             part = path.with_suffix(".part")
@@ -60,6 +63,10 @@ def _write(path: Path) -> None:
         manifest.append(_add_image(tar, BARE, debian_layer, {"Cmd": ["/bin/sh"]}, without))
         pip = _layer_of(tar, tree(_installed_pip()))
         manifest.append(_add_image(tar, PIP, debian_layer, {"Cmd": ["/bin/bash"]}, pip))
+        for name, is_python in ((HANGING, '[ "$3" != -c ] || exit 0'), (SEARCHING, ":")):
+            program = f"#!/bin/sh\n{is_python}\nexec sleep 600\n".encode()
+            hangs = _layer_of(tar, tree({"usr/local/bin/python3": program}))
+            manifest.append(_add_image(tar, name, debian_layer, {"Cmd": ["/bin/bash"]}, hangs))
         _add(tar, "manifest.json", json.dumps(manifest).encode())
 
 

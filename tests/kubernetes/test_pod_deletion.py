@@ -14,12 +14,19 @@ import pytest
 
 from runners.pod.names import PREPARE, SIDE_CAR
 from runners.pod.observe import MissedSignals
-from runners.pod.status import is_preparing, is_side_car_running
+from runners.pod.status import has_learner_begun, is_preparing, is_side_car_running
 from tests.cli.conftest import Fabric
+from tests.kubernetes.images import HANGING, SEARCHING
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
+
+MANIFEST = """
+name: hangs
+grace_seconds: 10m
+framework: {command: "true"}
+"""
 
 NODE = Path("/proc/self/ns/mnt")
 
@@ -85,6 +92,32 @@ def test_a_pod_that_misses_its_deletion_before_its_learner_begins_is_sent_the_si
         return found is None
 
     until(has_gone, "the pod to go, of whose grace ten minutes are left")
+
+
+@pytest.mark.parametrize("image", [HANGING, SEARCHING])
+def test_a_pod_whose_python_does_not_begin_goes_at_once_when_it_is_deleted(pods: Pods, image: str) -> None:
+    Path(pods.fabric.folder, "m.yml").write_text(MANIFEST)
+    pods.start("m.yml", image=image)
+    until(lambda: any(map(has_learner_begun, pods.pods())), "the containers to run")
+    (found,) = pods.pods()
+    name = found["metadata"]["name"]
+
+    pods.space.admin.delete("Pod", name)
+
+    until(
+        lambda: pods.space.admin.read("Pod", name) is None,
+        "the pod to go, of whose grace ten minutes are left",
+    )
+
+
+def test_a_kill_ends_a_pod_whose_python_does_not_begin(pods: Pods) -> None:
+    job = pods.start("--", "true", image=SEARCHING)
+    until(lambda: any(map(has_learner_begun, pods.pods())), "the containers to run")
+
+    pods.fabric("kill", job)
+
+    assert pods.show(job)["state"] == "HALTED"
+    until(lambda: not pods.pods(), "the pod to go")
 
 
 def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(pods: Pods) -> None:

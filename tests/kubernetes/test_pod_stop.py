@@ -31,7 +31,7 @@ class Sidecar:
         self.lost = lost
         self.written: list[Any] = []
 
-    def host(self, ref: LearnerRef, pod: Any) -> Sidecar:
+    def host(self, ref: LearnerRef, pod: Any, *, connect_seconds: float) -> Sidecar:
         return self
 
     def call(self, name: str, **more: Any) -> Any:

@@ -1,9 +1,28 @@
 #!/bin/sh
+trap 'exit 143' TERM INT # the first process of a container gets only the signals that it handles, and each comes once
 # What every container of a learner's pod begins with: finds a Python for the agent, else goes on in sh.
 #
 #   sh pod.sh ROLE [ARGUMENT...]      ROLE: prepare, learner, journal, host, exec
-# The first process of a container gets only the signals that it handles.
-trap 'exit 143' TERM
+case $1 in
+prepare | learner | journal)
+    # What is begun here is a child, which a signal ends before it has a handler, and while a search for Python hangs.
+    sh "$0" begin "$@" &
+    child=$!
+    trap 'kill -TERM $child 2>/dev/null' TERM INT
+    wait $child
+    code=$?
+    # A signal interrupts the waiting, not the child.
+    while kill -0 $child 2>/dev/null; do
+        wait $child
+        code=$?
+    done
+    exit $code
+    ;;
+begin)
+    trap - TERM INT
+    shift
+    ;;
+esac
 
 given=/.fabric/given
 journal=/.fabric/journal
