@@ -274,7 +274,7 @@ class TestTheControllerIsKilled:
         (shared_pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
         job = shared_pods.start("--", "sh", "-c", "wc -c <big.bin")
         # Asked before: on a busy machine the answer takes longer than the code.
-        controller = int(_controller(shared_pods)["pid"])
+        controller = int(until(lambda: _controller(shared_pods)["pid"], "the controller to begin"))
         until(shared_pods.pods, "the pod to be made")
         os.kill(controller, signal.SIGKILL)
         until(lambda: any(map(is_preparing, shared_pods.pods())), "the pod to wait for its code")
