@@ -8,7 +8,8 @@ prepare | learner | journal)
     # What is begun here is a child, which a signal ends before it has a handler, and while a search for Python hangs.
     sh "$0" begin "$@" &
     child=$!
-    trap 'kill -TERM $child 2>/dev/null' TERM INT
+    trap 'kill -TERM $child' TERM INT
+    exec 2>/dev/null # "Terminated", which a shell says of such a child, is not the learner's output
     wait $child
     code=$?
     # A signal interrupts the waiting, not the child.
