@@ -186,3 +186,18 @@ def test_an_attached_run_in_a_read_only_home_ends_when_it_is_stopped(fabric: Fab
     assert code == 73
     assert "read-only" in told
     fabric("wait", "@last", expect=143)
+
+
+def test_what_keeps_a_home_from_being_repaired_is_told(fabric: Fabric, small: Home) -> None:
+    fabric("run", "-q", "-d", "--name", "gone", "--", "true")
+    fabric("wait", "gone")
+    gone = small.job(fabric.json("show", "gone", "--json")["id"]).path
+    fabric("delete", "gone", "--yes")
+    fabric("controller", "stop")
+    with small_disk(gone):
+        fabric("run", "-q", "-d", "--name", "stays", "--", WAITS)
+        why = f"cannot be repaired: OSError: [Errno 16] Device or resource busy: '{gone}'"
+        until(lambda: why in fabric("controller").stderr, "the controller to say so")
+        assert why in fabric.json("controller", "--json")["trouble"]
+        assert f"{why}; what is shown may be old" in fabric("status").stderr
+        assert fabric("kill", "stays").stderr.endswith("HALTED\n")
