@@ -7,7 +7,8 @@ import contextlib
 import os
 import shlex
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from backends.ssh.connection import Pipe
@@ -17,6 +18,12 @@ from workbench.values import dataclass
 ANSWER_SECONDS: Final = 30.0
 SEND_BYTES: Final = 48 * 1024
 """What one script carries of a file: shells keep such texts in memory."""
+
+PIECE_SECONDS: Final = 0.25
+"""So long may one piece of bulk data take on its way: what else is asked for waits behind it."""
+LEAST_BYTES: Final = 1 << 16
+MOST_BYTES: Final = 1 << 20
+"""Bounds of a piece."""
 
 _READ_BYTES: Final = 1 << 16
 
@@ -37,34 +44,69 @@ class Piece:
     size: int
 
 
+class Turns:
+    """Lets one thread at a time; those with bulk data after all others."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_taken = False
+        self._waiting = 0
+
+    @contextlib.contextmanager
+    def take(self, *, bulk: bool) -> Iterator[None]:
+        """Wait for one's turn, and hold it."""
+        with self._changed:
+            self._waiting += not bulk
+            try:
+                self._changed.wait_for(lambda: not self._is_taken and not (bulk and self._waiting))
+                self._is_taken = True
+            finally:
+                self._waiting -= not bulk
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
+
+
 class ShellClient:
-    """Runs scripts in one shell, one at a time; thread-safe. They have no terminal, and their stdin is empty."""
+    """Runs scripts in one shell, one at a time; thread-safe. They have no terminal, and their stdin is empty.
+
+    Bulk data goes in pieces of ``piece_bytes``, and what else is asked for, a stop say, goes between two of them.
+    """
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._mark = b"fabric-" + os.urandom(12).hex().encode()
         self._rest = b""
         self.lost = False
+        self.piece_bytes = LEAST_BYTES
+        """How much the link carried lately in the time that a piece may take."""
 
-    def sh(self, script: str, *, seconds: float = ANSWER_SECONDS) -> ScriptResult:
-        """Run a script and return what it printed.
+    def sh(self, script: str, *, seconds: float = ANSWER_SECONDS, bulk: bool = False) -> ScriptResult:
+        """Run a script and return what it printed; ``bulk`` lets all others go first.
 
         Raises:
             BackendUnreachable: the connection is lost, or there was no answer in time.
         """
         mark = self._mark.decode()
         text = f"{{ {script}\n}} </dev/null 2>/dev/null; printf '\\n%s %d\\n' {mark} $?\n"
-        with self._lock:
+        with self._turns.take(bulk=bulk):
             late = threading.Timer(seconds, self._pipe.close)
             late.daemon = True
             late.start()
             try:
                 if self.lost:
                     raise OSError("it is lost")
+                began = time.monotonic()
                 self._pipe.writer.write(text.encode())
                 self._pipe.writer.flush()
-                return self._answer()
+                answer = self._answer()
+                if bulk:
+                    self._measured(len(answer.output), time.monotonic() - began)
+                return answer
             except (OSError, ValueError) as error:
                 self.lost = True
                 why = self._pipe.explain() or str(error)
@@ -72,9 +114,9 @@ class ShellClient:
             finally:
                 late.cancel()
 
-    def check(self, script: str, *, seconds: float = ANSWER_SECONDS) -> bytes:
+    def check(self, script: str, *, seconds: float = ANSWER_SECONDS, bulk: bool = False) -> bytes:
         """The same; what fails raises BackendError."""
-        answer = self.sh(script, seconds=seconds)
+        answer = self.sh(script, seconds=seconds, bulk=bulk)
         if answer.exit_code:
             lines = answer.output.decode("utf-8", "replace").strip().splitlines()
             raise BackendError(
@@ -86,7 +128,7 @@ class ShellClient:
         """Run a script and return the lines that it printed."""
         return self.check(script).decode("utf-8", "surrogateescape").splitlines()
 
-    def pieces(self, requests: Sequence[tuple[str, int, int]]) -> list[Piece | None]:
+    def pieces(self, requests: Sequence[tuple[str, int, int]], *, bulk: bool = False) -> list[Piece | None]:
         """Read files, each as path, offset and the most bytes; None for one that is not there."""
         if not requests:
             return []
@@ -96,7 +138,7 @@ class ShellClient:
             f'[ $n -gt 0 ] && tail -c +{offset + 1} "$f" | head -c $n; else echo -1 0; fi\n'
             for path, offset, most in requests
         )
-        data = self.check(script + "true")
+        data = self.check(script + "true", bulk=bulk)
         found: list[Piece | None] = []
         for _ in requests:
             line, _, data = data.partition(b"\n")
@@ -121,7 +163,13 @@ class ShellClient:
 
     def _append(self, path: str, data: bytes) -> None:
         text = base64.encodebytes(data).decode()
-        self.check(f"base64 -d >>{quoted(path)} <<'EOT'\n{text}EOT\n")
+        self.check(f"base64 -d >>{quoted(path)} <<'EOT'\n{text}EOT\n", bulk=True)
+
+    def _measured(self, count: int, seconds: float) -> None:
+        if 2 * count >= self.piece_bytes:
+            self.piece_bytes = int(
+                min(max(count / max(seconds, 1e-6) * PIECE_SECONDS, LEAST_BYTES), MOST_BYTES)
+            )
 
     def _answer(self) -> ScriptResult:
         """Read up to the mark."""

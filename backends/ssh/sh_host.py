@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from backends.ssh.connection import Pipe, SshConnection, session_on
 from backends.ssh.sh_client import ShellClient, assignments, quoted, quoted_all
 from backends.ssh.sh_operations import POLL_SECONDS, ShellOperations
-from workbench.errors import BackendError
+from workbench.errors import BackendError, BackendUnreachable
 
 PIECE_BYTES: Final = 1 << 20
+TAR_FD: Final = 9
+"""The shell's descriptor of what a tar prints: shells promise no higher ones."""
+TAR_BYTES: Final = 1 << 15
+TAR_SECONDS: Final = 3600.0
+"""How long a tar may be silent."""
 LOGS: Final = {"output": "output.log", "setup": "setup.log"}
 ONCE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
 """What a reader needs besides such a journal to make its index."""
@@ -30,6 +38,7 @@ class ShellHost(Host):
         self._client = ShellClient(pipe)
         self._operations = ShellOperations(self._client)
         self._described: set[str] = set()
+        self._fetching = threading.Lock()
 
     @property
     def lost(self) -> bool:
@@ -82,7 +91,7 @@ class ShellHost(Host):
         command = f"env -i {assignments(env)} {quoted_all(argv)}"
         (pid,) = self._client.lines(
             f"umask 077; mkdir -p {quoted(folder)} && cd {quoted(cwd)} && s=$(command -v setsid); "
-            f"trap '' HUP; $s {command} </dev/null >>{quoted(output)} 2>&1 & echo $!"
+            f"trap '' HUP; $s {command} </dev/null >>{quoted(output)} 2>&1 {TAR_FD}<&- & echo $!"
         )
         return int(pid)
 
@@ -97,12 +106,8 @@ class ShellHost(Host):
 
     def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
         """Read files from offsets on."""
-        requests = [(path, offset, limit_bytes) for path, offset in offsets.items()]
-        found: dict[str, Chunk] = {}
-        for (path, offset, _), piece in zip(requests, self._client.pieces(requests), strict=True):
-            if piece is not None:
-                found[path] = Chunk(piece.data, offset, piece.size)
-        return found
+        read = {path: self._read(path, offset, limit_bytes) for path, offset in offsets.items()}
+        return {path: chunk for path, chunk in read.items() if chunk is not None}
 
     def follow(
         self,
@@ -128,10 +133,9 @@ class ShellHost(Host):
         """Have files of a folder sent as one tar stream."""
         del within
         arguments = quoted_all(f"./{path}" if path.startswith("-") else path for path in paths)
-        data = self._client.check(
-            f"tar -c --no-recursion -f - -C {quoted(folder)} {arguments}", seconds=3600.0
-        )
-        receive(io.BytesIO(data))
+        with self._fetching, closing(TarStream(self._client, f"-C {quoted(folder)} {arguments}")) as stream:
+            receive(io.BufferedReader(stream))
+            stream.finish()
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes."""
@@ -166,15 +170,30 @@ class ShellHost(Host):
         if self._connection is not None:
             self._connection.close()
 
+    def _read(self, path: str, offset: int, limit_bytes: int) -> Chunk | None:
+        data, size = bytearray(), None
+        while size is None or len(data) < min(limit_bytes, size - offset):
+            at, most = offset + len(data), min(limit_bytes - len(data), self._client.piece_bytes)
+            (piece,) = self._client.pieces([(path, at, most)], bulk=True)
+            if piece is None:
+                return None if size is None else Chunk(bytes(data), offset, size)
+            data += piece.data
+            size = piece.size
+            if not piece.data:
+                break
+        return Chunk(bytes(data), offset, size)
+
     def _new_in(self, folder: str, known: Mapping[str, int]) -> dict[str, Chunk]:
         """Return what is new in one journal; the state comes with the last of all."""
-        logs = [(f"{folder}/{file}", known.get(name, 0), PIECE_BYTES) for name, file in LOGS.items()]
+        most = self._client.piece_bytes
+        logs = [(f"{folder}/{file}", known.get(name, 0), most) for name, file in LOGS.items()]
         once = (
             []
             if folder in self._described
             else [(f"{folder}/{file}", 0, PIECE_BYTES) for file in ONCE.values()]
         )
-        state, *pieces = self._client.pieces([(f"{folder}/state.json", 0, PIECE_BYTES), *logs, *once])
+        wanted = [(f"{folder}/state.json", 0, PIECE_BYTES), *logs, *once]
+        state, *pieces = self._client.pieces(wanted, bulk=True)
         found: dict[str, Chunk] = {}
         whole = True
         for name, piece in zip(LOGS, pieces, strict=False):
@@ -190,6 +209,54 @@ class ShellHost(Host):
         if state is not None and whole and state.data and _checksum(state.data) != known.get("state", 0):
             found["state"] = Chunk(state.data, 0, state.size)
         return found
+
+
+class TarStream(io.RawIOBase):
+    """Files as a tar archive, fetched piece by piece: a tar runs there, and waits while nothing is read.
+
+    There is one at a time: the shell holds its output as one descriptor.
+    """
+
+    def __init__(self, client: ShellClient, arguments: str) -> None:
+        self._client = client
+        self._folder = client.lines("umask 077; mktemp -d")[0]
+        pipe = f"{self._folder}/tar"
+        # A redirection of exec that fails would end the shell.
+        client.check(
+            f"if mkfifo {pipe}; then tar -c --no-recursion -f - {arguments} >{pipe} & fabric_tar=$!; "
+            f"exec {TAR_FD}<{pipe}; else rm -rf {self._folder}; false; fi"
+        )
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Say that it is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes; none at its end."""
+        if not self._rest:
+            count = max(1, self._client.piece_bytes // TAR_BYTES)
+            script = f"dd bs={TAR_BYTES} count={count} <&{TAR_FD}"
+            self._rest = self._client.check(script, seconds=TAR_SECONDS, bulk=True)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def finish(self) -> None:
+        """See that all of it was well.
+
+        Raises:
+            BackendError: the tar there failed.
+        """
+        self._client.check(f"cat <&{TAR_FD} >/dev/null; wait $fabric_tar", seconds=TAR_SECONDS, bulk=True)
+
+    def close(self) -> None:
+        """End the tar there."""
+        if not self.closed:
+            with contextlib.suppress(BackendUnreachable):
+                self._client.sh(f"exec {TAR_FD}<&-; rm -rf {self._folder}")
+        super().close()
 
 
 class UnseenLock:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import random
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 import pytest
 
 from backends.ssh.sh_client import Piece, ShellClient
+from backends.ssh.sh_host import ShellHost
 from backends.ssh.sh_operations import ShellOperations
+from tests.backends.test_priorities import LINK
 from tests.store.small_disk import FILES, fill_files, small_disk
-from workbench.errors import CannotWrite
+from tests.waiting import patience, until
+from workbench.errors import BackendError, CannotWrite
 from workbench.learner.journal.state import keep_spares, read_stop
 
 FOLDER = "/place/learner"
@@ -49,15 +57,29 @@ def test_a_learner_that_ends_while_it_is_looked_at_is_not_taken_for_dead() -> No
     assert (facts["state"]["phase"], facts["state"]["exit_code"]) == ("exited", 0)
 
 
+class Counted:
+    """What a shell prints, counted."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.bytes = 0
+
+    def read1(self, size: int) -> bytes:
+        data: bytes = self._stream.read1(size)  # type: ignore[attr-defined] # a pipe of a process is buffered
+        self.bytes += len(data)
+        return data
+
+
 class ShellHere:
     """A shell of this machine, as the pipe to one."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str = os.environ["PATH"], *, behind: Sequence[str] = ()) -> None:
         env = {**os.environ, "PATH": path}
         self._process = subprocess.Popen(
-            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+            [*behind, "sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
         )
-        self.reader = cast(BinaryIO, self._process.stdout)
+        self.printed = Counted(cast(BinaryIO, self._process.stdout))
+        self.reader = cast(BinaryIO, self.printed)
         self.writer = cast(BinaryIO, self._process.stdin)
 
     def explain(self) -> str:
@@ -130,3 +152,122 @@ def test_a_request_that_cannot_be_written_is_refused_and_with_room_leaves_nothin
 
         assert read_stop(str(folder)) == {"kind": "halt"}
         assert sorted(path.name for path in folder.iterdir()) == ["files", "stop.json"]
+
+
+FLOOD_BYTES: Final = 6_000_000
+"""What takes 12 s over the slow link."""
+
+
+@pytest.fixture
+def link() -> Iterator[ShellHere]:
+    """A shell behind a link of half a megabyte a second."""
+    pipe = ShellHere(behind=[sys.executable, "-c", LINK])
+    yield pipe
+    pipe.close()
+
+
+@pytest.fixture
+def far(link: ShellHere) -> ShellHost:
+    """A host without Python behind that link."""
+    return ShellHost(link, "")
+
+
+@pytest.fixture
+def flood(tmp_path: Path) -> Path:
+    """A learner's folder, with much output."""
+    folder = tmp_path / "learner"
+    folder.mkdir()
+    (folder / "output.log").write_bytes(random.Random(1).randbytes(FLOOD_BYTES))
+    return folder
+
+
+def stops_before_the_rest(host: ShellHost, folder: Path, link: ShellHere) -> None:
+    """Ask for stops, and see that little of the flood comes before their answers."""
+    until(lambda: link.printed.bytes > 0, "the flood to begin")
+    before = link.printed.bytes
+    for kind in ("halt", "kill", "halt"):
+        host.call("ask_to_stop", folder=str(folder), request={"kind": kind})
+        assert read_stop(str(folder)) == {"kind": kind}
+    assert link.printed.bytes - before < FLOOD_BYTES / 6
+
+
+@pytest.fixture
+def carrying(far: ShellHost) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Runs something in a thread for as long as the test lasts."""
+    threads: list[threading.Thread] = []
+
+    def carry(work: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield carry
+    for thread in threads:
+        thread.join(patience())
+        assert not thread.is_alive()
+
+
+Carry = Callable[[Callable[[], None]], None]
+
+
+def test_a_stop_goes_before_a_log(far: ShellHost, link: ShellHere, flood: Path, carrying: Carry) -> None:
+    is_over = threading.Event()
+
+    def follow() -> None:
+        read = 0
+        while not is_over.is_set():
+            for parts in far.follow("a", {str(flood): {"output": read}}, timeout_seconds=0.0).values():
+                read += len(parts["output"].data)
+
+    carrying(follow)
+    stops_before_the_rest(far, flood, link)
+    is_over.set()
+
+
+def test_a_stop_goes_before_a_part_of_a_file(
+    far: ShellHost, link: ShellHere, flood: Path, carrying: Carry
+) -> None:
+    log = flood / "output.log"
+    found: list[bytes] = []
+    carrying(lambda: found.append(far.read({str(log): 7}, limit_bytes=2_000_000)[str(log)].data))
+    stops_before_the_rest(far, flood, link)
+
+    until(lambda: found, "the part to come")
+    assert found == [log.read_bytes()[7:2_000_007]]
+
+
+def test_a_stop_goes_before_files_that_are_fetched(
+    far: ShellHost, link: ShellHere, flood: Path, carrying: Carry
+) -> None:
+    took: list[bytes] = []
+    carrying(lambda: far.fetch(str(flood), ["output.log"], lambda stream: took.append(stream.read())))
+    stops_before_the_rest(far, flood, link)
+
+    until(lambda: took, "all of it to come")
+    with tarfile.open(fileobj=io.BytesIO(took[0])) as archive:
+        content = archive.extractfile("output.log")
+        assert content is not None
+        assert content.read() == (flood / "output.log").read_bytes()
+
+
+def test_a_fetch_of_what_is_not_there_fails_and_one_that_is_given_up_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "file").write_bytes(bytes(1_000_000))
+    pipe = ShellHere()
+    host = ShellHost(pipe, "")
+    with pytest.raises(BackendError):
+        host.fetch(str(tmp_path), ["missing"], lambda stream: None)
+
+    def give_up(stream: BinaryIO) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        host.fetch(str(tmp_path), ["file"], give_up)
+    parts: list[int] = []
+    host.fetch(str(tmp_path), ["file"], lambda stream: parts.append(len(stream.read())))
+
+    assert parts[0] > 1_000_000
+    assert not list((tmp_path / "temporary").iterdir())
+    pipe.close()

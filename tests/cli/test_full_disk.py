@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, end_everything
-from tests.store.small_disk import FILES, fill, fill_files, read_only, small_disk
+from tests.store.small_disk import (
+    FILES,
+    break_ext4,
+    ext4_disk,
+    fill,
+    fill_files,
+    is_remounted,
+    read_only,
+    small_disk,
+)
 from tests.waiting import patience, until
 from workbench.paths import Home
 
@@ -186,3 +197,85 @@ def test_an_attached_run_in_a_read_only_home_ends_when_it_is_stopped(fabric: Fab
     assert code == 73
     assert "read-only" in told
     fabric("wait", "@last", expect=143)
+
+
+def test_what_keeps_a_home_from_being_repaired_is_told(fabric: Fabric, small: Home) -> None:
+    fabric("run", "-q", "-d", "--name", "gone", "--", "true")
+    fabric("wait", "gone")
+    gone = small.job(fabric.json("show", "gone", "--json")["id"]).path
+    fabric("delete", "gone", "--yes")
+    fabric("controller", "stop")
+    with small_disk(gone):
+        fabric("run", "-q", "-d", "--name", "stays", "--", WAITS)
+        why = f"cannot be repaired: OSError: [Errno 16] Device or resource busy: '{gone}'"
+        until(lambda: why in fabric("controller").stderr, "the controller to say so")
+        assert why in fabric.json("controller", "--json")["trouble"]
+        assert f"{why}; what is shown may be old" in fabric("status").stderr
+        assert fabric("kill", "stays").stderr.endswith("HALTED\n")
+
+
+def runs(fabric: Fabric, *names: str) -> None:
+    """Start jobs, and wait until they run."""
+    for name in names:
+        fabric("run", "-q", "-d", "--name", name, "--", WAITS)
+        until(
+            lambda name=name: fabric.json("show", name, "--json")["state"] == "PROCESSING", f"{name} to run"
+        )
+
+
+def test_jobs_stop_on_an_ext4_without_inodes(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ext4_disk(tmp_path / "ext4", files=1500) as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        runs(fabric, "one", "two", "three")
+        fill_files(folder)
+
+        assert fabric("kill", "one").stderr.endswith("HALTED\n")
+        assert fabric("halt", "two").stderr.endswith("HALTED\n")
+        fabric("delete", "three", "--yes")
+        assert sorted(row["name"] for row in fabric.json("list", "--json")) == ["one", "two"]
+        end_everything(Home(folder / "home"))
+
+
+def test_an_ext4_that_its_kernel_made_read_only_is_named_by_a_stop_with_the_pid_and_is_read(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ext4_disk(tmp_path / "ext4") as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        home = Home(folder / "home")
+        runs(fabric, "one")
+        state = home.job(fabric.json("show", "one", "--json")["id"]).attempt(1).learner(1).state
+        pid = json.loads(state.read_text())["command_pid"]
+        break_ext4(folder)
+
+        for words in (["kill", "one"], ["halt", "one"], ["delete", "one", "--yes"]):
+            told = fabric(*words, expect=73).stderr
+            assert "its file system is read-only" in told
+            assert f"end the command yourself: kill {pid}\n" in told
+        assert fabric.json("list", "--json")[0]["state"] == "PROCESSING"
+        assert fabric("logs", "one").stdout == "started\n"
+        for words in (["show", "one"], ["status"], ["controller"]):
+            fabric(*words)
+        os.kill(pid, signal.SIGKILL)
+        fabric("controller", "stop")
+        end_everything(home)
+
+
+def test_a_home_that_was_closed_and_then_made_read_only_is_read(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ext4_disk(tmp_path / "ext4") as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        home = Home(folder / "home")
+        fabric("run", "-q", "--name", "done", "--", "echo hello")
+        fabric("controller", "stop")
+        until(lambda: not home.path.joinpath("fabric.db-wal").exists(), "the store to be closed")
+        until(lambda: is_remounted(folder, "ro"), "all to have closed their files")
+
+        assert "done" in fabric("list").stdout
+        assert "COMPLETED" in fabric("show", "done").stdout
+        assert fabric("logs", "done").stdout == "hello\n"
+        for words in (["metrics", "done"], ["status", "done"], ["controller"]):
+            fabric(*words)
+        assert "read-only" in fabric("delete", "done", "--yes", expect=73).stderr

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.ssh.bare import with_processes
 from tests.ssh.daemon import Daemon, User
 
 
@@ -53,8 +54,13 @@ class Lab:
 
 
 @contextmanager
-def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[Lab]:
-    """Make the namespaces, the links and both sshds; nothing is left of them."""
+def lab(
+    folder: Path, user: User, public_key: Path, leases: Path, *, root: Path | None = None
+) -> Iterator[Lab]:
+    """Make the namespaces, the links and both sshds; nothing is left of them.
+
+    ``root`` is what the target's users see in place of this machine.
+    """
     tag = f"f{secrets.token_hex(3)}"
     near, far = free_networks()
     jump, target = f"{tag}jump", f"{tag}target"
@@ -78,8 +84,11 @@ def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[La
             _run("ip", "-n", name, "link", "set", device, "up")
         _run("ip", "-n", target, "route", "add", "default", "via", f"{far}.1")
         for name, address in ((jump, f"{near}.2"), (target, f"{far}.2")):
-            settings = [f"SetEnv FABRIC_LEASES={leases}"]
-            daemon = Daemon(folder / name, address, settings=settings, within=["ip", "netns", "exec", name])
+            settings, within = [f"SetEnv FABRIC_LEASES={leases}"], ["ip", "netns", "exec", name]
+            if root is not None and name == target:
+                settings.append(f"ChrootDirectory {root}")
+                within += with_processes(root)
+            daemon = Daemon(folder / name, address, settings=settings, within=within)
             daemon.authorize(user, public_key)
             daemons.append(daemon)
             daemon.start()

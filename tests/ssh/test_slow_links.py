@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,29 +37,43 @@ PROMPT_SECONDS = 30.0
 """What a command may take on a loaded machine. At 2 Mbit/s it took 50 s, or for ever, behind the logs."""
 
 
-@pytest.fixture
-def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
-    """A host behind a jump host, both in networks of their own."""
-    with lab(
-        clean_environment / "lab", box.user, Path(f"{box.key}.pub"), clean_environment / "leases"
-    ) as found:
+@contextmanager
+def behind_a_jump_host(box: Box, folder: Path, root: Path | None = None) -> Iterator[Lab]:
+    """Make a host behind a jump host, both in networks of their own, which our configuration knows."""
+    with lab(folder / "lab", box.user, Path(f"{box.key}.pub"), folder / "leases", root=root) as found:
         with box.config.open("a") as stream:
             stream.write(found.config(box.user, box.key, box.known_hosts))
         box.known_hosts.write_text(box.known_hosts.read_text() + found.known_lines())
         yield found
 
 
+@contextmanager
+def ground_there(home: Home, behind: Lab) -> Iterator[Ground]:
+    """Give a home whose jobs run there; nothing is left of them."""
+    made = Ground(home, TargetRef("target", "ssh", "process", address="ssh://target"))
+    try:
+        yield made
+    finally:
+        behind.link("up")
+        behind.throttle(FAST)
+        for row in open_jobs(made.store):
+            made.ask(row.id, "kill")
+        until(lambda: not open_jobs(made.store), seconds=120)
+        made.clean_up()
+
+
+@pytest.fixture
+def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
+    """A host behind a jump host, both in networks of their own."""
+    with behind_a_jump_host(box, clean_environment) as found:
+        yield found
+
+
 @pytest.fixture
 def ground(home: Home, behind: Lab) -> Iterator[Ground]:
-    """A home whose jobs run there; nothing is left of them."""
-    made = Ground(home, TargetRef("target", "ssh", "process", address="ssh://target"))
-    yield made
-    behind.link("up")
-    behind.throttle(FAST)
-    for row in open_jobs(made.store):
-        made.ask(row.id, "kill")
-    until(lambda: not open_jobs(made.store), seconds=120)
-    made.clean_up()
+    """A home whose jobs run there."""
+    with ground_there(home, behind) as made:
+        yield made
 
 
 def log_there(box: Box, job_id: str) -> Path:
@@ -121,3 +137,22 @@ def test_the_logs_of_a_night_offline_hold_up_neither_a_halt_nor_another_job(
     comes_through(ground, box, other)
 
     assert all(len(ground.output(job_id)) < BACKLOG_BYTES for job_id in jobs)
+
+
+def test_on_a_host_without_python_a_flood_holds_up_neither_a_halt_nor_another_job(
+    bare: tuple[Box, Path], clean_environment: Path, home: Home
+) -> None:
+    box, root = bare
+    there = replace(box, user=replace(box.user, home=root / str(box.user.home).lstrip("/")))
+    with (
+        behind_a_jump_host(box, clean_environment, root) as behind,
+        ground_there(home, behind) as ground,
+    ):
+        flood = ground.submit(FLOOD)
+        ground.prints(flood, "100000")
+        behind.throttle(RATE)
+        until(lambda: log_there(there, flood).stat().st_size > len(ground.output(flood)) + 5_000_000)
+
+        comes_through(ground, there, flood)
+
+        assert log_there(there, flood).stat().st_size > len(ground.output(flood)) + 5_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,11 @@ def remount(place: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
 
 
+def is_remounted(place: Path, options: str) -> bool:
+    """Change options of a disk; say whether it could be: files that are open for writing keep it writable."""
+    return not subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=False).returncode
+
+
 @contextmanager
 def read_only(place: Path) -> Iterator[None]:
     """Let a small disk take nothing more, as one does that was remounted after errors.
@@ -72,3 +78,33 @@ def read_only(place: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextmanager
+def ext4_disk(place: Path, *, files: int = 20_000) -> Iterator[Path]:
+    """Mount an ext4 in a file, made with so many inodes; skips, aloud, where that is not allowed."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux") or shutil.which("mkfs.ext4") is None:
+        pytest.skip("only root on Linux can mount an ext4 in a file, and it takes mkfs.ext4")
+    place.mkdir(parents=True)
+    image = place.with_name(f"{place.name}.img")
+    with image.open("wb") as stream:
+        stream.truncate(128 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-N", str(files), str(image)], check=True)
+    options = "loop,errors=remount-ro"
+    mounted = subprocess.run(
+        ["mount", "-o", options, str(image), str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this machine does not let us mount an ext4 in a file")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def break_ext4(place: Path) -> None:
+    """Have the kernel find an error of such a disk, which lets it take nothing more while files are open."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        device, at, *_ = line.split()
+        if at == str(place):
+            Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("made by a test")

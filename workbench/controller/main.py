@@ -107,6 +107,7 @@ class ControllerProcess:
                 "open_jobs": jobs,
                 "started_us": self._began_us,
                 "trouble": trouble,
+                "untidy": self.loop.untidy() if self.loop is not None else "",
             }
 
     def _wake(self) -> None:

@@ -117,7 +117,7 @@ class ControllerDocument(TypedDict):
     """Whether there is one, which may not answer."""
     answers: bool
     trouble: str | None
-    """Why it does nothing, or cannot write down what happens; null where all is well."""
+    """Why it does nothing, cannot write down what happens or repair the home; null where all is well."""
     pid: int | None
     version: str | None
     open_jobs: int

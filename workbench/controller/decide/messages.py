@@ -138,12 +138,18 @@ class LeftoversFound:
 
 @dataclass(frozen=True, slots=True)
 class TidiedUp:
-    """The home was repaired after a crash: there may be jobs that the loop does not know."""
+    """Nothing that a crash left is in the home any more."""
+
+    repaired: bool
+    """Whether there was something to repair: there may be jobs that the loop does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class TidyUpFailed:
-    """The home could not be repaired: it is to be tried again."""
+    """The home could not be repaired, or in part: it is to be tried again."""
+
+    text: str
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
+from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import (
     CapacityMeasured,
     CapacityUnknown,
@@ -142,6 +143,7 @@ class Loop:
         self._requests_at: float | None = 0.0
         self._sweep_at: dict[str, float] = {}
         self._tidy_at: float | None = self._context.now() + SWEEP_AFTER_SECONDS
+        self._untidy = ""
         self._tend_at: float | None = None
         self._idle_since: float | None = None
         self._woken = True
@@ -168,6 +170,10 @@ class Loop:
     def trouble(self) -> str:
         """Return why what happens cannot be written down now; empty while it can."""
         return self._context.trouble or self._context.journals.trouble
+
+    def untidy(self) -> str:
+        """Return why what a crash left could not be repaired; empty once it is."""
+        return self._untidy
 
     def end(self, why: str) -> None:
         """Have it end; jobs run on."""
@@ -234,11 +240,15 @@ class Loop:
                 return set()
             case JournalsDrained(job_id):
                 self._stop_rules.evaluate(job_id, is_over=True)
-            case TidiedUp():
-                self._woken, self._load_at = True, 0.0
+            case TidiedUp(repaired):
+                self._untidy = ""
+                if repaired:
+                    self._woken, self._load_at = True, 0.0
                 return set()
-            case TidyUpFailed():
-                self._tidy_at = self._context.now() + BUG_AGAIN_SECONDS
+            case TidyUpFailed(text, repaired):
+                self._not_tidied(text)
+                if repaired:
+                    self._woken, self._load_at = True, 0.0
                 return set()
             case EndRequested(why):
                 self._ended = why
@@ -493,8 +503,8 @@ class Loop:
             arguments = (self._context.home, self._log, self.post)
             try:
                 threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
-            except (RuntimeError, MemoryError):
-                self._tidy_at = now + BUG_AGAIN_SECONDS
+            except (RuntimeError, MemoryError) as error:
+                self._not_tidied(sentence(error))
         if self._context.journals.is_dead:
             raise RuntimeError("the thread that takes in what learners record has died")
         for key, at in list(self._sweep_at.items()):
@@ -515,6 +525,12 @@ class Loop:
                 self._ended = self._ended or "nothing was left to do"
             else:
                 self._settings.accept_clients(True)
+
+    def _not_tidied(self, text: str) -> None:
+        """Say why what a crash left is still there, and have it tried again."""
+        self._tidy_at = self._context.now() + BUG_AGAIN_SECONDS
+        self._untidy = f"what a crash may have left in the home cannot be repaired: {text}"
+        self._log_once(f"{self._untidy}; it is tried again")
 
     def _tend(self) -> float | None:
         """Stop machines that started on demand and idle; return when the next one is due."""

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import JobPurged, TidiedUp, TidyUpFailed
@@ -20,6 +20,9 @@ from workbench.store.jobs import deleted_jobs, mark_deleted
 
 TRIES = 5
 TRY_AGAIN_SECONDS = 0.2
+
+NO_ROOM: Final = TidyUpFailed("there is not even the memory to say why")
+"""What is posted where nothing new can be made."""
 
 
 def purge(home: Home, job_id: str, who: str, post: Post) -> None:
@@ -36,34 +39,52 @@ def purge(home: Home, job_id: str, who: str, post: Post) -> None:
 
 
 def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
-    """Repair what crashes left: histories ahead of rows, folders of deleted jobs. Runs in a thread of its own."""
-    from workbench.store.updates.rebuild import reconcile
+    """Repair what crashes left: histories ahead of rows, folders of deleted jobs. Runs in a thread of its own.
 
+    One event is posted whatever happens, also without memory or descriptors: the loop waits for it to try again.
+    """
+    outcome: TidiedUp | TidyUpFailed = NO_ROOM
+    repaired = False
     try:
+        # Modules are files, too: without descriptors this fails.
+        from workbench.store.updates.rebuild import reconcile
+
         with Store.open(home, makes=False) as store:
             report = reconcile(store)
-            removed = remove_leftovers(home, store)
+            repaired = bool(report.jobs or report.tombstones)
+            for problem in report.problems:
+                log.say(problem)
+            if repaired:
+                log.say(f"repaired after a crash: {report.jobs + report.tombstones} jobs")
+            if removed := remove_leftovers(home, store):
+                log.say(f"removed after a crash: the folders of {removed} deleted jobs")
+        outcome = TidiedUp(repaired)
     except Exception as error:
-        log.say(f"the home could not be repaired: {sentence(error)}; it is tried again")
-        post(TidyUpFailed())
-        return
-    for problem in report.problems:
-        log.say(problem)
-    if report.jobs or report.tombstones or removed:
-        log.say(f"repaired after a crash: {report.jobs + report.tombstones} jobs, {removed} folders removed")
-        post(TidiedUp())
+        outcome = TidyUpFailed(sentence(error), repaired)
+    finally:
+        post(outcome)
 
 
 def remove_leftovers(home: Home, store: Store) -> int:
-    """Remove the folders of jobs that have a tombstone; return their number."""
+    """Remove the folders of jobs that have a tombstone; return their number.
+
+    Raises:
+        OSError: one of them cannot be removed; all others are.
+    """
     try:
         folders = {path.name for path in home.jobs.iterdir()}
     except OSError:
         return 0
     found = [row.id for row in deleted_jobs(store) if row.id in folders] if folders else []
+    failure: OSError | None = None
     for job_id in found:
-        forget_secrets(home, job_id)
-        remove_folder(home.job(job_id).path)
+        try:
+            forget_secrets(home, job_id)
+            remove_folder(home.job(job_id).path)
+        except OSError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
     return len(found)
 
 

@@ -94,6 +94,8 @@ class ControllerStatus:
     log: str
     trouble: str = ""
     """Why it cannot write down what happens, as long as that is so."""
+    untidy: str = ""
+    """Why it could not repair what a crash left, until it can."""
 
 
 def ensure_controller(home: Home) -> str:
@@ -214,6 +216,7 @@ def status(home: Home) -> ControllerStatus | None:
         socket=held.socket if held else "",
         log=str(home.controller_log),
         trouble=str(answer.get("trouble") or ""),
+        untidy=str(answer.get("untidy") or ""),
     )
 
 

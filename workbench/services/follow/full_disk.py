@@ -54,7 +54,8 @@ def store_trouble(home: Home, rows: Iterable[JobRow]) -> str:
     if all(map(is_over, rows)):
         return ""
     found = status(home)
-    return f"{found.trouble}; what is shown may be old" if found is not None and found.trouble else ""
+    why = found.trouble or found.untidy if found is not None else ""
+    return f"{why}; what is shown may be old" if why else ""
 
 
 class TroubleReport:

@@ -6,12 +6,14 @@ waits for a network inside one.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote
 
 from workbench.errors import ConfigError
 from workbench.paths import Home
@@ -88,12 +90,18 @@ class Store:
         """Open a database that lies elsewhere than the home's own, while it is being rebuilt."""
         with translated(file):
             keep_private(file)
+            is_closed = _is_closed_and_read_only(file)
             connection = sqlite3.connect(
-                file, timeout=wait_seconds, isolation_level=None, cached_statements=256
+                f"file:{quote(str(file))}?immutable=1" if is_closed else file,
+                uri=is_closed,
+                timeout=wait_seconds,
+                isolation_level=None,
+                cached_statements=256,
             )
             try:
                 prepare(connection, home, migrate=migrate)
-                journal_mode(connection, home)
+                if not is_closed:
+                    journal_mode(connection, home)
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 # After a burst of metrics the log need not stay as large as it was.
@@ -236,6 +244,20 @@ class Store:
     def _pragma(self, name: str) -> int:
         with translated(self.file):
             return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _is_closed_and_read_only(file: Path) -> bool:
+    """Say whether a database lies on a read-only file system, where nobody has it open.
+
+    SQLite cannot make the files there that its log takes, and reads such a one only where it is told that
+    nothing changes it.
+    """
+    try:
+        if not os.statvfs(file).f_flag & os.ST_RDONLY:
+            return False
+    except OSError:
+        return False
+    return not any(file.with_name(f"{file.name}-{kind}").exists() for kind in ("wal", "journal"))
 
 
 def _inode(file: Path) -> int:

@@ -43,9 +43,13 @@ def _print(store: Store | None, rows: list[JobRow], *, json: bool) -> None:
         print_document([job_document(row) for row in rows])
         return
     from workbench.metrics import series
+    from workbench.services.follow.full_disk import store_trouble
     from workbench.services.follow.job_text import ended_lines, metrics_line, state_line
     from workbench.store.db.rows import is_over
+    from workbench.terminal.errors import warn
 
+    if store and (trouble := store_trouble(store.home, rows)):
+        warn(trouble)
     for row in rows:
         line = ended_lines(row, "")[0] if is_over(row) else state_line(row)
         values = metrics_line(series(store, row.id)) if store else ""

@@ -70,7 +70,7 @@ def _print_status(
     with existing_store(attends=False) as store:
         waiting = len(open_jobs(store)) if store else 0
     there = found or silent
-    trouble = found.trouble if found else silent.text if silent else ""
+    trouble = found.trouble or found.untidy if found else silent.text if silent else ""
     if json:
         from workbench.terminal.json_output import print_document
 
