@@ -218,9 +218,8 @@ def runs(fabric: Fabric, *names: str) -> None:
     """Start jobs, and wait until they run."""
     for name in names:
         fabric("run", "-q", "-d", "--name", name, "--", WAITS)
-        until(
-            lambda name=name: fabric.json("show", name, "--json")["state"] == "PROCESSING", f"{name} to run"
-        )
+    states = {"PROCESSING"}
+    until(lambda: {one["state"] for one in fabric.json("list", "--json")} == states, "all to run")
 
 
 def test_jobs_stop_on_an_ext4_without_inodes(
