@@ -23,6 +23,7 @@ from tests.gate.affected import STARTED, Affected, affected, arrows_of, within
 from tests.gate.hunt import hunt
 from tests.gate.machine import left_behind, traces
 from tests.gate.record import Outcome, Record
+from tests.waiting import until
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails():\n    assert 1 == 2\n"
@@ -158,6 +159,8 @@ def test_the_gate_runs_the_command_that_the_readme_shows() -> None:
 
 def test_what_is_on_this_machine_is_seen() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
+        # Its descriptors are closed, which ends Popen's wait, before the kernel has set its arguments.
+        until(Path(f"/proc/{process.pid}/cmdline").read_bytes, "the program to be begun")
         seen = traces()
         process.kill()
 

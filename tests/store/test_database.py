@@ -225,7 +225,10 @@ def test_a_home_whose_disk_became_read_only_is_said_in_a_sentence(tmp_path: Path
             add_job(store)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
-        with pytest.raises(CannotWrite, match="cannot write the store") as caught, Store.open(home) as store:
+        with (
+            pytest.raises(CannotWrite, match="file system is read-only") as caught,
+            Store.open(home) as store,
+        ):
             add_job(store)
         assert "FABRIC_HOME" in caught.value.hint
 
