@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from backends.contract.cluster import Absent, Cluster
-from runners.interface import AttemptRef
-from runners.pod.journals import Journals
-from runners.pod.results import download_attempt
 from tests.containers.index import make_wheel
 from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
 from tests.kubernetes.jobs import Pods
-from workbench.errors import BackendUnreachable, FabricError
-from workbench.learner.pod.requirements import PACKAGE
-from workbench.paths import Home
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
@@ -108,44 +98,3 @@ def test_setup_runs_before_the_command_and_its_failure_is_told_from_the_commands
     pods.run("--set", "setup=echo no; exit 3", "--", "true", image=image, expect=3)
     shown = pods.show()
     assert (shown["state"], shown["reason_code"]) == ("FAILED", "C206")
-
-
-class EndedPod:
-    """A cluster with one ended pod, whose log of the environment answers as it is set."""
-
-    def __init__(self, answer: bytes | FabricError) -> None:
-        self.answer = answer
-
-    def pods_of(self, attempt: AttemptRef) -> dict[int, Any]:
-        metadata = {"name": "pod", "annotations": {"fabric.requirements": "yes", "fabric.results": "bound"}}
-        return {1: {"metadata": metadata, "spec": {}, "status": {}}}
-
-    def logs(self, pod: str, container: str) -> Iterator[bytes]:
-        if isinstance(self.answer, FabricError):
-            raise self.answer
-        yield self.answer
-
-
-def download_from(cluster: EndedPod, home: Home) -> Any:
-    """Download what the ended pod left; return what is recorded of its environment."""
-    attempt = AttemptRef("home", "training-abcdefghj", 1, 1)
-    job = home.job(attempt.job_id)
-    download_attempt(cast(Cluster, cluster), cast(Any, cluster), cast(Journals, None), attempt, job)
-    return json.loads((job.attempt(1).path / "environment.json").read_text())
-
-
-def test_packages_whose_log_cannot_be_read_are_not_recorded_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runners.pod.results._LOG_SECONDS", 0.0)
-    cluster, home = EndedPod(BackendUnreachable("node-1 does not answer")), Home(tmp_path)
-
-    with pytest.raises(BackendUnreachable):
-        download_from(cluster, home)
-    cluster.answer = b"package: left over\n" + PACKAGE.encode() + b"numpy==2.0\n"
-
-    assert download_from(cluster, home)["packages"] == ["numpy==2.0"]
-
-
-def test_a_pod_whose_log_has_gone_has_no_list_of_packages(tmp_path: Path) -> None:
-    assert download_from(EndedPod(Absent("there is no such pod")), Home(tmp_path))["packages"] == []

@@ -45,12 +45,17 @@ def test_a_log_that_is_cut_off_is_read_again(tmp_path: Path, monkeypatch: pytest
     assert found == ["numpy==2.0", "torch==2.6"]
 
 
-def test_a_log_that_never_comes_keeps_nothing_waiting(
+def test_packages_whose_log_cannot_be_read_are_not_recorded_as_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "_LOG_SECONDS", 0.0)
+    cluster = Logs(BackendUnreachable("node-1 does not answer"))
 
-    assert recorded(Logs(BackendUnreachable("cut off")), tmp_path) == []
+    with pytest.raises(BackendUnreachable, match="node-1"):
+        recorded(cluster, tmp_path)
+
+    assert not (tmp_path / "environment.json").exists()
+    assert recorded(cluster, tmp_path) == ["numpy==2.0", "torch==2.6"]
 
 
 @pytest.mark.parametrize("error", [Absent("no such pod"), Denied("not allowed")])
