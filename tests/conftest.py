@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -47,6 +48,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             limit = item.get_closest_marker("timeout")
             seconds = limit.args[0] if limit else float(config.getini("timeout"))
             item.add_marker(pytest.mark.timeout(patience(seconds)), append=False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what thousands of collected tests are made of out of every later garbage collection.
+
+    Textual collects garbage at each screen: with all of the suite's objects that took a third of the screens' time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
