@@ -15,6 +15,7 @@ from workbench.data.code import folder_guard
 from workbench.data.code.folder_guard import check_chosen
 from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
 from workbench.errors import FabricError, InputMissing, UsageError
+from workbench.learner.platform.beneath import Root
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -85,16 +86,22 @@ def test_nothing_of_a_home_in_the_code_is_opened_but_its_name(
     other = Home(make_tree(clean_environment / "code", {"train.py": ""}) / "home")
     Store.open(other).close()
     opened: list[str] = []
-    real = open
+    real, real_below = open, Root.open
 
     def watched(file: str, *words: object, **options: object) -> object:
         opened.append(str(file))
         return real(file, *words, **options)  # type: ignore[call-overload] # whatever open takes
 
+    def watched_below(root: Root, path: str, flags: int, mode: int = 0o600, *, follow: bool = True) -> int:
+        opened.append(f"{root.path}/{path}")
+        return real_below(root, path, flags, mode, follow=follow)
+
     monkeypatch.setattr("builtins.open", watched)
+    monkeypatch.setattr(Root, "open", watched_below)
     take_snapshot(other.path.parent, home)
     monkeypatch.undo()
 
+    assert f"{other.path.parent}/train.py" in opened
     assert [path for path in opened if path.startswith(f"{other.path}/")] == [
         f"{other.path}/.gitignore",
         f"{other.path}/.fabricignore",

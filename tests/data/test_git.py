@@ -175,3 +175,11 @@ exec {shutil.which("git")} "$@"
 
     assert found["remote"] == "https://example.com/a.git"
     assert "+c" in found["diff"]
+
+
+@pytest.mark.timeout(20)
+def test_a_tracked_file_that_is_a_pipe_now_is_not_waited_for(repository: Path) -> None:
+    (repository / "train.py").unlink()
+    os.mkfifo(repository / "train.py")
+
+    assert describe(repository)["dirty"] is True

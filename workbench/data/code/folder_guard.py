@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.data.code.credentials import lies_in_credentials
+from workbench.data.code.regular_file import read_beginning
 from workbench.errors import UsageError
 from workbench.paths import Home
 
@@ -44,8 +45,7 @@ def is_home(folder: str) -> bool:
     By the file that names it; where that is damaged, by what else a home has beside it.
     """
     try:
-        with open(f"{folder}/{IDENTITY}", "rb") as stream:  # noqa: PTH123 - once a folder
-            document: Any = json.loads(stream.read(_IDENTITY_BYTES_MAX))
+        document: Any = json.loads(read_beginning(f"{folder}/{IDENTITY}", _IDENTITY_BYTES_MAX))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError, RecursionError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.data.code.credentials import is_credential, is_key, lies_in_credentials
+from workbench.data.code.regular_file import read_beginning
 
 DEADLINE_SECONDS: Final = 10.0
 DIFF_BYTES_MAX: Final = 10_000_000
@@ -72,10 +73,9 @@ def _is_credential(path: Path) -> bool:
     if is_credential(path.name, str(path.parent), is_folder=False) or lies_in_credentials(str(path.parent)):
         return True
     try:
-        with path.open("rb") as stream:
-            return is_key(path.name, stream.read(_HEAD_BYTES))
+        return is_key(path.name, read_beginning(str(path), _HEAD_BYTES))
     except OSError:
-        return False  # deleted, or a folder in its place: its old text is not looked at
+        return False  # deleted, or a folder or a pipe in its place: its old text is not looked at
 
 
 def _read_status(text: str) -> tuple[str, str, bool]:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from workbench.data.code.regular_file import read_beginning
 from workbench.errors import InputMissing
+from workbench.learner.platform.beneath import WrongKind
 from workbench.values import dataclass
 
 GIT_FILE: Final = ".gitignore"
@@ -126,9 +128,8 @@ def _rules(
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123 - once a folder
-            lines = stream.read(_FILE_BYTES_MAX).splitlines()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        lines = read_beginning(path, _FILE_BYTES_MAX).splitlines()
+    except (FileNotFoundError, NotADirectoryError, WrongKind):
         return b""
     except OSError as error:
         raise InputMissing(f"{path} cannot be read: {error.strerror}") from error

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-from workbench.data.code.scan import CodeEntry, Progress
+from workbench.data.code.scan import ChangedMeanwhile, CodeEntry, Progress
 from workbench.errors import CannotWrite
+from workbench.learner.platform.beneath import Root
 from workbench.paths import write_private
 from workbench.values import dataclass
 
@@ -108,10 +109,6 @@ class _Enough(Exception):
     """The preview is complete."""
 
 
-class ChangedMeanwhile(Exception):
-    """A file is no longer what was scanned."""
-
-
 class _Checked:
     """A file that is hashed while it is packed."""
 
@@ -159,7 +156,8 @@ def pack(
             members: list[PackedMember] = []
             with suppress(_Enough):
                 known = _earlier_members(target.parent) if whole else {}
-                members = _write(folder, entries, stream, progress_of if whole else cut, known)
+                with Root(str(folder), follow=True) as root:
+                    members = _write(root, entries, stream, progress_of if whole else cut, known)
             stream.truncate()
             stream.flush()
             os.fsync(stream.fileno())
@@ -173,7 +171,7 @@ def pack(
 
 
 def _write(
-    folder: Path,
+    root: Root,
     entries: Sequence[CodeEntry],
     stream: IO[bytes],
     progress: Callable[[int], None],
@@ -185,7 +183,7 @@ def _write(
         offset, before = stream.tell(), known.get(tuple(group))
         if before is None or not _copy(before, stream):
             stream.seek(offset)
-            _write_member(folder, group, stream, progress)
+            _write_member(root, group, stream, progress)
         else:
             progress(sum(entry.size for entry in group))
         written.append(PackedMember(Path(), offset, stream.tell() - offset, tuple(group)))
@@ -209,24 +207,23 @@ def _groups(entries: Sequence[CodeEntry]) -> Iterator[list[CodeEntry]]:
 
 
 def _write_member(
-    folder: Path, entries: Sequence[CodeEntry], stream: IO[bytes], progress: Callable[[int], None]
+    root: Root, entries: Sequence[CodeEntry], stream: IO[bytes], progress: Callable[[int], None]
 ) -> None:
-    level = _level_of(folder, entries)
+    level = _level_of(root, entries)
     with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as packed:
         archive = tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115
         for entry in entries:
-            _add(archive, folder, entry, progress)
+            _add(archive, root, entry, progress)
         # It is not closed: that would end the archive, and more members follow.
 
 
-def _level_of(folder: Path, entries: Sequence[CodeEntry]) -> int:
+def _level_of(root: Root, entries: Sequence[CodeEntry]) -> int:
     """Return how well to compress: a large file whose beginning gains nothing is stored as it is."""
     largest = max(entries, key=lambda entry: entry.size)
     if largest.size < MEMBER_BYTES:
         return _LEVEL
     try:
-        with (folder / largest.path).open("rb") as stream:
-            beginning = stream.read(_TRIED_BYTES)
+        beginning = root.read(largest.path, _TRIED_BYTES)
     except OSError:
         return _LEVEL  # whoever packs it finds out
     return 0 if len(zlib.compress(beginning, 1)) > _GAIN * len(beginning) else _LEVEL
@@ -246,7 +243,7 @@ def _copy(member: PackedMember, stream: IO[bytes]) -> bool:
     return not left
 
 
-def _add(archive: tarfile.TarFile, folder: Path, entry: CodeEntry, progress: Callable[[int], None]) -> None:
+def _add(archive: tarfile.TarFile, root: Root, entry: CodeEntry, progress: Callable[[int], None]) -> None:
     info = tarfile.TarInfo(entry.path)
     info.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
     if entry.kind == "folder":
@@ -258,7 +255,7 @@ def _add(archive: tarfile.TarFile, folder: Path, entry: CodeEntry, progress: Cal
         return
     info.size = entry.size
     try:
-        stream = (folder / entry.path).open("rb")
+        stream = os.fdopen(root.open_file(entry.path, follow=False), "rb")
     except OSError as error:
         raise ChangedMeanwhile(entry.path) from error
     with stream:

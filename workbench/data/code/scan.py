@@ -6,6 +6,7 @@ resolution of that scan is read again, as git does: such a change can leave all 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -21,10 +22,13 @@ from workbench.data.code.folder_guard import IDENTITY, is_home
 from workbench.data.code.ignore import Rules, rules_of
 from workbench.data.code.scan_cache import FileFacts, ScanCache
 from workbench.errors import InputMissing
+from workbench.learner.platform.beneath import Outside, Root, WrongKind
 
 _CHUNK_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 16
 _NAMED_MAX: Final = 5
+_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EXDEV, errno.ENXIO, errno.ENOTDIR, errno.EISDIR)
+"""What opening a regular file below a folder fails with where a link, a socket or another kind of file is there."""
 _ENTRIES_A_REPORT: Final = 1024
 """How many entries are listed between two looks at the clock and two reports of progress."""
 
@@ -114,6 +118,7 @@ def scan_folder(folder: Path, before: ScanCache, options: ScanOptions = ScanOpti
     Raises:
         InputMissing: something in it cannot be read, or a link leads out of it.
         UsageError: it is more than is taken without asking.
+        ChangedMeanwhile: there is something else where a file was listed.
     """
     scanner = _Scanner(folder, before, options)
     try:
@@ -134,6 +139,10 @@ def _leads_out(folder: Path, outward: list[str]) -> InputMissing:
         f"{what} out of the code folder {folder}, where a learner cannot follow: {shown}",
         hint="name it in .fabricignore, or put what it points at into the folder",
     )
+
+
+class ChangedMeanwhile(Exception):
+    """A file is no longer what was scanned."""
 
 
 class _OutOfTime(Exception):
@@ -280,6 +289,13 @@ class _Scanner:
             self._found.append(CodeEntry(path, "link", target=target))
 
     def _read_all(self) -> None:
+        with Root(self._root, follow=True) as root:
+            lost = self._read_below(root)
+        if lost:
+            self.scan.entries = [each for each in self.scan.entries if self._is_there(each)]
+
+    def _read_below(self, root: Root) -> bool:
+        """Take each entry in, with the content hashes of files; say whether a file has been removed meanwhile."""
         total = sum(each.facts.st_size for each in self._found if isinstance(each, _Unread))
         done = 0
         lost = False
@@ -292,16 +308,17 @@ class _Scanner:
             digest, size = self._before.digest(each.path, facts), facts.size
             if digest is None:
                 try:
-                    digest, size = file_digest(each.file)
+                    digest, size = file_digest(root, each.path)
                 except FileNotFoundError:
                     lost = True  # removed since its folder was listed: skipped
                     continue
                 except OSError as error:
+                    if is_replaced(error):
+                        raise ChangedMeanwhile(each.path) from error
                     raise _unreadable(each.file, error) from error
                 self._options.progress("read", done, total)
             self._add(each, facts, digest, size)
-        if lost:
-            self.scan.entries = [each for each in self.scan.entries if self._is_there(each)]
+        return lost
 
     def _add(self, each: _Unread, facts: FileFacts, digest: str, size: int) -> None:
         if facts.settled(self._started_ns) and size == facts.size:
@@ -323,10 +340,21 @@ def _unreadable(what: str, error: OSError) -> InputMissing:
     )
 
 
-def file_digest(path: str) -> tuple[str, int]:
-    """Return a file's content hash, marked where the file is a private key, and how many bytes it covers."""
+def is_replaced(error: OSError) -> bool:
+    """Say whether opening a file failed since there is a link, a pipe or a folder now, or a link leads to it."""
+    return isinstance(error, (Outside, WrongKind)) or error.errno in _REPLACED
+
+
+def file_digest(root: Root, path: str) -> tuple[str, int]:
+    """Return a file's content hash, marked where the file is a private key, and how many bytes it covers.
+
+    What was listed as a file may be a link or a pipe by now: nothing outside of the code is read, nor waited for.
+
+    Raises:
+        OSError: it cannot be read, or ``is_replaced``.
+    """
     digest, size, mark = hashlib.sha256(), 0, ""
-    with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - once a file
+    with os.fdopen(root.open_file(path, follow=False), "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             if not size and is_key(os.path.basename(path), chunk[:_HEAD_BYTES]):  # noqa: PTH119 - a text
                 mark = KEY

@@ -18,7 +18,7 @@ from typing import Any, Final
 from workbench.data.code.bounds import UNBOUNDED, USUAL, Bounds, CodeExcess, excess, megabytes, too_much
 from workbench.data.code.folder_guard import check_chosen
 from workbench.data.code.ignore import rules_of_archive
-from workbench.data.code.scan import Progress, Scan, ScanOptions, scan_folder
+from workbench.data.code.scan import ChangedMeanwhile, Progress, Scan, ScanOptions, scan_folder
 from workbench.data.code.scan_cache import FileFacts, ScanCache, load_cache, save_cache
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home, make_private_folder
@@ -90,6 +90,11 @@ def take_snapshot(source: Path, home: Home, options: SnapshotOptions = SnapshotO
             check_chosen(source, home, anyway=options.anyway)
         elif not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
+        elif not source.is_file():
+            # A pipe would be waited for, and read once at most.
+            raise InputMissing(
+                f"{source} is neither a folder nor a file", hint="name a folder, a zip or a tar"
+            )
         output = options.output_home(home)
         _make_folder(output.path)
         _make_folder(output.code)
@@ -142,11 +147,11 @@ def _snap_folder(source: Path, home: Home, options: SnapshotOptions) -> Snapshot
     memory = _memory_of(source, options.output_home(home))
     before = _last_cache(source, home, options)
     for _ in range(_TRIES):
-        scan = scan_folder(source, before, options.options(home))
-        if scan.remembered != before:
-            save_cache(memory, scan.remembered)
-        if (snapshot := _packed(source, scan, home, options)) is not None:
-            return snapshot
+        with suppress(ChangedMeanwhile):
+            scan = scan_folder(source, before, options.options(home))
+            if scan.remembered != before:
+                save_cache(memory, scan.remembered)
+            return _packed(source, scan, home, options)
         # The cache was wrong or a file is being written: scan again without the cache.
         memory.unlink(missing_ok=True)
         before = ScanCache()
@@ -167,17 +172,17 @@ def _snap_archive(source: Path, home: Home, options: SnapshotOptions) -> Snapsho
     folder = Path(tempfile.mkdtemp(dir=options.output_home(home).code, prefix=".unpacking-"))
     try:
         snapshot = _snap_unpacked(source, folder / "code", home, options)
+    except ChangedMeanwhile:
+        raise TryAgain(f"what {source} was unpacked to changed while it was read", hint="try again") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if snapshot is None:
-        raise TryAgain(f"what {source} was unpacked to changed while it was read", hint="try again")
     if facts.settled(scanned_at_ns) and facts == FileFacts.of(source.stat()):
         memory = _memory_of(source, options.output_home(home))
         save_cache(memory, ScanCache(archive={"facts": list(facts), **asdict(snapshot)}))
     return snapshot
 
 
-def _snap_unpacked(source: Path, folder: Path, home: Home, options: SnapshotOptions) -> Snapshot | None:
+def _snap_unpacked(source: Path, folder: Path, home: Home, options: SnapshotOptions) -> Snapshot:
     from workbench.data.code.archives import extract
 
     def check(sizes: Iterable[tuple[str, int]]) -> None:
@@ -219,8 +224,12 @@ def _touch(snapshot: Path) -> None:
         os.utime(snapshot)
 
 
-def _packed(folder: Path, scan: Scan, home: Home, options: SnapshotOptions) -> Snapshot | None:
-    """Return the snapshot of what a look found; None when it is no longer so."""
+def _packed(folder: Path, scan: Scan, home: Home, options: SnapshotOptions) -> Snapshot:
+    """Return the snapshot of what a scan found.
+
+    Raises:
+        ChangedMeanwhile: it is no longer so.
+    """
     code_hash = scan.code_hash()
     target = snapshot_file(code_hash, home, options.scratch)
     cached = target.exists()
@@ -228,12 +237,9 @@ def _packed(folder: Path, scan: Scan, home: Home, options: SnapshotOptions) -> S
         _touch(target)
     elif not cached:
         # Loads tar and gzip, which what is packed already does without.
-        from workbench.data.code.pack import ChangedMeanwhile, pack
+        from workbench.data.code.pack import pack
 
-        try:
-            pack(folder, scan.entries, target, options.progress, whole=options.scratch is None)
-        except ChangedMeanwhile:
-            return None
+        pack(folder, scan.entries, target, options.progress, whole=options.scratch is None)
     return _described(scan, code_hash, cached)
 
 
