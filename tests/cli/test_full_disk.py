@@ -15,6 +15,7 @@ from tests.cli.conftest import Fabric, end_everything
 from tests.store.small_disk import (
     FILES,
     break_ext4,
+    btrfs_quota,
     ext4_disk,
     fill,
     fill_files,
@@ -229,6 +230,24 @@ def test_jobs_stop_on_an_ext4_without_inodes(
         monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
         runs(fabric, "one", "two", "three")
         fill_files(folder)
+
+        assert fabric("kill", "one").stderr.endswith("HALTED\n")
+        assert fabric("halt", "two").stderr.endswith("HALTED\n")
+        fabric("delete", "three", "--yes")
+        assert sorted(row["name"] for row in fabric.json("list", "--json")) == ["one", "two"]
+        end_everything(Home(folder / "home"))
+
+
+def test_jobs_stop_where_a_quota_is_used_up(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with btrfs_quota(tmp_path / "btrfs", size="40m") as folder:
+        monkeypatch.setenv("FABRIC_HOME", str(folder / "home"))
+        runs(fabric, "one", "two", "three")
+        with pytest.raises(OSError, match="quota exceeded"):
+            fill(folder)
+        with pytest.raises(OSError, match="quota exceeded"):
+            (folder / "home" / "new").touch()
 
         assert fabric("kill", "one").stderr.endswith("HALTED\n")
         assert fabric("halt", "two").stderr.endswith("HALTED\n")

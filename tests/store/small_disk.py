@@ -102,6 +102,32 @@ def ext4_disk(place: Path, *, files: int = 20_000) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@contextmanager
+def btrfs_quota(place: Path, *, size: str) -> Iterator[Path]:
+    """Give a folder on a btrfs, of which a quota allows so many bytes; skips, aloud, where that is not possible."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux") or shutil.which("mkfs.btrfs") is None:
+        pytest.skip("only root on Linux can mount a btrfs in a file, and it takes mkfs.btrfs")
+    place.mkdir(parents=True)
+    image = place.with_name(f"{place.name}.img")
+    with image.open("wb") as stream:
+        stream.truncate(256 << 20)
+    subprocess.run(["mkfs.btrfs", "-q", str(image)], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", image, place], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("this machine does not let us mount a btrfs in a file")
+    try:
+        folder = place / "limited"
+        for words in (
+            ["quota", "enable", str(place)],
+            ["subvolume", "create", str(folder)],
+            ["qgroup", "limit", size, str(folder)],
+        ):
+            subprocess.run(["btrfs", *words], check=True, capture_output=True)
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 def break_ext4(place: Path) -> None:
     """Have the kernel find an error of such a disk, which lets it take nothing more while files are open."""
     for line in Path("/proc/mounts").read_text().splitlines():

@@ -8,6 +8,7 @@ allow no more files: for that a few empty files are kept, and removed one at a t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -64,11 +65,12 @@ def spare_files(home: Home) -> list[Path]:
 
 def give_up(home: Home) -> bool:
     """Free what the disk lacks, a spare file or a slice of the reserve; return False where nothing is left of it."""
-    if not _lacks_files(home):
+    refusal = _refusal_of_files(home)
+    if not refusal:
         return _give_slice(home)
     is_freed = _give_file(home)
     # Bytes would not help where there are some, and are needed later.
-    return is_freed if _has_bytes(home) else _give_slice(home) or is_freed
+    return is_freed if _has_bytes(home, refusal) else _give_slice(home) or is_freed
 
 
 def _give_slice(home: Home) -> bool:
@@ -77,6 +79,15 @@ def _give_slice(home: Home) -> bool:
         return False
     try:
         os.truncate(home.reserve, max(0, held - SLICE_BYTES))
+    except OSError:
+        # To shorten a file is a write, which a btrfs refuses whose quota is used up; to remove one is always allowed.
+        return _give_all(home)
+    return True
+
+
+def _give_all(home: Home) -> bool:
+    try:
+        home.reserve.unlink()
     except OSError:
         return False
     return True
@@ -90,23 +101,25 @@ def _give_file(home: Home) -> bool:
     return False
 
 
-def _lacks_files(home: Home) -> bool:
-    """Try whether the disk takes new files: what a file system says of its inodes does not tell of a quota."""
+def _refusal_of_files(home: Home) -> int:
+    """Return the error of a disk that takes no new files, or 0: its count of inodes does not tell of a quota."""
     probe = f".probe.{os.getpid()}.{threading.get_ident()}"
     files = [home.path / f"{probe}.{number}" for number in range(_FILES_AT_ONCE)]
     try:
         for file in files:
             file.touch(0o600, exist_ok=False)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno or errno.EIO
     finally:
         for file in files:
             with contextlib.suppress(OSError):
                 file.unlink()
-    return False
+    return 0
 
 
-def _has_bytes(home: Home) -> bool:
+def _has_bytes(home: Home, refusal: int) -> bool:
+    if refusal == errno.EDQUOT and not spare_files(home):
+        return False  # of bytes, as far as is known: what a file system has free does not tell of a quota
     try:
         found = os.statvfs(home.path)
     except OSError:
