@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,51 @@ def test_on_a_host_without_python_a_flood_holds_up_neither_a_halt_nor_another_jo
         comes_through(ground, there, flood)
 
         assert log_there(there, flood).stat().st_size > len(ground.output(flood)) + 5_000_000
+
+
+COUNTED = "".join(f"{number}\n" for number in range(1, 1_500_001))
+"""Ten megabytes: seven times what the link carries while they are printed."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_flood_over_a_slow_link_that_is_cut_again_and_again_is_complete_to_the_byte(
+    ground: Ground, box: Box, behind: Lab, seed: int, note_harm: Callable[[str], None]
+) -> None:
+    draw = random.Random(seed)
+    job_id = ground.submit("seq 1 750000; sleep 1; seq 750001 1500000")
+    ground.prints(job_id, "1\n")
+    behind.throttle("16mbit")
+    for share in sorted(draw.uniform(0.01, 0.9) for _ in range(6)):
+        until(
+            partial(has_come, ground, job_id, round(share * len(COUNTED))),
+            lambda: f"{len(ground.output(job_id))} of {len(COUNTED)}: {ground.row(job_id).reason}",
+            seconds=90,
+        )
+        harm = draw.choice(
+            ["the jump host's session ends", "the target's session ends", "nothing comes through"]
+        )
+        note_harm(harm)
+        if harm == "nothing comes through":
+            behind.link("down")
+            time.sleep(draw.uniform(0.5, 8.0))
+            behind.link("up")
+        else:
+            (behind.jump if "jump" in harm else behind.target).kill_sessions()
+
+    row = ground.reaches(job_id, *TERMINAL, seconds=120)
+
+    assert (row.state, row.attempt) == (State.COMPLETED, 1), row.reason
+    assert first_difference(ground.output(job_id), COUNTED) is None
+
+
+def has_come(ground: Ground, job_id: str, characters: int) -> bool:
+    """Whether so much of a job's output is here."""
+    return len(ground.output(job_id)) >= characters
+
+
+def first_difference(found: str, expected: str) -> str | None:
+    """Return where two long texts differ; pytest takes minutes to compare them."""
+    if found == expected:
+        return None
+    at = next((at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), -1)
+    return f"{len(found)} of {len(expected)} characters; at {at}: {found[at - 40 : at + 40]!r}"
