@@ -16,8 +16,9 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
+from tests.store.small_disk import fill, small_disk
 from tests.waiting import patience, until
-from workbench.errors import BackendError, InputMissing
+from workbench.errors import BackendError, CannotWrite, InputMissing
 
 HOME = "00000000-0000-0000-0000-000000000001"
 
@@ -154,6 +155,17 @@ def test_put_refuses_what_is_not_what_was_announced(host: Host, tmp_path: Path) 
         host.put(io.BytesIO(b"other"), str(tmp_path / "file"), sha256="0" * 64)
 
     assert list(tmp_path.iterdir()) in ([], [tmp_path / "place"])
+
+
+def test_put_of_a_file_whose_end_has_no_room_fails_and_leaves_no_file(host: Host, tmp_path: Path) -> None:
+    data = os.urandom(60_000)
+    with small_disk(tmp_path / "small") as small:
+        fill(small, leave=20_480)
+
+        with pytest.raises(CannotWrite, match="No space left"):
+            host.put(io.BytesIO(data), str(small / "file"), sha256=hashlib.sha256(data).hexdigest())
+
+        assert not (small / "file").exists()
 
 
 def test_read_stops_at_the_last_whole_line(host: Host, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ class Upload:
         if self._stream is not None:
             self._digest.update(data)
             with naming(self._path):
-                self._stream.write(data)
+                _write_all(self._stream, data)
 
     def finish(self, *, durable: bool = True) -> None:
         """Rename the file to its own name; ``durable`` waits until it would survive a power cut.
@@ -329,6 +329,13 @@ class Upload:
             self._stream.close()
             self._stream = None
             os.close(self._folder)
+
+
+def _write_all(stream: FileIO, data: bytes) -> None:
+    """Write all bytes: one call writes what there is room for, and says nothing of the rest."""
+    view = memoryview(data)
+    while view:
+        view = view[stream.write(view) :]
 
 
 def _folder_of(folder: str, within: str) -> int:
