@@ -16,10 +16,23 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
+from tests.store.small_disk import fill, small_disk
 from tests.waiting import patience, until
-from workbench.errors import BackendError, InputMissing
+from workbench.errors import BackendError, CannotWrite, InputMissing
+from workbench.learner.platform.files import Upload
 
 HOME = "00000000-0000-0000-0000-000000000001"
+
+
+class Counting(io.BytesIO):
+    """Counts the bytes that are read."""
+
+    count = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.count += len(data)
+        return data
 
 
 def wait_for(path: Path) -> str:
@@ -135,18 +148,31 @@ def test_put_goes_on_where_it_was_cut_off(host: Host, tmp_path: Path) -> None:
     host.close()
     assert not path.exists()
 
-    read: list[int] = []
-
-    class Counting(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            chunk = super().read(size)
-            read.append(len(chunk))
-            return chunk
-
-    LocalHost().put(Counting(data), str(path), sha256=sha256)
+    stream = Counting(data)
+    LocalHost().put(stream, str(path), sha256=sha256)
 
     assert path.read_bytes() == data
-    assert 0 < sum(read) < 1_500_000
+    assert 0 < stream.count < 1_500_000
+
+
+def test_put_goes_on_with_what_an_agent_holds_that_does_not_know_that_its_link_was_cut(
+    host: Host, tmp_path: Path
+) -> None:
+    path, data = tmp_path / "file", os.urandom(2_000_000)
+    sha256 = hashlib.sha256(data).hexdigest()
+    stream = Counting(data)
+
+    with Upload(str(path), sha256) as held:
+        held.write(data[:1_500_000])
+        host.put(stream, str(path), sha256=sha256)
+        assert path.read_bytes() == data
+        assert stream.count == 500_000
+
+        held.write(data[1_500_000:])
+        held.finish()
+
+    assert path.read_bytes() == data
+    assert [found.name for found in tmp_path.iterdir() if found.is_file()] == ["file"]
 
 
 def test_put_refuses_what_is_not_what_was_announced(host: Host, tmp_path: Path) -> None:
@@ -154,6 +180,17 @@ def test_put_refuses_what_is_not_what_was_announced(host: Host, tmp_path: Path) 
         host.put(io.BytesIO(b"other"), str(tmp_path / "file"), sha256="0" * 64)
 
     assert list(tmp_path.iterdir()) in ([], [tmp_path / "place"])
+
+
+def test_put_of_a_file_whose_end_has_no_room_fails_and_leaves_no_file(host: Host, tmp_path: Path) -> None:
+    data = os.urandom(60_000)
+    with small_disk(tmp_path / "small") as small:
+        fill(small, leave=20_480)
+
+        with pytest.raises(CannotWrite, match="No space left"):
+            host.put(io.BytesIO(data), str(small / "file"), sha256=hashlib.sha256(data).hexdigest())
+
+        assert not (small / "file").exists()
 
 
 def test_read_stops_at_the_last_whole_line(host: Host, tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_a_command_starts_in_the_process_state_that_docker_run_gives(make_job: M
     assert job.output().decode() == subprocess.run(argv, capture_output=True, check=True, text=True).stdout
 
 
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
+def test_a_command_starts_while_processes_end_that_the_setup_left(make_job: MakeJob, image: str) -> None:
+    setup = "(while :; do (sleep 0.01 &) ; sleep 0.01; done) & true"
+
+    job = make_job("echo started", image=image, setup=setup).launch()
+
+    seen = job.until_over()[1]
+    assert (seen.exit_code, job.output()) == (0, b"started\n"), seen.reason
+
+
 def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: MakeJob, home: Home) -> None:
     limits = "ulimit -l; ulimit -s"
     may = {"memlock": "-1:-1", "stack": "67108864:67108864"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +17,7 @@ from tests.controller.real import Ground
 from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
 from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
-from tests.waiting import until
+from tests.waiting import patience, until
 from workbench.errors import BackendUnreachable
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -57,31 +56,37 @@ def test_a_link_that_is_cut_between_us_and_a_jump_host_costs_no_byte(
         ground.clean_up()
 
 
-def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(
-    box: Box, behind: Lab, tmp_path: Path
-) -> None:
-    source = tmp_path / "large"
-    source.write_bytes(random.Random(3).randbytes(4_000_000))
-    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(box: Box, behind: Lab) -> None:
+    content = random.Random(3).randbytes(4_000_000)
+    sha256 = hashlib.sha256(content).hexdigest()
     target = box.user.home / sha256
     with closing(box.backend("ssh://target", silent_seconds="1").open()):
         pass  # the agent is there
     behind.throttle("16mbit")
 
-    def cut() -> None:
-        until(lambda: any(part.stat().st_size > 200_000 for part in box.user.home.glob(f".{sha256}*.part")))
-        behind.link("down")
+    def arrived() -> int:
+        return max((part.stat().st_size for part in box.user.home.glob(f".{sha256}*.part")), default=0)
 
-    cutter = threading.Thread(target=cut)
-    with closing(box.backend("ssh://target", silent_seconds="1").open()) as host:
-        cutter.start()
-        with source.open("rb") as stream, pytest.raises(BackendUnreachable):
-            host.put(stream, str(target), sha256=sha256)
-    cutter.join()
+    class Cutting(io.BytesIO):
+        """Has the link cut when a part has arrived, and gives the rest only then."""
+
+        is_cut = False
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() >= 1_000_000 and not self.is_cut:
+                until(lambda: arrived() > 200_000)
+                behind.link("down")
+                self.is_cut = True
+            return super().read(size)
+
+    with (
+        closing(box.backend("ssh://target", silent_seconds=str(patience(1))).open()) as host,
+        pytest.raises(BackendUnreachable),
+    ):
+        host.put(Cutting(content), str(target), sha256=sha256)
     behind.link("up")
-    (part,) = box.user.home.glob(f".{sha256}*.part")
-    arrived = part.stat().st_size
-    assert 0 < arrived < source.stat().st_size
+    before = arrived()
+    assert 0 < before < len(content)
 
     class Counting(io.BytesIO):
         count = 0
@@ -91,11 +96,11 @@ def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(
             self.count += len(data)
             return data
 
-    again = Counting(source.read_bytes())
+    again = Counting(content)
     with closing(box.backend("ssh://target", silent_seconds="5").open()) as host:
         host.put(again, str(target), sha256=sha256)
-    assert target.read_bytes() == source.read_bytes()
-    assert again.count <= source.stat().st_size - arrived
+    assert target.read_bytes() == content
+    assert again.count <= len(content) - before
 
 
 def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_path: Path) -> None:

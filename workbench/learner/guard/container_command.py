@@ -85,8 +85,8 @@ class ContainerProxy:
         """Start the container if this is its first act, and stay until the act is over."""
         if start and not self._start():
             return EXIT_NOT_STARTED
-        # The first process in there waits for this, and then for nobody.
         self._control = self._open("control", os.O_RDWR)
+        self._send_control(b"begin\n")  # the first process in there waits for this, and then for nobody
         if start:
             self._find_processes()
         else:

@@ -121,9 +121,16 @@ await_exit() {
 }
 
 run() {
-    # Nothing is run before the agent is there, however early this was started.
-    exec 3<"$here/control.$1" 4>"$here/output.$1" 5>"$here/result.$1"
-    # Open at both ends, so that nobody waits for the other; whoever reads it sees the keeper's end.
+    # Each pipe is opened at both ends first, so that nobody waits for the other: an opening that waits fails in
+    # some shells when any process in here ends, and the shell with it.
+    exec 6<>"$here/output.$1" 4>"$here/output.$1"
+    exec 6<>"$here/result.$1" 5>"$here/result.$1"
+    exec 6<>"$here/control.$1" 3<"$here/control.$1"
+    # Nothing is run before the agent is there and says so, however early this was started.
+    until read -r word <&3; do
+        [ "$told" = 0 ] && [ -p "$here/control.$1" ] || exit 137
+    done
+    # Whoever reads it sees the keeper's end.
     exec 6<>"$here/exit.$1" 7<"$here/exit.$1"
     listen 6>&- 7<&- &
     listener=$!

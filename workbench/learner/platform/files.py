@@ -228,8 +228,8 @@ class Upload:
     """A file that is written under another name, and renamed to its own when it is complete.
 
     With a ``sha256`` what an interrupted upload left is kept: :attr:`offset` says where to go on (-1: it
-    is there). With ``within`` the way to the file is walked below that folder, whose content others may change;
-    nothing is gone on with there.
+    is there). Of what another agent still writes, a copy is gone on with. With ``within`` the way to the file is
+    walked below that folder, whose content others may change; nothing is gone on with there.
     """
 
     def __init__(self, path: str, sha256: str, mode: int = 0o600, within: str = "") -> None:
@@ -258,7 +258,7 @@ class Upload:
         if self._stream is not None:
             self._digest.update(data)
             with naming(self._path):
-                self._stream.write(data)
+                _write_all(self._stream, data)
 
     def finish(self, *, durable: bool = True) -> None:
         """Rename the file to its own name; ``durable`` waits until it would survive a power cut.
@@ -289,6 +289,7 @@ class Upload:
             self._drop()
 
     def _begin(self, mode: int) -> Tuple[FileIO, str]:
+        held = None
         if self._sha256:
             temporary = f".{self._name}.{self._sha256[:16]}.part"
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -300,14 +301,36 @@ class Upload:
                 if os.path.samestat(os.fstat(stream.fileno()), os.stat(temporary, dir_fd=self._folder)):
                     os.fchmod(stream.fileno(), mode)
                     return stream, temporary
-            except (BlockingIOError, FileNotFoundError):
-                pass  # somebody else is sending the same, or has just done so
-            stream.close()
+            except FileNotFoundError:
+                pass  # somebody else has just sent the same
+            except BlockingIOError:
+                # Somebody else is sending the same, or we ourselves did, over a link that was cut: an agent may
+                # learn of that minutes later.
+                held = stream
+            if held is None:
+                stream.close()
+        if held is None:
+            return self._begin_own(mode)
+        with held:
+            return self._begin_own(mode, held)
+
+    def _begin_own(self, mode: int, begun: Optional[FileIO] = None) -> Tuple[FileIO, str]:
+        """Begin a file that nobody else writes, with what ``begun`` holds so far."""
         temporary = temporary_name(self._name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o600, dir_fd=self._folder)
-        os.fchmod(descriptor, mode)
-        return open(descriptor, "w+b", buffering=0), temporary
+        stream = open(descriptor, "w+b", buffering=0)  # noqa: SIM115 - closed when the upload is
+        try:
+            os.fchmod(stream.fileno(), mode)
+            if begun is not None:
+                begun.seek(0)
+                for data in iter(lambda: begun.read(CHUNK_BYTES), b""):
+                    _write_all(stream, data)
+        except BaseException:
+            stream.close()
+            os.unlink(temporary, dir_fd=self._folder)
+            raise
+        return stream, temporary
 
     def _read_what_is_there(self) -> None:
         assert self._stream is not None
@@ -329,6 +352,13 @@ class Upload:
             self._stream.close()
             self._stream = None
             os.close(self._folder)
+
+
+def _write_all(stream: FileIO, data: bytes) -> None:
+    """Write all bytes: one call writes what there is room for, and says nothing of the rest."""
+    view = memoryview(data)
+    while view:
+        view = view[stream.write(view) :]
 
 
 def _folder_of(folder: str, within: str) -> int:
