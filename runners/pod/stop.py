@@ -25,7 +25,7 @@ from runners.pod.names import (
     stem_of,
 )
 from runners.pod.status import is_over, is_side_car_running
-from runners.pod.watch import ClusterCache
+from runners.pod.watch import ClusterCache, StopTries
 from workbench.errors import BackendUnreachable, TryAgain
 from workbench.learner.boot.sh_launch import ASK_TO_STOP
 from workbench.learner.pod.config import NO_PYTHON
@@ -43,11 +43,9 @@ UNREACHED_SECONDS: Final = 30.0
 class StopRequests:
     """Sends the stop requests of one runner."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, tries: StopTries | None = None) -> None:
         self._cluster = cluster
-        self._kill_requests: dict[str, int] = {}
-        self._unreached_since: dict[str, float] = {}
-        """When a halt first did not get through to a pod's agent, by the pod's uid."""
+        self._tries = tries or StopTries()
 
     def stop(
         self, attempt: AttemptRef, request: StopRequest, cache: ClusterCache, journals: Journals
@@ -102,10 +100,8 @@ class StopRequests:
         if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
-        if request.kind == "kill":
-            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
-            if self._kill_requests[uid] > PATIENCE:
-                return False
+        if request.kind == "kill" and self._tries.note_kill(uid) > PATIENCE:
+            return False
         folder = folder_of(ref)
         connect_seconds = KILL_CONNECT_SECONDS if request.kind == "kill" else CONNECT_SECONDS
         begun = time.monotonic()
@@ -117,7 +113,7 @@ class StopRequests:
                     raise
                 # The connection may have been lost meanwhile: a new one is tried before the loop's pause between calls.
                 _write_once(journals.host(ref, pod, connect_seconds=connect_seconds), folder, request)
-            self._unreached_since.pop(uid, None)
+            self._tries.note_reached(uid)
             return True
         except (Absent, Invalid, Denied):
             return False
@@ -133,10 +129,9 @@ class StopRequests:
     def _is_given_up(self, uid: str, request: StopRequest) -> bool:
         """Say whether a request that did not get through has been tried for long enough."""
         if request.kind == "kill":
-            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
-            return self._kill_requests[uid] > PATIENCE
+            return self._tries.note_kill(uid) > PATIENCE
         now = time.monotonic()
-        return now - self._unreached_since.setdefault(uid, now) >= UNREACHED_SECONDS
+        return now - self._tries.note_unreached(uid, now) >= UNREACHED_SECONDS
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Request the stop from an agent in shell, which reads the same file."""

@@ -23,6 +23,31 @@ _PAUSE_SECONDS: Final = 0.5
 _PAUSE_LONGEST_SECONDS: Final = 4.0
 
 
+class StopTries:
+    """Stops that have not worked yet, by the pods' uids. All runners share it: a stop is repeated by any of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kills: dict[str, int] = {}
+        self._unreached_since: dict[str, float] = {}
+
+    def note_kill(self, uid: str) -> int:
+        """Note one more request to kill; return how many there were."""
+        with self._lock:
+            self._kills[uid] = self._kills.get(uid, 0) + 1
+            return self._kills[uid]
+
+    def note_unreached(self, uid: str, now: float) -> float:
+        """Note that a halt did not get through to a pod's agent; return since when that is so."""
+        with self._lock:
+            return self._unreached_since.setdefault(uid, now)
+
+    def note_reached(self, uid: str) -> None:
+        """Note that a request got through."""
+        with self._lock:
+            self._unreached_since.pop(uid, None)
+
+
 class ClusterCache:
     """The Jobs and pods of one home in one namespace. Thread-safe."""
 
@@ -49,6 +74,7 @@ class ClusterCache:
         """The number of the last change."""
         self.line = LaunchLine()
         """The line of launches that look for nodes."""
+        self.stop_tries = StopTries()
 
     # Reading
 

@@ -341,9 +341,11 @@ class EventHandler:
             self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )
-            worker.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
-            if row.deleted_us is not None:
-                worker.remove([attempt], deleted=True)
+            kill = StopRequest("kill", 0.0, by="the controller")
+            if row.deleted_us is None:
+                worker.stop(attempt, kill)
+            else:
+                worker.remove([attempt], deleted=True, stop=kill)
 
     def _with(self, attempt: AttemptRef, apply: Callable[[TrackedJob], None]) -> set[str]:
         tracked = self._context.jobs.get(attempt.job_id)
