@@ -252,6 +252,45 @@ def test_a_kill_ends_a_job_whose_last_files_are_asked_for_and_never_answered(
     assert "has not answered for" in bench.ends(job_id).reason.text
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same controller", "new controller"])
+def test_a_halt_ends_a_job_whose_files_are_asked_for_in_vain_and_whose_backend_is_known_to_be_away(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
+    )
+    ended, away = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        if ended.is_set():
+            hanging.release.wait()
+
+    def observe() -> None:
+        if away.is_set():
+            raise BackendUnreachable("node-1 does not answer")
+
+    def open_never(*_: object) -> object:
+        hanging.release.wait()
+        raise BackendUnreachable("node-1 does not answer")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    bench.backend.on_observe = observe
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+    bench.reaches(job_id, State.STORING)
+    away.set()
+    bench.backend.shake()
+    bench.says(job_id, "its last output and files are waited for")
+    if is_restarted:
+        bench.stop()
+        bench.start(open_target=open_never)
+    bench.ask(job_id, "halt")
+
+    assert "its last output and files stay on the backend" in bench.ends(job_id).reason.text
+
+
 def test_a_kill_is_not_held_by_the_files_of_jobs_that_are_fetched_before(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
