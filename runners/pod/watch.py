@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Denied, Expired, Watch
@@ -30,6 +31,17 @@ class StopTries:
         self._lock = threading.Lock()
         self._kills: dict[str, int] = {}
         self._unreached_since: dict[str, float] = {}
+        self._requests: dict[tuple[str, str], Future[bool]] = {}
+
+    def request_of(self, uid: str, kind: str) -> tuple[Future[bool], bool]:
+        """Return the request of a kind to a pod that is under way, or a new one, and whether it is new."""
+        with self._lock:
+            self._requests = {key: one for key, one in self._requests.items() if not one.done()}
+            found = self._requests.get((uid, kind))
+            if found is not None:
+                return found, False
+            made = self._requests[uid, kind] = Future[bool]()
+            return made, True
 
     def note_kill(self, uid: str) -> int:
         """Note one more request to kill; return how many there were."""
