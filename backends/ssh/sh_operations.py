@@ -12,7 +12,7 @@ from typing import Any, Final
 from backends.ssh.sh_client import ShellClient, quoted, quoted_all
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.boot.sh_launch import ASK_TO_STOP
-from workbench.learner.host.learners import is_dead
+from workbench.learner.host.learners import STOPPED_SECONDS, is_dead
 from workbench.learner.host.machine import LEASES, passes
 
 POLL_SECONDS: Final = 0.25
@@ -29,6 +29,14 @@ _STOCK: Final = (
 )
 """CPUs, memory in KiB, bash, free disk in KiB (``-`` where df fails), home and system, a line each."""
 _PROC: Final = "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | "
+
+_ROUSE: Final = (
+    "n=; for p; do case $(sed 's/.*) //' /proc/$p/stat 2>/dev/null) in [Tt]*) n=\"$n $p\";; esac; done; "
+    '[ -n "$n" ] || exit 1; '
+    'grep -q \'"kind": "kill"\' "$s" && [ $(($(date +%s) - $(stat -c %Y "$s"))) -ge "$l" ] && exit 0; '
+    "kill -CONT $n; exit 1"
+)
+"""Wakes those of the processes ``$@`` that are stopped; succeeds where they are to be killed instead."""
 
 
 class ShellOperations:
@@ -69,6 +77,7 @@ class ShellOperations:
             "markers": self.markers,
             "end_marked": self.end_marked,
             "kill_agents": lambda marker: self._kill("FABRIC_GUARD", marker),
+            "rouse_agents": self.rouse_agents,
             "inventory": self.inventory,
             "line_up": lambda **_: {"turns": {}, "machine": self.inventory()},
             "leave_line": lambda **_: None,
@@ -291,6 +300,16 @@ class ShellOperations:
                 time.sleep(POLL_SECONDS)
         self._kill("FABRIC_LEARNER", marker)
         return self.markers().get(marker, [])
+
+    def rouse_agents(self, marker: str, folder: str) -> None:
+        """Let the agents of a learner go on that a signal has stopped; kill those that leave a kill undone for long."""
+        pids = self.markers("FABRIC_GUARD").get(marker, [])
+        given = (
+            f"s={quoted(f'{folder}/stop.json')}; l={STOPPED_SECONDS:.0f}; set -- {' '.join(map(str, pids))}"
+        )
+        if pids and self._client.sh(f"({given}; {_ROUSE})").exit_code == 0:
+            self._kill("FABRIC_GUARD", marker)
+            self._kill("FABRIC_LEARNER", marker)
 
     def inventory(self, leases_folder: str = "", home: str = "", wanted: object = None) -> dict[str, Any]:
         """Return the machine; GPUs are not looked for, and none is given, so nobody waits for one."""

@@ -29,7 +29,14 @@ from runners.pod.sh_agent import keep_pod_config, scripts
 from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
 from runners.pod.stop import remove_attempt
 from runners.pod.stores import secret_values
-from runners.pod.upload import earlier_results, packed_rclone, send_code, send_earlier_results, send_rclone
+from runners.pod.upload import (
+    SENDING,
+    earlier_results,
+    packed_rclone,
+    send_code,
+    send_earlier_results,
+    send_rclone,
+)
 from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import check_secrets, check_supported
@@ -344,7 +351,7 @@ class PodLaunch:
         waiting = [pod for pod in pods if pod["metadata"]["uid"] not in sent]
         if not waiting:
             return
-        self._progress("sends files to its pods", stage="preparing")
+        self._progress(SENDING, stage="preparing")
         with ThreadPoolExecutor(SENDS, thread_name_prefix="send") as pool:
             for one in [pool.submit(self._send, pod, sends) for pod in waiting]:
                 one.result()
@@ -352,12 +359,12 @@ class PodLaunch:
 
     def _send(self, pod: Mapping[str, Any], sends: Set[str]) -> None:
         if "code" in sends:
-            send_code(self._cluster, pod, self._request.code_file)
+            send_code(self._cluster, pod, self._request.code_file, self._progress)
         if "rclone" in sends:
-            send_rclone(self._cluster, pod)
+            send_rclone(self._cluster, pod, self._progress)
         made = earlier_results(self._request.attempt.job_id) if "made" in sends else None
         if made is not None:
-            send_earlier_results(self._cluster, pod, made)
+            send_earlier_results(self._cluster, pod, made, self._progress)
 
     def _waiting_text(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
         for pod in pods.values():

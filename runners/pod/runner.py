@@ -69,7 +69,6 @@ class PodRunner(Runner):
         self._entered: ClusterCache | None = None
         self._observing: PodObservations | None = None
         self._journals: Journals | None = None
-        self._stops: StopRequests | None = None
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Return the objects of the cluster as they will be created; claims and quotas are only read."""
@@ -140,11 +139,9 @@ class PodRunner(Runner):
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners of an attempt to stop; what has not begun is deleted."""
-        self._cache().ready()
-        with self._making:
-            if self._stops is None:
-                self._stops = StopRequests(self._cluster)
-        self._stops.stop(attempt, request, self._cache(), self._reader())
+        cache = self._cache()
+        cache.ready()
+        StopRequests(self._cluster, cache.stop_tries).stop(attempt, request, cache, self._reader())
 
     def remove(self, attempt: AttemptRef) -> None:
         """Delete all objects of an attempt, and wait until they are gone."""

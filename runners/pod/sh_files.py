@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import posixpath
@@ -75,18 +76,18 @@ class ShellFiles:
         Raises:
             NotAllowed: it cannot be written.
         """
-        with tempfile.TemporaryFile() as spooled:
-            digest = hashlib.sha256()
-            while data := stream.read(_CHUNK_BYTES):
+        with contextlib.ExitStack() as kept:
+            source = stream if stream.seekable() else kept.enter_context(_spooled(stream))
+            start, digest = source.tell(), hashlib.sha256()
+            while data := source.read(_CHUNK_BYTES):
                 digest.update(data)
-                spooled.write(data)
-            size = spooled.tell()
-            spooled.seek(0)
+            size = source.tell() - start
+            source.seek(start)
             arguments = [str(size), path, f"{mode:o}", digest.hexdigest()]
             command = self._cluster.exec(
                 self._pod, self._container, ["sh", "-c", _PUT, "sh", *arguments], stdin=True
             )
-            while data := spooled.read(_CHUNK_BYTES):
+            while data := source.read(_CHUNK_BYTES):
                 command.write(data)
             reader = OutputReader(command)
             reader.readall()
@@ -138,6 +139,15 @@ class ShellFiles:
                 )
         finally:
             stream.close()
+
+
+def _spooled(stream: BinaryIO) -> BinaryIO:
+    """Return a temporary file with a stream's content: its checksum goes before it."""
+    spooled = tempfile.TemporaryFile()  # noqa: SIM115 # the caller closes it
+    while data := stream.read(_CHUNK_BYTES):
+        spooled.write(data)
+    spooled.seek(0)
+    return cast(BinaryIO, spooled)
 
 
 def _entries(lines: Sequence[str], path: str) -> Iterator[FileEntry]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from backends.contract.cluster import Absent, Cluster, Conflict, Denied, Invalid
@@ -25,7 +27,7 @@ from runners.pod.names import (
     stem_of,
 )
 from runners.pod.status import is_over, is_side_car_running
-from runners.pod.watch import ClusterCache
+from runners.pod.watch import ClusterCache, Document, StopTries
 from workbench.errors import BackendUnreachable, TryAgain
 from workbench.learner.boot.sh_launch import ASK_TO_STOP
 from workbench.learner.pod.config import NO_PYTHON
@@ -36,6 +38,12 @@ PATIENCE: Final = 2
 KILL_CONNECT_SECONDS: Final = 5.0
 """How long a kill waits for an agent that a new connection reaches: one that hangs ends with its pod."""
 
+ANSWER_SECONDS: Final = 5.0
+"""How long a stop waits for the answers of a job's agents; it is repeated."""
+
+STOPS_AT_ONCE: Final = 16
+"""How many learners of a job are asked to stop at once."""
+
 UNREACHED_SECONDS: Final = 30.0
 """How long a halt may not get through to a learner's agent before its pod is deleted, with the halt's grace period."""
 
@@ -43,11 +51,9 @@ UNREACHED_SECONDS: Final = 30.0
 class StopRequests:
     """Sends the stop requests of one runner."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, tries: StopTries | None = None) -> None:
         self._cluster = cluster
-        self._kill_requests: dict[str, int] = {}
-        self._unreached_since: dict[str, float] = {}
-        """When a halt first did not get through to a pod's agent, by the pod's uid."""
+        self._tries = tries or StopTries()
 
     def stop(
         self, attempt: AttemptRef, request: StopRequest, cache: ClusterCache, journals: Journals
@@ -67,22 +73,14 @@ class StopRequests:
                 )
             return
         pods = cache.pods_of(attempt)
+        running = [
+            (LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number), pod)
+            for number, pod in sorted(pods.items())
+            if number <= attempt.learners and not is_over(pod)
+        ]
         lost: BackendUnreachable | None = None
-        for number in range(1, attempt.learners + 1):
-            pod = pods.get(number)
-            if pod is None or is_over(pod):
-                continue
-            ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-            try:
-                is_requested = self._request_stop(ref, pod, request, journals)
-            except BackendUnreachable as error:
-                lost = error
-                continue
-            if not is_requested:
-                grace = 0 if request.kind == "kill" else int(request.grace_seconds) + 1
-                with contextlib.suppress(Absent, Conflict):
-                    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-                    self._cluster.delete("Pod", name, grace_seconds=max(1, grace), uid=uid)
+        for first in range(0, len(running), STOPS_AT_ONCE):
+            lost = self._stop_some(running[first : first + STOPS_AT_ONCE], request, journals) or lost
         if not pods:
             with contextlib.suppress(Absent, Conflict):
                 self._cluster.delete(
@@ -90,6 +88,55 @@ class StopRequests:
                 )
         if lost is not None:
             raise lost
+
+    def _stop_some(
+        self, running: Sequence[tuple[LearnerRef, Document]], request: StopRequest, journals: Journals
+    ) -> BackendUnreachable | None:
+        """Request the stop from agents at once, and delete pods where that is no use; return what did not get through.
+
+        One on a node that does not answer must neither delay the others nor, since the calls for a job are made one
+        after the other, a kill that follows a halt: it is left behind, and the request that is repeated waits for it.
+        """
+        lost: BackendUnreachable | None = None
+        until = time.monotonic() + ANSWER_SECONDS
+        begun = [(pod, self._begin(ref, pod, request, journals)) for ref, pod in running]
+        for pod, requesting in begun:
+            uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+            wait([requesting], max(0.0, until - time.monotonic()))
+            try:
+                if requesting.done():
+                    is_requested = requesting.result()
+                elif self._is_given_up(uid, request):
+                    is_requested = False
+                else:
+                    raise BackendUnreachable(f"Pod {name} has not answered for {ANSWER_SECONDS:g} s.")
+            except BackendUnreachable as error:
+                lost = error
+                continue
+            if not is_requested:
+                grace = 0 if request.kind == "kill" else int(request.grace_seconds) + 1
+                with contextlib.suppress(Absent, Conflict):
+                    self._cluster.delete("Pod", name, grace_seconds=max(1, grace), uid=uid)
+        return lost
+
+    def _begin(
+        self, ref: LearnerRef, pod: Document, request: StopRequest, journals: Journals
+    ) -> Future[bool]:
+        """Request the stop in a thread of its own, unless such a request to the same pod is still under way."""
+
+        def work() -> None:
+            try:
+                requesting.set_result(self._request_stop(ref, pod, request, journals))
+            except BaseException as error:
+                requesting.set_exception(error)
+
+        requesting, is_new = self._tries.request_of(pod["metadata"]["uid"], request.kind)
+        if is_new:
+            try:
+                threading.Thread(target=work, name="stop pod", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                requesting.set_exception(error)
+        return requesting
 
     def _request_stop(
         self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals
@@ -102,10 +149,8 @@ class StopRequests:
         if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
-        if request.kind == "kill":
-            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
-            if self._kill_requests[uid] > PATIENCE:
-                return False
+        if request.kind == "kill" and self._tries.note_kill(uid) > PATIENCE:
+            return False
         folder = folder_of(ref)
         connect_seconds = KILL_CONNECT_SECONDS if request.kind == "kill" else CONNECT_SECONDS
         begun = time.monotonic()
@@ -117,7 +162,7 @@ class StopRequests:
                     raise
                 # The connection may have been lost meanwhile: a new one is tried before the loop's pause between calls.
                 _write_once(journals.host(ref, pod, connect_seconds=connect_seconds), folder, request)
-            self._unreached_since.pop(uid, None)
+            self._tries.note_reached(uid)
             return True
         except (Absent, Invalid, Denied):
             return False
@@ -133,10 +178,9 @@ class StopRequests:
     def _is_given_up(self, uid: str, request: StopRequest) -> bool:
         """Say whether a request that did not get through has been tried for long enough."""
         if request.kind == "kill":
-            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
-            return self._kill_requests[uid] > PATIENCE
+            return self._tries.note_kill(uid) > PATIENCE
         now = time.monotonic()
-        return now - self._unreached_since.setdefault(uid, now) >= UNREACHED_SECONDS
+        return now - self._tries.note_unreached(uid, now) >= UNREACHED_SECONDS
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Request the stop from an agent in shell, which reads the same file."""

@@ -13,19 +13,24 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, BinaryIO, Final, cast
 
 from backends.contract.cluster import Cluster
 from backends.contract.errors import translated
+from runners.interface import LaunchProgress
 from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import ShellFiles
+from runners.shared.code import ProgressReader
 from runners.shared.store_setup import host_rclone, local_rclone
 from workbench.errors import BackendUnreachable, LaunchRefused
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON, RCLONE_PACKED
 from workbench.learner.pod.init_container import ARRIVED, MADE
 from workbench.paths import Home, JobFolder, default_home
+
+SENDING: Final = "sends files to its pods"
+"""What a launch reports meanwhile."""
 
 CHUNK_BYTES: Final = 384 * 1024
 """How much of a file is sent in one here-document: a shell keeps it in memory, a third larger in base64."""
@@ -34,7 +39,7 @@ UNPACKED: Final = config.JOURNAL + "/code.arrived"
 """The file that marks complete code."""
 
 
-def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
+def send_code_without_python(cluster: Cluster, pod: str, archive: Path, progress: LaunchProgress) -> None:
     """Send a snapshot to an image without Python; until it is complete the container waits.
 
     Raises:
@@ -44,7 +49,7 @@ def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
     files = ShellFiles(cluster, pod, PREPARE)
     if files.has("tar"):
         with archive.open("rb") as stream:
-            files.put(ARRIVED, stream, 0o600)
+            files.put(ARRIVED, _reporting(stream, progress), 0o600)
         return
     if not files.has("base64"):
         raise LaunchRefused(
@@ -54,6 +59,7 @@ def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
     command = cluster.exec(pod, PREPARE, ["sh", "-s"], stdin=True)
     with tarfile.open(archive, "r:*") as tar:
         for piece in _script(tar):
+            progress(SENDING, stage="preparing")
             command.write(piece)
     reader = OutputReader(command)
     reader.readall()
@@ -93,8 +99,10 @@ PACKING: Final = 1
 """gzip's level: a higher one takes three times as long and saves a tenth."""
 
 
-def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
+def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str, progress: LaunchProgress) -> None:
     """Send a snapshot to a pod whose init container waits; it appears there complete and verified.
+
+    It ends when ``progress`` raises: the launch was called off.
 
     Raises:
         BackendUnreachable: the connection broke; the next try continues there.
@@ -106,13 +114,13 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
         if NO_PYTHON not in error.message:
             raise
         with translated():
-            send_code_without_python(cluster, name, Path(path))
+            send_code_without_python(cluster, name, Path(path), progress)
         return
     try:
         with translated(), Path(path).open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
-            host.put(stream, ARRIVED, sha256=sha256)
+            host.put(_reporting(stream, progress), ARRIVED, sha256=sha256)
     finally:
         host.close()
 
@@ -127,7 +135,9 @@ def earlier_results(job_id: str) -> JobFolder | None:
     return None
 
 
-def send_earlier_results(cluster: Cluster, pod: Mapping[str, Any], job: JobFolder) -> None:
+def send_earlier_results(
+    cluster: Cluster, pod: Mapping[str, Any], job: JobFolder, progress: LaunchProgress
+) -> None:
     """Send results and checkpoints of earlier attempts to a pod whose init container waits."""
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:
@@ -137,12 +147,12 @@ def send_earlier_results(cluster: Cluster, pod: Mapping[str, Any], job: JobFolde
                     if folder.is_dir():
                         tar.add(folder, arcname=name)
             stream.seek(0)
-            host.put(stream, MADE)
+            host.put(_reporting(stream, progress), MADE)
     finally:
         host.close()
 
 
-def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
+def send_rclone(cluster: Cluster, pod: Mapping[str, Any], progress: LaunchProgress) -> None:
     """Send rclone to a pod whose init container waits, unless its image has a recent one.
 
     Raises:
@@ -157,9 +167,16 @@ def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
         with translated(), packed.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
-            host.put(stream, RCLONE_PACKED, sha256=sha256)
+            host.put(_reporting(stream, progress), RCLONE_PACKED, sha256=sha256)
     finally:
         host.close()
+
+
+def _reporting(stream: BinaryIO | IO[bytes], progress: LaunchProgress) -> BinaryIO:
+    """Return a file that reports how much of it was sent, and raises once the launch is called off."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return cast(BinaryIO, ProgressReader(cast(BinaryIO, stream), size, progress, SENDING))
 
 
 def packed_rclone(architecture: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Denied, Expired, Watch
@@ -21,6 +22,42 @@ WATCH_SECONDS: Final = 290.0
 READY_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.5
 _PAUSE_LONGEST_SECONDS: Final = 4.0
+
+
+class StopTries:
+    """Stops that have not worked yet, by the pods' uids. All runners share it: a stop is repeated by any of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kills: dict[str, int] = {}
+        self._unreached_since: dict[str, float] = {}
+        self._requests: dict[tuple[str, str], Future[bool]] = {}
+
+    def request_of(self, uid: str, kind: str) -> tuple[Future[bool], bool]:
+        """Return the request of a kind to a pod that is under way, or a new one, and whether it is new."""
+        with self._lock:
+            self._requests = {key: one for key, one in self._requests.items() if not one.done()}
+            found = self._requests.get((uid, kind))
+            if found is not None:
+                return found, False
+            made = self._requests[uid, kind] = Future[bool]()
+            return made, True
+
+    def note_kill(self, uid: str) -> int:
+        """Note one more request to kill; return how many there were."""
+        with self._lock:
+            self._kills[uid] = self._kills.get(uid, 0) + 1
+            return self._kills[uid]
+
+    def note_unreached(self, uid: str, now: float) -> float:
+        """Note that a halt did not get through to a pod's agent; return since when that is so."""
+        with self._lock:
+            return self._unreached_since.setdefault(uid, now)
+
+    def note_reached(self, uid: str) -> None:
+        """Note that a request got through."""
+        with self._lock:
+            self._unreached_since.pop(uid, None)
 
 
 class ClusterCache:
@@ -49,6 +86,7 @@ class ClusterCache:
         """The number of the last change."""
         self.line = LaunchLine()
         """The line of launches that look for nodes."""
+        self.stop_tries = StopTries()
 
     # Reading
 

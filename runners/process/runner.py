@@ -182,8 +182,14 @@ class ProcessRunner(Runner):
             folder = self._folder(attempt).learner(number)
             facts = self._host.call("learner", folder=str(folder.path))
             current = self._host.call("read_object", path=str(folder.stop)) or {}
-            if facts["launched"] and not is_over(facts) and current.get("kind") not in ("kill", request.kind):
+            if not facts["launched"] or is_over(facts):
+                continue
+            if current.get("kind") not in ("kill", request.kind):
                 self._host.call("ask_to_stop", folder=str(folder.path), request=document)
+            else:
+                # It is asked again: its agent may have been stopped by a signal.
+                who = marker(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
+                self._host.call("rouse_agents", marker=who, folder=str(folder.path))
 
     def remove(self, attempt: AttemptRef) -> None:
         """End an attempt's processes and remove its files; on this machine the files are the job's own and stay."""

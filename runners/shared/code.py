@@ -97,7 +97,7 @@ def _send_missing(
             digest.update(data)
         part.seek(0)
         path = f"{store}/parts/{digest.hexdigest()}.tar.gz"
-        reader = cast(BinaryIO, _ProgressReader(part, part.size_bytes, progress))
+        reader = cast(BinaryIO, ProgressReader(part, part.size_bytes, progress))
         host.put(reader, path, sha256=digest.hexdigest())
     return path
 
@@ -117,7 +117,7 @@ def upload_code(
     with translated(), source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)
-        reader = cast(BinaryIO, _ProgressReader(stream, source.stat().st_size, progress))
+        reader = cast(BinaryIO, ProgressReader(stream, source.stat().st_size, progress))
         host.put(reader, str(path), sha256=sha256)
     return str(path)
 
@@ -163,31 +163,50 @@ class _Slices(io.RawIOBase):
         return b""
 
 
-class _ProgressReader(io.RawIOBase):
-    """A file that reports now and then how much of it has been read."""
+class ProgressReader(io.RawIOBase):
+    """A file that reports now and then how much of it has been read; a launch that is called off ends by that.
 
-    def __init__(self, stream: BinaryIO | _Slices, size: int, progress: LaunchProgress | None) -> None:
+    Args:
+        stream: the file.
+        size: its size in bytes.
+        progress: gets the reports.
+        what: what they say.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO | _Slices,
+        size: int,
+        progress: LaunchProgress | None,
+        what: str = "brings the code",
+    ) -> None:
         self._stream = stream
         self._size = size
+        self._what = what
         self._progress = progress if size > PROGRESS_MIN_BYTES else None
         self._reported_at = time.monotonic()
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        """Continue at an offset."""
         return self._stream.seek(offset, whence)
 
     def tell(self) -> int:
+        """Return the offset."""
         return self._stream.tell()
 
     def read(self, size: int = -1) -> bytes:
+        """Read some bytes, and report when that is due."""
         data = self._stream.read(size)
         if self._progress is not None and time.monotonic() > self._reported_at + PROGRESS_SECONDS:
             self._reported_at = time.monotonic()
             done, whole = self._stream.tell() / 1e6, self._size / 1e6
-            self._progress(f"brings the code: {done:.0f} of {whole:.0f} MB", stage="preparing")
+            self._progress(f"{self._what}: {done:.0f} of {whole:.0f} MB", stage="preparing")
         return data

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,7 @@ from tests.store.small_disk import FILES, fill_files, small_disk
 from tests.waiting import patience, until
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.journal.state import keep_spares, read_stop
+from workbench.learner.platform import process_table
 
 FOLDER = "/place/learner"
 BOOT = "boot"
@@ -271,3 +273,35 @@ def test_a_fetch_of_what_is_not_there_fails_and_one_that_is_given_up_leaves_noth
     assert parts[0] > 1_000_000
     assert not list((tmp_path / "temporary").iterdir())
     pipe.close()
+
+
+@pytest.mark.parametrize("age_seconds", [0, 3600], ids=["asked now", "asked long ago"])
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_an_agent_that_a_signal_has_stopped_is_woken_and_killed_where_it_leaves_a_kill_undone(
+    shell: ShellClient, tmp_path: Path, kind: str, age_seconds: int
+) -> None:
+    marker = f"{tmp_path}/training/1/1"
+    agent = subprocess.Popen(["sleep", "1000"], env=os.environ | {"FABRIC_GUARD": marker})
+    try:
+        operations = ShellOperations(shell)
+        request = tmp_path / "stop.json"
+        operations.call("ask_to_stop", {"folder": str(tmp_path), "request": {"kind": kind}})
+        os.utime(request, (request.stat().st_mtime - age_seconds,) * 2)
+        agent.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(agent.pid))
+
+        operations.call("rouse_agents", {"marker": marker, "folder": str(tmp_path)})
+
+        if kind == "kill" and age_seconds:
+            assert agent.wait(patience()) == -signal.SIGKILL
+        else:
+            until(lambda: not is_stopped(agent.pid))
+            assert agent.poll() is None
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def is_stopped(pid: int) -> bool:
+    found = process_table.lookup(pid)
+    return found is not None and found.stopped

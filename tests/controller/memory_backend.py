@@ -56,6 +56,9 @@ class MemoryBackend:
         self.on_follow: Callable[[], None] | None = None
         """Set, journals are not written into the home but mirrored, and each request for them calls this."""
         self.on_stop: Callable[[AttemptRef, StopRequest], None] = self.obey
+        self.on_remove: Callable[[AttemptRef], None] = lambda attempt: None
+        self.on_measure: Callable[[], None] = lambda: None
+        self.on_leftovers: Callable[[], None] = lambda: None
         self.leftovers: list[LearnerRef] = []
         self.free_slots: int | None = None
 
@@ -137,6 +140,7 @@ class _OpenMemory:
 
     def measure(self, backend: str, line: LineUp | None = None) -> CapacityMeasured:
         found = self._backend
+        found.on_measure()
         free = found.slots if found.free_slots is None else found.free_slots
         lined_up = frozenset(() if line is None else line.waiting)
         capacity = Capacity(found.cpus, found.slots)
@@ -228,6 +232,7 @@ class MemoryRunner(Runner):
         self.memory.on_stop(attempt, request)
 
     def remove(self, attempt: AttemptRef) -> None:
+        self.memory.on_remove(attempt)
         self.memory.removed.append(attempt)
         with self.memory.changed:
             for key in [key for key in self.memory.learners if key[:2] == (attempt.job_id, attempt.attempt)]:
@@ -240,6 +245,7 @@ class MemoryRunner(Runner):
         return
 
     def leftovers(self) -> Iterator[LearnerRef]:
+        self.memory.on_leftovers()
         return iter(self.memory.leftovers)
 
 

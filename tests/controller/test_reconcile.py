@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -44,6 +44,10 @@ REFUSED = BackendTrouble("refused", Reason("asks for 64 GiB, there are 24 GiB", 
 def finish_of(decision: Decision) -> Finish:
     assert len(decision.actions) == 1 and isinstance(decision.actions[0], Finish), decision
     return decision.actions[0]
+
+
+def reasons_of(decision: Decision) -> list[str]:
+    return [action.reason.text for action in decision.actions if isinstance(action, SetReason)]
 
 
 def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> None:
@@ -353,6 +357,62 @@ def test_a_job_that_nobody_stops_waits_for_its_files_and_says_for_what() -> None
         SetReason(Reason("its last output and files are waited for: node-1 does not answer", "S200")),
     )
     assert found.until is None
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 15), (Intent.KILL, 2), (Intent.DELETE, 2)])
+def test_a_stop_waits_for_the_files_of_a_backend_that_is_away_from_when_both_were_known(
+    intent: Intent, patience: int
+) -> None:
+    away = FAILING | {"collect_failure": "", "intent": intent, "unreachable": "node-1 is away"}
+    ended_later = away | {"draining_since": NOW - 1, "unreachable_since": NOW - 600}
+    away_later = away | {"unreachable_since": NOW - 1}
+    over = finish_of(decide(view(**away, unreachable_since=NOW - patience))).outcome
+
+    for waits in (ended_later, away_later):
+        found = decide(view(**waits))
+        assert found.until == NOW - 1 + patience
+        assert found.actions == (
+            SetReason(Reason("its last output and files are waited for: node-1 is away", "S200")),
+        )
+    assert over.reason.text.endswith("; its last output and files stay on the backend: node-1 is away")
+
+
+def test_a_new_controller_waits_no_longer_for_files_of_a_backend_that_was_away_before() -> None:
+    restarted = FAILING | {"collect_failure": "", "intent": Intent.HALT, "draining_since": NOW - 1}
+    found = decide(view(**restarted, unreachable_since=NOW - 1))
+
+    assert found.until == NOW + 14
+    assert reasons_of(found) == [
+        "its last output and files are waited for: it has not answered since the controller was started"
+    ]
+
+
+@pytest.mark.parametrize("operation", [Operation.STOP, Operation.PROBE])
+def test_a_stop_that_hangs_says_that_its_backend_does_not_answer(operation: Operation) -> None:
+    found = decide(
+        view(
+            statuses=those(learner(1)),
+            intent=Intent.KILL,
+            asked_by="me",
+            operation=operation,
+            unreachable="node-1 is away",
+        )
+    )
+
+    assert found.actions == (SetReason(Reason("is being killed by me; node-1 is away", "S200")),)
+
+
+@pytest.mark.parametrize(("kind", "times"), [("halt", 3), ("kill", 5)])
+def test_a_stop_that_was_repeated_often_says_that_it_is_not_confirmed(
+    kind: Literal["halt", "kill"], times: int
+) -> None:
+    stopping: dict[str, Any] = {"statuses": those(learner(1)), "intent": Intent(kind), "asked_by": "me"}
+    before = decide(view(**stopping, stop_sent=StopSent(kind, NOW, times - 1)))
+    often = decide(view(**stopping, stop_sent=StopSent(kind, NOW, times)))
+    text = f"is being {kind}ed by me; asked again, since the backend has not confirmed that it has ended"
+
+    assert not reasons_of(before)[0].endswith("has ended")
+    assert often.actions == (SetReason(Reason(text, "S200")),)
 
 
 def test_files_that_came_after_all_leave_no_word_about_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets.backend_worker import LAUNCHES_AT_ONCE
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.paths import Home
@@ -65,6 +66,122 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     bench.says(job_id, "has not answered for")
 
     assert bench.ends(job_id).exit_code == 137
+
+
+HANGING_JOBS = 5
+
+
+def run_and_kill_beside_what_hangs(
+    bench: Bench, begin: Callable[[], None], held: threading.Semaphore
+) -> None:
+    """Start a job, let something of other jobs hang, then kill the job: it has to end meanwhile."""
+    job_id = bench.submit()
+    bench.runs(job_id)
+    begin()
+    until(lambda: held.acquire(blocking=False), "something of another job hangs")
+    bench.ask(job_id, "kill")
+    assert bench.ends(job_id).exit_code == 137
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_a_kill_does_not_wait_for_stops_of_other_jobs_that_hang(
+    bench: Bench, hanging: Hanging, kind: str
+) -> None:
+    hangs = threading.Semaphore(0)
+    others = [bench.submit() for _ in range(HANGING_JOBS)]
+
+    def stop(attempt: AttemptRef, request: StopRequest) -> None:
+        if attempt.job_id in others and not hanging.release.is_set():
+            hangs.release()
+            hanging.release.wait()
+        bench.backend.obey(attempt, request)
+
+    def begin() -> None:
+        for other in others:
+            bench.runs(other)
+            bench.ask(other, kind)
+        for _ in others[1:]:
+            until(lambda: hangs.acquire(blocking=False), "the stop of each other job hangs")
+
+    bench.backend.on_stop = stop
+    run_and_kill_beside_what_hangs(bench, begin, hangs)
+
+    assert {bench.row(other).state for other in others} == {State.PROCESSING}
+    hanging.release.set()
+    assert all(bench.ends(other) for other in others)
+
+
+def test_a_kill_does_not_wait_for_a_removal_that_hangs(bench: Bench, hanging: Hanging) -> None:
+    hangs = threading.Semaphore(0)
+    deleted = bench.submit()
+
+    def remove(_: AttemptRef) -> None:
+        hangs.release()
+        hanging.release.wait()
+
+    def begin() -> None:
+        bench.backend.exit(deleted)
+        bench.ends(deleted)
+        bench.ask(deleted, "delete")
+
+    bench.backend.on_remove = remove
+    bench.runs(deleted)
+    run_and_kill_beside_what_hangs(bench, begin, hangs)
+
+    assert bench.row(deleted).deleted_us is None
+    hanging.release.set()
+    until(lambda: bench.row(deleted).deleted_us is not None)
+
+
+def submit_for_gpu(bench: Bench) -> None:
+    bench.submit(gpus=1)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("look", ["on_measure", "on_leftovers"])
+def test_neither_a_kill_nor_a_removal_waits_for_a_look_that_hangs(
+    bench: Bench, hanging: Hanging, look: str
+) -> None:
+    hangs = threading.Semaphore(0)
+
+    def look_around() -> None:
+        hangs.release()
+        hanging.release.wait()
+
+    setattr(bench.backend, look, look_around)
+    if look == "on_measure":
+        bench.backend.slots = 1
+    run_and_kill_beside_what_hangs(bench, lambda: submit_for_gpu(bench), hangs)
+
+    deleted = bench.submit()
+    bench.runs(deleted)
+    bench.ask(deleted, "delete")
+    until(lambda: bench.row(deleted).deleted_us is not None)
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+def test_a_launch_that_waits_behind_those_of_others_is_called_off_at_once(
+    bench: Bench, hanging: Hanging, kind: str
+) -> None:
+    def launch(plan: LaunchPlan, progress: LaunchProgress) -> None:
+        hanging.release.wait()
+
+    bench.backend.on_launch = launch
+    others = [bench.submit() for _ in range(LAUNCHES_AT_ONCE)]
+    until(lambda: len(bench.backend.launches) == len(others))
+    waiting = bench.submit()
+    bench.reaches(waiting, State.PENDING)
+    bench.ask(waiting, kind)
+
+    if kind == "delete":
+        until(lambda: bench.row(waiting).deleted_us is not None)
+    else:
+        bench.ends(waiting)
+    assert {bench.row(other).state for other in others} == {State.PENDING}
+    hanging.release.set()
+    for other in others:
+        bench.runs(other)
+    assert waiting not in {plan.request.attempt.job_id for plan in bench.backend.launches}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +250,45 @@ def test_a_kill_ends_a_job_whose_last_files_are_asked_for_and_never_answered(
     bench.ask(job_id, "kill")
 
     assert "has not answered for" in bench.ends(job_id).reason.text
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same controller", "new controller"])
+def test_a_halt_ends_a_job_whose_files_are_asked_for_in_vain_and_whose_backend_is_known_to_be_away(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    monkeypatch.setattr(
+        "workbench.controller.decide.reconcile.FILES_PATIENCE_SECONDS", dict.fromkeys(Intent, 0.1)
+    )
+    ended, away = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        if ended.is_set():
+            hanging.release.wait()
+
+    def observe() -> None:
+        if away.is_set():
+            raise BackendUnreachable("node-1 does not answer")
+
+    def open_never(*_: object) -> object:
+        hanging.release.wait()
+        raise BackendUnreachable("node-1 does not answer")
+
+    bench.backend.on_follow = follow
+    job_id = bench.submit(target=FAR)
+    bench.runs(job_id)
+    bench.backend.on_observe = observe
+    ended.set()
+    bench.backend.exit(job_id, code=3)
+    bench.reaches(job_id, State.STORING)
+    away.set()
+    bench.backend.shake()
+    bench.says(job_id, "its last output and files are waited for")
+    if is_restarted:
+        bench.stop()
+        bench.start(open_target=open_never)
+    bench.ask(job_id, "halt")
+
+    assert "its last output and files stay on the backend" in bench.ends(job_id).reason.text
 
 
 def test_a_kill_is_not_held_by_the_files_of_jobs_that_are_fetched_before(

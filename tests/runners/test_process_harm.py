@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,6 +18,9 @@ from tests.runners.conftest import HOME
 from tests.store.small_disk import fill, small_disk
 from tests.waiting import until
 from workbench.errors import CannotWrite, InputMissing
+from workbench.job import LearnerPhase
+from workbench.learner.host.learners import markers
+from workbench.learner.platform import process_table
 from workbench.paths import Home
 
 
@@ -83,3 +89,52 @@ def test_what_a_job_locked_away_is_removed(tmp_path: Path) -> None:
     host.close()
 
     assert list(tmp_path.iterdir()) == [tmp_path / "outside"]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[LaunchedAttempt]:
+    """A learner that ends when it is asked to; nothing is left of it."""
+    host = LocalHost(Home(tmp_path / "home"))
+    runner = ProcessRunner(host, home_uuid=HOME)
+    job = LaunchedAttempt.planned(runner, request_of("exec sleep 1000", home=HOME)).launch()
+    job.until_running()
+    yield job
+    runner.remove(job.request.attempt)
+    runner.close()
+    host.close()
+
+
+def stop_agents(job: LaunchedAttempt) -> set[int]:
+    """Stop what keeps a learner by a signal; return its pids."""
+    pids = process_table.carriers("FABRIC_GUARD", marker(job.ref()), process_table.read())
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(found.stopped for pid in pids if (found := process_table.lookup(pid))))
+    return pids
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_a_stop_that_is_repeated_wakes_an_agent_that_a_signal_has_stopped(
+    running: LaunchedAttempt, kind: Literal["halt", "kill"]
+) -> None:
+    assert stop_agents(running)
+
+    running.stop(kind)
+    assert marker(running.ref()) in markers()
+    running.stop(kind)
+
+    assert running.until_over()[1].stopped == kind
+
+
+def test_an_agent_that_stays_stopped_is_killed_with_its_learner(
+    running: LaunchedAttempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = stop_agents(running)
+
+    running.stop("kill")
+    monkeypatch.setattr("workbench.learner.host.learners.STOPPED_SECONDS", 0.0)
+    running.stop("kill")
+
+    until(lambda: not any(map(process_table.lookup, agents)))
+    until(lambda: marker(running.ref()) not in markers())
+    assert running.until_over()[1].phase in (LearnerPhase.EXITED, LearnerPhase.LOST)

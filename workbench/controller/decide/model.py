@@ -132,6 +132,8 @@ class JobSnapshot:
     removed: bool = False
     unreachable: str = ""
     """Why the backend does not answer; empty while it does."""
+    unreachable_since: float | None = None
+    """Since when this controller knows that the backend does not answer; from its start, if the one before it knew."""
     never_started: bool = False
     """Whether no launch of this attempt has reached the backend."""
 

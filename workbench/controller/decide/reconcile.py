@@ -76,9 +76,12 @@ FILES_PATIENCE_SECONDS: Final = {Intent.HALT: 15.0, Intent.KILL: 2.0, Intent.DEL
 COMING_PATIENCE_SECONDS: Final = {Intent.HALT: 600.0, Intent.KILL: 30.0, Intent.DELETE: 2.0}
 """How long a job that somebody stops waits for output and files that do come; the rest comes afterwards."""
 
-KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 30.0)
+KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 15.0)
 HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
+
+UNCONFIRMED_TIMES: Final = {"halt": 2, "kill": 4}
+"""One that was asked for more often than this counts as one that the backend does not confirm."""
 
 
 NOT_BEGUN: Final = frozenset(
@@ -98,7 +101,9 @@ def decide(job: JobSnapshot) -> Decision:
     if _is_over(job):
         return _ending(job)
     if job.operation is not Operation.NOTHING:
-        return Decision()
+        # The call may hang until its time is up: meanwhile the reason says what keeps the stop from being confirmed.
+        is_shown = job.intent is not Intent.NONE and not _is_storing(job)
+        return Decision(_set_reason(job, _stopping_reason(job)) if is_shown else ())
     if job.never_started and job.trouble is not None:
         return Decision((Transition(State.QUEUED, job.trouble.reason),))
     if _is_storing(job):
@@ -217,10 +222,11 @@ def _ending(job: JobSnapshot) -> Decision:
         if _is_unclear(job) and not job.cleaned:
             return _clean_up(job)
         outcome = _outcome(job)
-        if not job.drained and job.statuses and job.collected_at is None and not job.collect_failure:
+        is_short = not job.drained and bool(job.statuses) and job.collected_at is None
+        if is_short and _away_since(job) is None:
             outcome = replace(outcome, reason=_add_coming_files(outcome.reason, job.intent))
-        if job.collect_failure:
-            outcome = replace(outcome, reason=_add_missing_files(outcome.reason, job.collect_failure))
+        elif is_short or job.collect_failure:
+            outcome = replace(outcome, reason=_add_missing_files(outcome.reason, _missing_files_text(job)))
         restart = None if job.intent is not Intent.NONE else _restart(job, outcome)
         if restart is not None and (bar := bar_to_restart(outcome, job.log_matches)):
             reason = replace(outcome.reason, text=f"{outcome.reason.text}; {bar}")
@@ -242,12 +248,27 @@ def _wait_ends_at(job: JobSnapshot) -> float | None:
         return None
     if job.collected_at is not None:
         return job.collected_at + RECORDS_PATIENCE_SECONDS
-    if job.collect_failing_since is not None:
-        return job.collect_failing_since + FILES_PATIENCE_SECONDS[job.intent]
+    if (since := _away_since(job)) is not None:
+        return since + FILES_PATIENCE_SECONDS[job.intent]
     if job.draining_since is None:
         return None
     # Fetched, or in the line of those that are: a long fetch, and the one before it, do not hold a stop either.
     return max(job.draining_since, job.stop_asked_at or 0.0) + COMING_PATIENCE_SECONDS[job.intent]
+
+
+def _away_since(job: JobSnapshot) -> float | None:
+    """Return since when it is known that the learners are over and their backend does not give what they left.
+
+    A fetch that hangs may say so much later than the observation of the backend does.
+    """
+    times = [job.collect_failing_since]
+    if job.draining_since is not None and job.unreachable_since is not None:
+        times.append(max(job.draining_since, job.unreachable_since))
+    return min((at for at in times if at is not None), default=None)
+
+
+def _missing_files_text(job: JobSnapshot) -> str:
+    return job.collect_failure or job.unreachable or "it has not answered since the controller was started"
 
 
 def _add_missing_files(reason: Reason, failure: str) -> Reason:
@@ -264,11 +285,10 @@ def _add_coming_files(reason: Reason, intent: Intent) -> Reason:
 
 def _set_waiting_for_files(job: JobSnapshot) -> tuple[SetReason, ...]:
     """Say what keeps the output and files of a job that is over from coming."""
-    if not job.collect_failure:
-        return _set_unreachable(job)
-    return _set_reason(
-        job, Reason(f"its last output and files are waited for: {job.collect_failure}", "S200")
-    )
+    if not job.collect_failure and _away_since(job) is None:
+        return ()
+    text = f"its last output and files are waited for: {_missing_files_text(job)}"
+    return _set_reason(job, Reason(text, "S200"))
 
 
 def _is_unclear(job: JobSnapshot) -> bool:
@@ -440,6 +460,8 @@ def _stopping_reason(job: JobSnapshot) -> Reason:
         return Reason(f"{text}; {job.unreachable}", "S200")
     if job.trouble is not None:
         return Reason(f"{text}; {job.trouble.reason.text}", job.trouble.reason.code, job.trouble.reason.hint)
+    if job.stop_sent is not None and job.stop_sent.times > UNCONFIRMED_TIMES[job.stop_sent.kind]:
+        return Reason(f"{text}; asked again, since the backend has not confirmed that it has ended", "S200")
     if job.intent is Intent.HALT:
         return Reason(f"{text}: it has {job.spec.grace_seconds:g} s to end by itself")
     return Reason(text)

@@ -71,7 +71,7 @@ class ActionExecutor:
             case CancelLaunch():
                 tracked.is_cancelling = True
                 if (order := context.orders.get(tracked.row.id)) is not None:
-                    order.cancelled.set()
+                    self._worker(tracked).cancel(order)
             case Stop(kind, grace):
                 self._stop(tracked, kind, grace)
             case Probe():

@@ -37,7 +37,6 @@ from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Intent, Reason, State
-from workbench.store.db.rows import JobRow
 from workbench.store.jobs import add_note, job, mark_in_sight, mark_seen, transitions
 from workbench.store.queries.learners import learners
 
@@ -209,10 +208,11 @@ class EventHandler:
             touched.add(tracked.row.id)
         return touched
 
-    def tracked(self, row: JobRow) -> None:
+    def tracked(self, job: TrackedJob) -> None:
         """Take up a job: it may have been out of sight when the controller before this one ended."""
-        if row.seen_us is not None:
-            self._out_of_sight.add(row.id)
+        if job.row.seen_us is not None:
+            self._out_of_sight.add(job.row.id)
+            job.unreachable_since = self._context.now()
 
     def out_of_sight(self, jobs: Sequence[TrackedJob], since_us: int) -> None:
         """Note until when jobs were seen whose backend does not answer, or was not asked."""
@@ -226,7 +226,10 @@ class EventHandler:
         """Note that a backend answers: what the store has of its jobs is as it is now."""
         if not self._out_of_sight:
             return
-        back = [tracked.row.id for tracked in self._context.jobs_at(target)]
+        at_target = self._context.jobs_at(target)
+        for tracked in at_target:
+            tracked.unreachable_since = None
+        back = [tracked.row.id for tracked in at_target]
         if back := [job_id for job_id in back if job_id in self._out_of_sight]:
             with self._context.atomic():
                 mark_in_sight(self._context.store, back)
@@ -240,8 +243,7 @@ class EventHandler:
         touched: set[str] = set()
         for tracked in jobs:
             text = _unreachable_text(tracked, event.text)
-            if tracked.unreachable != text:
-                tracked.unreachable = text
+            if tracked.is_away(text, self._context.now()):
                 touched.add(tracked.row.id)
         return touched
 
@@ -257,7 +259,8 @@ class EventHandler:
                 self._context.orders.pop(tracked.row.id, None)
                 self._context.queue_stale = True  # the next in the line may be launched
             case Operation.STOP if event.attempt == tracked.attempt:
-                times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
+                before = tracked.stop_sent
+                times = 1 if before is None or before.kind != tracked.stopping else before.times + 1
                 sent = StopSent(tracked.stopping, self._context.now(), times)
                 self._executor.probe(tracked, tracked.attempt, sent)
             case Operation.STOP:
@@ -341,9 +344,11 @@ class EventHandler:
             self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )
-            worker.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
-            if row.deleted_us is not None:
-                worker.remove([attempt], deleted=True)
+            kill = StopRequest("kill", 0.0, by="the controller")
+            if row.deleted_us is None:
+                worker.stop(attempt, kill)
+            else:
+                worker.remove([attempt], deleted=True, stop=kill)
 
     def _with(self, attempt: AttemptRef, apply: Callable[[TrackedJob], None]) -> set[str]:
         tracked = self._context.jobs.get(attempt.job_id)

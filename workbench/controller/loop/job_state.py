@@ -80,6 +80,7 @@ class TrackedJob:
     cleaned: bool = False
     removed: bool = False
     unreachable: str = ""
+    unreachable_since: float | None = None
     launch_unreachable: bool = False
     """Whether a launch failed because the backend did not answer: it must answer before the next one."""
     begun: bool = False
@@ -167,6 +168,7 @@ class TrackedJob:
             cleaned=self.cleaned,
             removed=self.removed,
             unreachable=self.unreachable,
+            unreachable_since=self.unreachable_since,
             never_started=self.launch_unreachable and not self.begun,
         )
 
@@ -286,9 +288,17 @@ class TrackedJob:
         self.trouble = replace(trouble, kind="unreachable")
         self.not_before = now + backoff_seconds(self.exhausted - 1, self.draw)
 
+    def is_away(self, why: str, now: float) -> bool:
+        """Note that the backend does not answer; return whether that, or the reason, is new."""
+        is_news = self.unreachable != why
+        self.unreachable = why
+        if self.unreachable_since is None:
+            self.unreachable_since = now
+        return is_news
+
     def reachable_again(self) -> None:
         """Note that the backend answers again: a call that failed for that is due at once."""
-        self.unreachable, self.launch_unreachable = "", False
+        self.unreachable, self.unreachable_since, self.launch_unreachable = "", None, False
         if self.trouble is not None and self.trouble.kind == "unreachable":
             self.not_before, self.tries = None, 0
 

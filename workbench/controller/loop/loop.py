@@ -484,7 +484,7 @@ class Loop:
             longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
             tracked.not_before = context.now() + min(left, longest)
         context.add(tracked)
-        self._event_handler.tracked(row)
+        self._event_handler.tracked(tracked)
         worker = context.worker(row.target)
         self._sweep_at.setdefault(worker.key, context.now() + SWEEP_AFTER_SECONDS)
         if spec.stop_when or (row.trial is not None and (row.parent or "").startswith(ID_PREFIX)):

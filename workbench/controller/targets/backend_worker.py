@@ -47,6 +47,11 @@ from workbench.values import dataclass
 LAUNCHES_AT_ONCE: Final = 4
 """So that one launch that builds an environment for minutes does not delay the others."""
 
+STOPS_AT_ONCE: Final = 16
+REMOVALS_AT_ONCE: Final = 8
+"""A stop or a removal that hangs, on a dead node say, must not delay those of other jobs."""
+
+MEASURES_AND_SWEEPS_AT_ONCE: Final = 2
 LAUNCH_SILENCE_SECONDS: Final = 1800.0
 STOP_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 600.0
@@ -73,6 +78,7 @@ class LaunchOrder:
     request: Callable[[], LaunchRequest]
     """Reads what is needed, in the thread that makes the launch."""
     cancelled: threading.Event = field(default_factory=threading.Event)
+    call: Call | None = None
 
 
 @dataclass(slots=True)
@@ -109,10 +115,13 @@ class BackendWorker:
         # Where the backend chooses the nodes, those that wait for theirs must not delay others.
         line = LINE_LENGTH if ref.type == "kubernetes" else 0
         self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE + line)
-        self._control = WorkerPool(f"control {key}", post)
+        self._stopping = WorkerPool(f"stop {key}", post, width=STOPS_AT_ONCE)
+        self._removing = WorkerPool(f"remove {key}", post, width=REMOVALS_AT_ONCE)
+        self._looking = WorkerPool(f"look {key}", post, width=MEASURES_AND_SWEEPS_AT_ONCE)
         self._observing = TargetObserver(key, self._make_runner, post)
         self._closed = threading.Event()
         self._fetching = WorkerPool(f"fetch {key}", post, width=FETCHES_AT_ONCE)
+        self._pools = (self._launching, self._stopping, self._removing, self._looking, self._fetching)
         self._mirrors = Mirrors(home)
         self._on_demand = _on_demand(ref, post)
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
@@ -150,7 +159,14 @@ class BackendWorker:
             return late()
 
         call.overdue = overdue
+        order.call = call
         self._launching.submit(call)
+
+    def cancel(self, order: LaunchOrder) -> None:
+        """Call a launch off: one that waits behind launches of other jobs at once, another when it reports progress."""
+        order.cancelled.set()
+        if order.call is not None and self._launching.withdraw(order.call):
+            self._post(CallCancelled(order.attempt))
 
     def collect(self, attempt: AttemptRef, done: Callable[[], None]) -> None:
         """Fetch all that an attempt left, which is over; then call ``done``, from any thread."""
@@ -177,24 +193,33 @@ class BackendWorker:
             self._runner().stop(attempt, request)
             return CallFinished(Operation.STOP, attempt)
 
-        self._control.submit(self._call(Operation.STOP, attempt, run, STOP_SECONDS))
+        self._stopping.submit(self._call(Operation.STOP, attempt, run, STOP_SECONDS))
 
-    def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
+    def remove(
+        self, attempts: Sequence[AttemptRef], *, deleted: bool, stop: StopRequest | None = None
+    ) -> None:
         """Remove what these attempts of one job left; for a deleted job, everything.
 
         The event that follows names the last attempt.
+
+        Args:
+            attempts: of one job.
+            deleted: whether the job is deleted.
+            stop: how to ask the learners to stop first: stops and removals of separate calls have no order.
         """
 
         def run() -> Event:
             if self.ref.options.get(WATCHED):
                 return CallFinished(Operation.REMOVE, attempts[-1])  # it belongs to another laptop
             for attempt in attempts:
+                if stop is not None:
+                    self._runner().stop(attempt, stop)
                 self._runner().remove(attempt)
             if deleted:
                 self._runner().remove_job(attempts[-1].job_id)
             return CallFinished(Operation.REMOVE, attempts[-1])
 
-        self._control.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
+        self._removing.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
 
     def measure(self, line: LineUp | None = None) -> None:
         """Measure the capacity of the target, and have jobs that need GPUs wait in its queue."""
@@ -207,7 +232,7 @@ class BackendWorker:
                     return CapacityUnknown(self.key)
                 return Unreachable(self.key, sentence(error))  # asked again after a while
 
-        self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
+        self._looking.submit(Call(run, lambda: None, MEASURE_SECONDS))
 
     def sweep(self) -> None:
         """Look for learners of this home on the target."""
@@ -219,7 +244,7 @@ class BackendWorker:
                 return None  # the next controller looks again
             return LeftoversFound(self.key, tuple(found)) if found else None
 
-        self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
+        self._looking.submit(Call(run, lambda: None, REMOVE_SECONDS))
 
     def tend(self, *, busy: bool) -> float | None:
         """Stop a machine that starts on demand and idles; return when that is due, None where it never is."""
@@ -229,7 +254,7 @@ class BackendWorker:
 
     def check(self, now: float) -> float | None:
         """Leave behind calls that hang; return when to check again, None while no call is under way."""
-        due = [pool.check(now) for pool in (self._launching, self._control, self._fetching)]
+        due = [pool.check(now) for pool in self._pools]
         if self._observing.overdue(now):
             self._observing.end()
             self._drop_connection()
@@ -245,7 +270,7 @@ class BackendWorker:
         self._observing.end()
         if self._mirroring is not None:
             self._mirroring.end()
-        for pool in (self._launching, self._control, self._fetching):
+        for pool in self._pools:
             pool.close()
         opened = self._opened
         if opened is not None and self._mirroring is not None:

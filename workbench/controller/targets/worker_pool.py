@@ -12,7 +12,7 @@ from workbench.controller.decide.messages import Event
 from workbench.values import dataclass
 
 LEFT_BEHIND_LIMIT: Final = 4
-"""With this many threads that hang, a target is not called again until one of them returns."""
+"""With this many threads that hang, and as many as the pool is wide, no call is made until one of them returns."""
 
 STARVED_SECONDS: Final = 10.0
 """How long calls wait for a thread that cannot be started before they are given up."""
@@ -64,7 +64,7 @@ class WorkerPool:
         """Make a call as soon as a thread is free; if too many threads hang, it is overdue at once."""
         with self._lock:
             self._left = [thread for thread in self._left if thread.is_alive()]
-            is_exhausted = len(self._left) >= LEFT_BEHIND_LIMIT
+            is_exhausted = len(self._left) >= max(LEFT_BEHIND_LIMIT, self._width)
             if not is_exhausted:
                 self._queue.put(call)
                 self._open += 1
@@ -72,6 +72,17 @@ class WorkerPool:
                     self._start_thread()
         if is_exhausted:
             self._post_event(call.overdue())
+
+    def withdraw(self, call: Call) -> bool:
+        """Take out a call that still waits for a thread; False if a thread has it, or had it."""
+        with self._lock:
+            waiting = _taken(self._queue)
+            for one in waiting:
+                if one is not call:
+                    self._queue.put(one)
+            was_waiting = any(one is call for one in waiting)
+            self._open -= was_waiting
+        return was_waiting
 
     def check(self, now: float) -> float | None:
         """Leave overdue calls behind; return when the next one would be overdue, None when none runs."""
@@ -85,8 +96,9 @@ class WorkerPool:
                     del self._running[thread]
                     self._open -= 1
             self._bury()
-            if self._open > len(self._running) and (overdue or not self._running):
-                self._start_thread()
+            if overdue or not self._running:
+                while self._open > len(self._running) < self._width and self._start_thread():
+                    pass
             due = [
                 call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
             ]
@@ -105,7 +117,7 @@ class WorkerPool:
             for _ in self._running:
                 self._queue.put(None)
 
-    def _start_thread(self) -> None:
+    def _start_thread(self) -> bool:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         try:
             thread.start()
@@ -114,9 +126,10 @@ class WorkerPool:
             if not self._running and self._starved_since is None:
                 self._starved_since = elapsed_seconds()
             self._no_thread = error
-            return
+            return False
         self._starved_since = None
         self._running[thread] = None
+        return True
 
     def _bury(self) -> None:
         """Forget threads that died, with the call that each was making: its event will not come."""

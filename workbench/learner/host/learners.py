@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import threading
 import time
 import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Subscriber
-from workbench.learner.journal.state import STALL, unwritten
-from workbench.learner.platform import leases, process_table, system
+from workbench.learner.journal.state import STALL, read_stop, unwritten
+from workbench.learner.platform import leases, process_table, processes, run, system
 from workbench.learner.platform.watch import Watcher
 from workbench.learner.texts import clean
 
@@ -40,6 +42,9 @@ LOCK_SECONDS = 1.0
 """How often locks are checked: no event reports that one is free again."""
 
 _STALL_CHARACTERS = 200
+
+STOPPED_SECONDS = 30.0
+"""How long an agent that is stopped by a signal may leave a kill undone before it is killed itself."""
 
 
 class LearnerObserver(Subscriber):
@@ -155,6 +160,34 @@ def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
             if entry.startswith(prefix):
                 found.setdefault(os.fsdecode(entry[len(prefix) :]), []).append(pid)
     return found
+
+
+def rouse_agents(marker: str, folder: str) -> None:
+    """Let the agents of a learner go on that were stopped by a signal, so that they see the request to stop.
+
+    Those that were asked to kill the learner for long and are stopped still are killed, with its processes.
+    """
+    table = process_table.read()
+    stopped = [pid for pid in process_table.carriers("FABRIC_GUARD", marker, table) if table[pid].stopped]
+    if not stopped:
+        return
+    if _is_kill_overdue(folder):
+        run.kill_agents(marker)
+        processes.end(marker, 0.0)
+        return
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _is_kill_overdue(folder: str) -> bool:
+    if read_stop(folder).get("kind") != "kill":
+        return False
+    try:
+        asked_at = os.lstat(os.path.join(folder, "stop.json")).st_mtime
+    except OSError:
+        return False
+    return time.time() - asked_at >= STOPPED_SECONDS
 
 
 def read_object(path: str) -> Optional[Dict[str, Any]]:

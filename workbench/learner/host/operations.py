@@ -80,6 +80,7 @@ class HostOperations:
             "markers": learners.markers,
             "end_marked": _end_marked,
             "kill_agents": run.kill_agents,
+            "rouse_agents": learners.rouse_agents,
             "unpack_agent": _unpack_agent,
             "inventory": self._inventory,
             "line_up": self._line_up,
