@@ -71,6 +71,7 @@ and ``cursor``, from where a restarted agent goes on; other records may have ``c
     {"seq": 3, "time": us, "kind": "checkpoint", "path": "...", "step": 100, "metrics": {...}, "metadata": {...}}
     {"seq": 4, "time": us, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"}
     {"seq": 5, "time": us, "kind": "note", "level": "warning", "text": "3 images in event files are not shown"}
+         # "count": 3 where the text begins with a number: such notes of one "source" are shown as one, with their sum
 
 ``processes.json``: the processes of the last usage sample, one line, overwritten in place by the next and removed
 at the end; command lines have their secrets overwritten::

@@ -19,7 +19,7 @@ from workbench.learner.collectors.followed_file import (
     offset_of,
 )
 from workbench.learner.collectors.interface import Collector, Context, Record
-from workbench.learner.collectors.lines import LineCutter
+from workbench.learner.collectors.lines import LINE_LIMIT, LineCutter
 from workbench.learner.collectors.shared_files import (
     ReadingTurn,
     is_starting,
@@ -569,7 +569,11 @@ class BlockStream(Stream):
 
     def add_record(self, record: Record, offset: int) -> None:
         """Put a record that is no block of points behind the blocks."""
-        self._part(offset).records.append(record)
+        self.records_at(offset).append(record)
+
+    def records_at(self, offset: int) -> List[Record]:
+        """Return the records that are no blocks of points of the stretch in which an offset lies."""
+        return self._part(offset).records
 
     def _part(self, offset: int) -> _Gathered:
         return self._gathered if self.until is None or offset < self.until else self._later
@@ -585,9 +589,9 @@ class BlockStream(Stream):
 class LineStream(BlockStream):
     """A stream in which every line stands for itself."""
 
-    def __init__(self, offset: int, until: Optional[int]) -> None:
+    def __init__(self, offset: int, until: Optional[int], limit: int = LINE_LIMIT) -> None:
         super().__init__(offset, until)
-        self._cutter = LineCutter(offset)
+        self._cutter = LineCutter(offset, limit)
 
     @property
     def position(self) -> int:
