@@ -150,6 +150,8 @@ class StreamCollector(Collector):
         self._is_turn_watched = False
         self._batches = Batches(self.name)
         self._ending = False
+        self._is_last_reading = False
+        """Whether the learner has ended, and its files are read a last time."""
         self._awaiting_since_us = 0
         self._found_us = 0
         self._find_cost_us = 0
@@ -283,6 +285,7 @@ class StreamCollector(Collector):
                 time.sleep(AWAIT_SECONDS)
                 return True
             self._ending = True
+        self._is_last_reading = True
         if self._read(now_us):
             self._flush(now_us)
             return True
@@ -503,6 +506,7 @@ class StreamCollector(Collector):
                 return 0
         stream = self._stream(key, source)
         file = self._files[key]
+        file.is_complete = self._is_last_reading
         try:
             part = file.read(stream.read_offset, stream.pending_bytes)
         except Replaced as error:
