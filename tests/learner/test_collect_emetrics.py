@@ -203,6 +203,19 @@ def test_half_a_line_costs_itself_alone(tmp_path: Path, text: str, steps: list[i
     assert [record["count"] for record in found.written if record["kind"] == "note"] == [bad] * bool(bad)
 
 
+def test_a_file_that_grows_without_end_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    append(tmp_path, point(1, a=1) + ("x" * 999 + "\n") * 9_000 + point(2, a=2))
+    found = rig(tmp_path)
+    for _ in range(20):
+        if not found.collector.finish(found.now_us):
+            break
+        append(tmp_path, ("y" * 999 + "\n") * 9_000)
+    found.finish()
+
+    assert found.points["train", "", "a"] == [(1, 1.0), (2, 2.0)]
+    assert bad_lines(found) == 9_000
+
+
 def test_a_long_line_is_read_whole(tmp_path: Path) -> None:
     append(tmp_path, point(1, **{f"name-{number}": number for number in range(5000)}))
     found = rig(tmp_path)

@@ -152,6 +152,8 @@ class StreamCollector(Collector):
         self._ending = False
         self._is_last_reading = False
         """Whether the learner has ended, and its files are read a last time."""
+        self._last_ends: Dict[str, int] = {}
+        """Where files ended when they were read a last time first: what is written later holds up no end."""
         self._awaiting_since_us = 0
         self._found_us = 0
         self._find_cost_us = 0
@@ -508,7 +510,7 @@ class StreamCollector(Collector):
         file = self._files[key]
         file.is_complete = self._is_last_reading
         try:
-            part = file.read(stream.read_offset, stream.pending_bytes)
+            part = file.read(stream.read_offset, lambda available: self._pending(key, stream, available))
         except Replaced as error:
             self._begin_again(key, source, str(error), now_us)
             return 1
@@ -522,6 +524,13 @@ class StreamCollector(Collector):
         if stream.read_offset < end:
             file.await_change()
         return len(part.data)
+
+    def _pending(self, key: str, stream: Stream, available: int) -> int:
+        """Return how many of the bytes that are there to read next."""
+        if self._is_last_reading and available > 0:
+            end = self._last_ends.setdefault(key, stream.read_offset + available)
+            available = max(0, min(available, end - stream.read_offset))
+        return stream.pending_bytes(available)
 
     def _begin_again(self, key: str, source: StreamSource, what: str, now_us: int) -> None:
         """Read other content under a file's name from its beginning."""
