@@ -43,8 +43,8 @@ can (``stop.json.spare``, ``stop.json.old`` for a second request, ``decision.jso
 removes them at the end; nobody may count on them.
 
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
-(link or O_EXCL) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards see it,
-wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
+(link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards
+see it, wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
 (``stopped: settle``).
 
 ``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64
