@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, end_everything
+from tests.cli.jobs import add_job
 from tests.store.fuse import RcloneMount, rclone_mount
-from tests.waiting import until
+from tests.waiting import patience, until
+from workbench.job import State
 from workbench.paths import Home
+from workbench.store.db.database import Store
 
 WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
 
@@ -70,3 +73,57 @@ def test_the_store_is_rebuilt_from_the_job_folders(fabric: Fabric, fuse: Home) -
 
     assert [one["state"] for one in fabric.json("list", "--json")] == ["COMPLETED"]
     assert len(list(fuse.path.glob("fabric.db.before-*"))) >= 1
+
+
+GONE = "its file system is not there any more (transport endpoint is not connected)"
+MOUNT_IT = "hint: mount it again, then try again; or FABRIC_HOME names another folder"
+
+
+def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
+    fabric: Fabric, mounted: RcloneMount, fuse: Home
+) -> None:
+    with Store.open(fuse) as store:
+        add_job(store, "digits", State.COMPLETED)
+    mounted.end()
+
+    for words in ("list", "list --json", "show @last", "logs digits", "metrics digits", "status", "kill digits",
+                  "run -- true", "delete digits --yes", "controller"):  # fmt: skip
+        error, hint = fabric(*words.split(), expect=66).stderr.splitlines()[-2:]
+
+        assert error.startswith(f"error: cannot read {fuse.path}")
+        assert error.endswith(GONE)
+        assert hint == MOUNT_IT
+
+
+@pytest.mark.parametrize("words", ["run -- echo started; sleep 1000", "logs -f @last"])
+def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
+    fabric: Fabric, mounted: RcloneMount, fuse: Home, words: str
+) -> None:
+    if words.startswith("logs"):
+        fabric("run", "-q", "-d", "--", WAITS)
+        runs(fabric)
+    process = fabric.start(*words.split(" ", 2))
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+
+    mounted.end()
+    _, told = process.communicate(timeout=patience())
+
+    assert process.returncode == 66
+    assert MOUNT_IT in told.decode()
+    end_everything(fuse)
+
+
+def test_a_command_whose_store_vanishes_says_so(fabric: Fabric, home: Home) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    runs(fabric)
+    process = fabric.start("list", "--watch")
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    for file in home.path.glob("fabric.db*"):
+        file.unlink()
+    _, told = process.communicate(timeout=patience())
+
+    assert process.returncode == 66
+    assert f"error: the store {home.database} is not there any more" in told.decode()

@@ -25,20 +25,13 @@ _F_GETPIPE_SZ = 1032
 _FIONREAD = 0x541B if LINUX else 0x4004667F
 _library = None
 
-MOUNT_GONE = frozenset(
-    {
-        errno.ENOTCONN,
-        errno.ECONNABORTED,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.ESTALE,
-        errno.EIO,
-        errno.ETIMEDOUT,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-    }
+MOUNT_ENDED = frozenset(
+    (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN)
 )
-"""What calls meet on a mount that has ended, or whose server does not answer: nobody knows what lies there."""
+"""What calls meet on a mount that has ended."""
+
+MOUNT_GONE = MOUNT_ENDED | {errno.EIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+"""The same, and what they meet while a server does not answer: nobody knows what lies there."""
 
 _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EMLINK)
 """What a file system without hard links answers: FUSE EPERM, SMB EOPNOTSUPP."""
