@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_ffdls_lines_are_read(tmp_path: Path) -> None:
         ({"value": "text"}, "text"),
         ({"value": True}, 1),
         (0.5, 0.5),
+        ({"value": "12_34"}, "12_34"),
         ({"type": 3, "value": 10**400}, "inf"),
         ({"type": 2, "value": 2**60}, float(2**60)),
     ],
@@ -87,15 +89,161 @@ def test_time_and_subid_are_taken_where_they_are_given(tmp_path: Path) -> None:
     assert [record["times"] for record in found.written] == [[1_525_176_000_250_000]] * 2
 
 
-def test_a_bad_line_is_named_and_the_others_count(tmp_path: Path) -> None:
+def test_bad_lines_are_counted_in_one_note_and_the_others_count(tmp_path: Path) -> None:
     bad = ["{half\n", "[1]\n", "\n", '{"values": {"v": {"type": "INT", "value": "x"}}}\n', '{"values": 3}\n']
-    append(tmp_path, point(1, loss=1) + "".join(bad) + point(2, loss=2))
+    append(tmp_path, point(1, loss=1) + "".join(bad) * 30 + point(2, loss=2))
     found = rig(tmp_path)
     found.finish()
 
     assert found.points["train", "", "loss"] == [(1, 1.0), (2, 2.0)]
-    assert len(found.notes) == 4
-    assert all("evaluation-metrics.txt: a line at byte" in text for text in found.notes)
+    (note,) = (record for record in found.written if record["kind"] == "note")
+    assert note["count"] == 120
+    assert note["text"].startswith("120 of the lines of evaluation metrics could not be understood")
+    assert f"the first in evaluation-metrics.txt at byte {len(point(1, loss=1))}: " in note["text"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"values": {"bad": {"type": "INT", "value": "x"}, "loss": 7}},
+        {"values": {"bad": {"type": "STRING"}, "loss": 7}},
+        {"values": {"bad": [1], "loss": 7}},
+        {"values": {"bad": None, "loss": 7}},
+        {"etimes": {"iteration": 5, "epoch": {"type": "INT", "value": "x"}}},
+    ],
+)
+def test_what_is_wrong_in_a_line_costs_itself_alone(tmp_path: Path, bad: dict[str, Any]) -> None:
+    whole = {"etimes": {"iteration": 5}, "values": {"loss": 7}}
+    append(tmp_path, point(1, a=1) + line(**{**whole, **bad}) + point(6, a=1))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points["", "", "loss"] == [(5, 7)]
+    assert ("", "", "bad") not in found.points
+    assert found.points["train", "", "a"] == [(1, 1.0), (6, 1.0)]
+    assert [text.partition(" ")[0] for text in found.notes] == ["1"]
+
+
+@pytest.mark.parametrize("bad", [{"meta": [1]}, {"meta": {"subid": {"a": 1}}}, {"grouplabel": [1]}])
+def test_values_of_which_the_series_is_not_known_are_left_out(tmp_path: Path, bad: dict[str, Any]) -> None:
+    append(tmp_path, point(1, a=1) + line(**{"values": {"loss": 7}, **bad}) + point(6, a=1))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert {name for _, _, name in found.points} == {"a", "iteration"}
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("step", [[5], {"iteration": None}, {"iteration": {"type": "INT", "value": "x"}}])
+def test_a_step_that_is_none_costs_no_value(tmp_path: Path, step: Any) -> None:
+    append(tmp_path, line(etimes=step, values={"loss": 7}))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points["", "", "loss"] == [(None, 7)]
+    assert len(found.notes) == 1
+
+
+def test_a_step_is_exact_up_to_64_bits(tmp_path: Path) -> None:
+    append(tmp_path, line(etimes={"iteration": {"type": 2, "value": str(2**60 + 1)}}, values={"loss": 7}))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points["", "", "loss"] == [(2**60 + 1, 7)]
+
+
+@pytest.mark.parametrize(
+    "time", [10**400, -5, "0001-01-01T00:00:00Z", "0001-01-01 00:00", [], True, math.nan]
+)
+def test_a_time_that_is_none_costs_no_point(tmp_path: Path, time: Any) -> None:
+    append(tmp_path, point(1, a=1) + line(meta={"time": time}, values={"loss": 7}) + point(2, a=2))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points["", "", "loss"] == [(None, 7)]
+    assert found.points["train", "", "a"] == [(1, 1.0), (2, 2.0)]
+    begins_us = 1_600_000_000_000_000
+    assert all(each > begins_us for record in found.written for each in record.get("times", ()))
+
+
+def test_a_number_of_many_digits_is_an_infinity_and_costs_no_other(tmp_path: Path) -> None:
+    append(tmp_path, '{"values": {"a": 1%s, "loss": 7}}\n' % ("0" * 9000))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points == {("", "", "a"): [(None, "inf")], ("", "", "loss"): [(None, 7)]}
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "bad"),
+    [
+        (point(1, a=1)[:40] + point(2, a=1), [2], 1),
+        (point(1, a=1)[:-1] + point(2, a=1), [1, 2], 0),
+        (point(1, a=1)[:-1] + point(2, a=1)[:60] + point(3, a=1), [1, 3], 1),
+        (point(1, a=1)[:-1] + " and more\n" + point(2, a=1), [2], 1),
+        ('{"meta": ' + point(1, a=1)[:-1] + ", \n", [], 1),
+        ("\0" * 5000 + point(1, a=1), [1], 0),
+        ("\ufeff" + point(1, a=1), [1], 0),
+        (point(1, a=1).replace("\n", "\r\n") + point(2, a=1), [1, 2], 0),
+        (point(1, a=1) + point(2, a=1)[:-1], [1, 2], 0),
+        (point(1, a=1) + point(2, a=1)[:-2], [1], 1),
+        (point(1, a=1) + "[" * 100_000 + "\n" + point(2, a=1), [1, 2], 1),
+        (point(1, a=1) + "x" * 10_000_000 + "\n" + point(2, a=1), [1, 2], 1),
+        (point(1, a=1) + '{"values":{"a":1}}' + " " * (1 << 20) + "x\n" + point(2, a=1), [1, 2], 1),
+    ],
+)
+def test_half_a_line_costs_itself_alone(tmp_path: Path, text: str, steps: list[int], bad: int) -> None:
+    append(tmp_path, text)
+    found = rig(tmp_path)
+    found.step()
+    found.finish()
+
+    assert [step for step, _ in found.points.get(("train", "", "a"), [])] == steps
+    assert [record["count"] for record in found.written if record["kind"] == "note"] == [bad] * bool(bad)
+
+
+def test_a_file_that_grows_without_end_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    append(tmp_path, point(1, a=1) + ("x" * 999 + "\n") * 9_000 + point(2, a=2))
+    found = rig(tmp_path)
+    for _ in range(20):
+        if not found.collector.finish(found.now_us):
+            break
+        append(tmp_path, ("y" * 999 + "\n") * 9_000)
+    found.finish()
+
+    assert found.points["train", "", "a"] == [(1, 1.0), (2, 2.0)]
+    assert bad_lines(found) == 9_000
+
+
+def test_a_long_line_is_read_whole(tmp_path: Path) -> None:
+    append(tmp_path, point(1, **{f"name-{number}": number for number in range(5000)}))
+    found = rig(tmp_path)
+    found.finish()
+
+    assert len(found.points) == 5001
+    assert found.notes == []
+
+
+def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
+    append(tmp_path, "")
+    path = tmp_path / "job" / "logs" / "evaluation-metrics.txt"
+    path.write_bytes(b'{"values": {"a\xe8": 1, "a\xe9": 2, "t": "\xff"}}\n')
+    found = rig(tmp_path)
+    found.finish()
+
+    assert [name.rpartition("-")[0] for _, _, name in found.points if name != "t"] == ["a\\xe8", "a\\xe9"]
+    assert found.points["", "", "t"] == [(None, "\\xff")]
+
+
+def test_of_a_name_that_stands_there_twice_the_last_value_counts(tmp_path: Path) -> None:
+    append(tmp_path, '{"values": {"a": 1}, "etimes": {"step": 3}, "values": {"b": 2, "b": 3}}\n')
+    found = rig(tmp_path)
+    found.finish()
+
+    assert found.points["", "", "a"] == [(3, 1)]
+    assert found.points["", "", "b"] == [(3, 3)]
+    assert "b stands there twice" in found.notes[0]
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:
@@ -153,6 +301,11 @@ def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_pa
     whole.finish()
 
     assert harmed.points == whole.points
+    assert bad_lines(harmed) == bad_lines(whole)
+
+
+def bad_lines(found: Rig) -> int:
+    return sum(record["count"] for record in found.written if record["kind"] == "note")
 
 
 def test_a_file_that_is_gone_after_a_restart_does_not_hold_up_the_others(tmp_path: Path) -> None:

@@ -90,6 +90,60 @@ def test_a_file_written_anew_with_more_lines_is_read_on(tmp_path: Path, replace:
 
 
 @EVERY_WAY
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("half", [b"", lines(1, 5), lines(1, 5)[:-9], lines(1, 80)])
+def test_a_file_that_is_seen_while_it_is_written_anew_gives_no_point_twice(
+    tmp_path: Path, replace: Replace, half: bytes, killed: bool
+) -> None:
+    path = metrics_file(tmp_path)
+    path.write_bytes(lines(1, 100))
+    found = rig(tmp_path)
+    found.step()
+    replace(path, half)
+    found.step()
+    if killed:
+        found.kill()
+        found.step()
+    replace(path, lines(1, 200))
+    found.step()
+    found.finish()
+
+    assert steps(found) == list(range(1, 201))
+    assert found.notes == []
+
+
+@EVERY_WAY
+def test_a_file_that_stays_shorter_gives_what_is_new_in_the_end(tmp_path: Path, replace: Replace) -> None:
+    path = metrics_file(tmp_path)
+    path.write_bytes(lines(1, 100))
+    found = rig(tmp_path)
+    found.step()
+    replace(path, lines(1, 50) + lines(501, 520))
+    found.step()
+    assert steps(found) == list(range(1, 101))
+    found.finish()
+
+    assert steps(found) == [*range(1, 101), *range(1, 51), *range(501, 521)]
+    assert len(found.notes) == 1
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("rest", [b"", lines(1, 5)])
+def test_what_is_left_of_a_shorter_file_is_not_read_twice(
+    tmp_path: Path, replace: Replace, rest: bytes
+) -> None:
+    path = metrics_file(tmp_path)
+    path.write_bytes(lines(1, 10))
+    found = rig(tmp_path)
+    found.step()
+    replace(path, rest)
+    found.step()
+    found.finish()
+
+    assert steps(found) == list(range(1, 11))
+
+
+@EVERY_WAY
 def test_what_was_replaced_while_the_scribe_was_dead_is_read_from_its_beginning(
     tmp_path: Path, replace: Replace
 ) -> None:

@@ -411,6 +411,25 @@ def test_names_and_texts_that_no_row_can_hold_are_taken_in_clean(
     json.dumps([str(checkpoints(store, JOB)), str(notes(store, JOB))], ensure_ascii=False).encode()
 
 
+def test_notes_of_one_collector_that_count_are_one_note_with_their_sum(
+    store: Store, records: Records
+) -> None:
+    records.add("note", source="a", level="warning", text="3 of the lines, the first at byte 5", count=3)
+    take_all(store, records)
+    records.add("note", source="a", level="warning", text="40 of the lines, the first at byte 77", count=40)
+    records.add("note", source="b", level="info", text="1 of the files", count=1)
+    records.add("note", source="a", level="info", text="40 others", count=4)
+    records.add("note", source="a", level="info", text="40 others")
+    take_all(store, records)
+
+    assert [note.text for note in notes(store, JOB)] == [
+        "43 of the lines, the first at byte 5",
+        "1 of the files",
+        "40 others",
+        "40 others",
+    ]
+
+
 def test_what_is_left_out_is_counted_in_one_note(store: Store, records: Records) -> None:
     for _ in range(3):
         records.raw("garbage\n")

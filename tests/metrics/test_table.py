@@ -84,6 +84,76 @@ def test_texts_stand_beside_their_values_where_steps_begin_anew(store: Store, tm
     assert all("loss" in row.values for row in rows)
 
 
+def phases(store: Store, **asked: Any) -> list[tuple[int, float | None, str, bool]]:
+    return [
+        (row.attempt, row.step, row.texts["phase"], row.is_superseded)
+        for row in table(store, JOB, texts=True, **asked).rows
+        if "phase" in row.texts
+    ]
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_text_is_superseded_as_a_value_is(
+    store: Store, tmp_path: Path, *, together: bool, saved: bool
+) -> None:
+    for attempt, first, last in ((1, 1, 6), (2, 5, 7)):
+        records = Records(tmp_path / f"records-{attempt}.jsonl")
+        for step in range(first, last + 1):
+            at: Any = {"steps": [step], "times": [attempt * 10_000 + step * 100]}
+            words = {"phase": [f"{attempt}.{step}"]}
+            if together:
+                records.points({"loss": [float(step)]}, texts=words, **at)
+            else:
+                records.points({"loss": [float(step)]}, **at)
+                records.points(words, **at)
+            if saved and attempt == 1 and step == 4:
+                records.add("checkpoint", path="/c", step=4, time=10_450)
+        take_all(store, records, attempt=attempt)
+
+    live = [(1, step, f"1.{step}", False) for step in (1, 2, 3, 4)]
+    live += [(2, step, f"2.{step}", False) for step in (5, 6, 7)]
+    given_up = [(1, 5, "1.5", True), (1, 6, "1.6", True)]
+    assert phases(store) == live
+    assert phases(store, superseded=True) == sorted(live + given_up)
+    assert phases(store, attempt=1) == sorted(live[:4] + given_up)
+    assert latest_texts(store, JOB) == {"phase": "2.7"}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_last_text_is_one_that_counts(store: Store, tmp_path: Path, *, together: bool) -> None:
+    for attempt, steps in ((1, (1, 2, 3, 4)), (2, (3, 4))):
+        records = Records(tmp_path / f"records-{attempt}.jsonl")
+        for step in steps:
+            at: Any = {"steps": [step], "times": [attempt * 1000 + step * 10]}
+            words = {"phase": [f"{attempt}.{step}"], "mood": ["bad"]} if attempt == 1 else {}
+            if attempt == 1 and step < 3:
+                words.pop("mood")
+            records.points({"loss": [1.0]}, **at, texts=words if together else {})
+            if words and not together:
+                records.points(words, **at)
+        take_all(store, records, attempt=attempt)
+
+    assert latest_texts(store, JOB) == {"phase": "1.2"}
+    assert table(store, JOB, texts=True).texts == ("phase",)
+    assert table(store, JOB, texts=True, superseded=True).texts == ("mood", "phase")
+
+
+def test_a_text_of_a_file_without_times_counts_by_its_step(store: Store, tmp_path: Path) -> None:
+    records = Records(tmp_path / "records-1.jsonl")
+    records.points({"loss": [1.0, 1.0, 1.0]}, steps=[1, 2, 3], times=[11, 12, 13])
+    records.add("checkpoint", path="/c", step=3, time=14)
+    records.points({"loss": [1.0, 1.0]}, steps=[4, 5], times=[15, 16])
+    records.points({"phase": ["a", "b", "c", "d", "e"]}, steps=[1, 2, 3, 4, 5], times=[50] * 5)
+    take_all(store, records)
+    records = Records(tmp_path / "records-2.jsonl")
+    records.points({"loss": [1.0, 1.0]}, steps=[4, 5], times=[101, 102])
+    take_all(store, records, attempt=2)
+
+    assert [text for _, _, text, _ in phases(store)] == ["a", "b", "c"]
+    assert latest_texts(store, JOB) == {"phase": "c"}
+
+
 def test_learners_and_attempts_follow_one_another(store: Store, tmp_path: Path) -> None:
     for learner in (1, 2):
         for attempt in (1, 2):

@@ -43,8 +43,8 @@ can (``stop.json.spare``, ``stop.json.old`` for a second request, ``decision.jso
 removes them at the end; nobody may count on them.
 
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
-(link or O_EXCL) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards see it,
-wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
+(link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards
+see it, wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
 (``stopped: settle``).
 
 ``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64
@@ -71,6 +71,7 @@ and ``cursor``, from where a restarted agent goes on; other records may have ``c
     {"seq": 3, "time": us, "kind": "checkpoint", "path": "...", "step": 100, "metrics": {...}, "metadata": {...}}
     {"seq": 4, "time": us, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"}
     {"seq": 5, "time": us, "kind": "note", "level": "warning", "text": "3 images in event files are not shown"}
+         # "count": 3 where the text begins with a number: such notes of one "source" are shown as one, with their sum
 
 ``processes.json``: the processes of the last usage sample, one line, overwritten in place by the next and removed
 at the end; command lines have their secrets overwritten::

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
+from workbench.errors import InputMissing
 from workbench.paths import LearnerFolder
-from workbench.store.db.errors import read_failure
+from workbench.store.db.errors import gone_failure, is_gone, read_failure
 from workbench.values import dataclass
 
 HEADER_BYTES: Final = 24
@@ -54,20 +55,25 @@ class JournalReader:
     def entries(self) -> int:
         """Count the whole entries of the index."""
         index = self._index_file()
-        return 0 if index < 0 else max(0, os.fstat(index).st_size - HEADER_BYTES) // _ENTRY.size
+        return 0 if index < 0 else max(0, _size(index, self.folder.index) - HEADER_BYTES) // _ENTRY.size
 
     def entry(self, number: int) -> JournalEntry:
         """Return an entry that is there, from 0."""
-        return JournalEntry(
-            *_ENTRY.unpack(os.pread(self._index_file(), _ENTRY.size, HEADER_BYTES + number * _ENTRY.size))
-        )
+        at = HEADER_BYTES + number * _ENTRY.size
+        data = _read(self._index_file(), _ENTRY.size, at, self.folder.index)
+        if len(data) < _ENTRY.size:
+            raise InputMissing(
+                f"cannot read {self.folder.index}: it is shorter than it was a moment ago",
+                hint="try again; where it lies on a mount, see whether that is there",
+            )
+        return JournalEntry(*_ENTRY.unpack(data))
 
     def entries_from(self, number: int, limit: int = 4096) -> list[JournalEntry]:
         """Return some entries at once, from a number on."""
         index = self._index_file()
         if index < 0:
             return []
-        data = os.pread(index, limit * _ENTRY.size, HEADER_BYTES + number * _ENTRY.size)
+        data = _read(index, limit * _ENTRY.size, HEADER_BYTES + number * _ENTRY.size, self.folder.index)
         return [
             JournalEntry(*fields)
             for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
@@ -79,7 +85,7 @@ class JournalReader:
         output = self.output_file()
         if size <= 0 or output < 0:
             return b""
-        return os.pread(output, size, offset)
+        return _read(output, size, offset, self.folder.output)
 
     def ended(self) -> bool:
         """Say whether the agent has recorded an exit. A learner that is lost never does: the store knows."""
@@ -206,6 +212,24 @@ def _open(path: Path) -> int:
         return -1
     except OSError as error:
         raise read_failure(error, path) from error
+
+
+def _read(descriptor: int, count: int, offset: int, path: Path) -> bytes:
+    try:
+        return os.pread(descriptor, count, offset)
+    except OSError as error:
+        if not is_gone(error):
+            raise
+        raise gone_failure(error, path) from error
+
+
+def _size(descriptor: int, path: Path) -> int:
+    try:
+        return os.fstat(descriptor).st_size
+    except OSError as error:
+        if not is_gone(error):
+            raise
+        raise gone_failure(error, path) from error
 
 
 def _nth_newline(data: bytes, count: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
@@ -53,7 +54,7 @@ _STORE_TROUBLES: Final = (CannotWrite, TryAgain, InputMissing)
 """No record is at fault: the disk is full, the store is locked or damaged."""
 
 _LEFT_OUT_SEQ: Final = -1
-"""The number of the note that counts; those of records are above 0."""
+"""The number of the note that counts records which are left out; those of records are above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,19 +429,34 @@ def _progress_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -
 
 
 def _note_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
-    """Yield the statement that stores a note; raises as :func:`_checkpoint_statements` does."""
+    """Yield the statement that stores a note; raises as :func:`_checkpoint_statements` does.
+
+    Of notes that count, those of one collector are one note: the first one, with the sum of all.
+    """
     level = record.get("level") or "info"
+    text = clean(str(record["text"]), NOTE_CHARACTERS)
+    count = record.get("count")
+    is_counted = type(count) is int and 0 < count < _INT64 >> 16 and text.startswith(f"{count} ")
     yield (
-        "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) "
+        "INSERT INTO notes (job_id, attempt, learner, seq, time_us, level, text) VALUES (?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT DO UPDATE SET text = "
+        "(CAST(text AS INTEGER) + CAST(excluded.text AS INTEGER)) || substr(text, instr(text, ' '))"
+        if is_counted
+        else "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             *key,
-            record["seq"],
+            _counting_seq(record) if is_counted else record["seq"],
             time_of(record["time"]),
             level if level in LEVELS else "warning",
-            clean(str(record["text"]), NOTE_CHARACTERS),
+            text,
         ),
     )
+
+
+def _counting_seq(record: Mapping[str, Any]) -> int:
+    """Return the number of the one note in which a collector counts."""
+    return _LEFT_OUT_SEQ - 1 - zlib.crc32(str(record.get("source")).encode(errors="surrogatepass"))
 
 
 def _step(value: Any) -> int | None:

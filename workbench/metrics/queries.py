@@ -12,7 +12,15 @@ from workbench.job import JobId
 from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
 from workbench.store.queries.step_course import course_of, courses_of
-from workbench.store.queries.superseded import NOTHING, Cut, condition, has_attempts, live, series_cuts
+from workbench.store.queries.superseded import (
+    NOTHING,
+    Cut,
+    condition,
+    has_attempts,
+    live,
+    series_cuts,
+    superseded_texts,
+)
 from workbench.values import dataclass
 
 T = TypeVar("T")
@@ -194,14 +202,23 @@ def texts(
 
 
 def latest_texts(store: Store, job_id: str) -> dict[str, str]:
-    """Return the last text of each name that was reported in words; of several learners the first one's counts."""
+    """Return the last text of each name that was reported in words; of several learners the first one's counts.
+
+    Superseded ones do not count.
+    """
     sql = (
-        "SELECT name, (SELECT value FROM texts WHERE series = id ORDER BY seq DESC LIMIT 1) FROM series "
-        "WHERE job_id = ? AND kind = 'text' AND points > 0 ORDER BY learner, name"
+        "SELECT id, learner, name FROM series WHERE job_id = ? AND kind = 'text' AND points > 0 "
+        "ORDER BY learner, name"
     )
     found: dict[str, str] = {}
-    for name, text in store.rows(sql, (job_id,)):
-        found.setdefault(name, text)
+    for series_id, learner, name in store.rows(sql, (job_id,)):
+        hidden = superseded_texts(store.connection, job_id, learner, series_id)
+        last = "SELECT seq, value FROM texts WHERE series = ? ORDER BY seq DESC LIMIT ?"
+        # One more than are superseded are enough to find one that is not.
+        for seq, text in store.rows(last, (series_id, len(hidden) + 1)):
+            if seq not in hidden:
+                found.setdefault(name, text)
+                break
     return found
 
 

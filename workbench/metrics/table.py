@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain, groupby
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from workbench.store.db.database import Store
 from workbench.store.db.rows import Point, SeriesRow
 from workbench.store.queries.reports import report_runs
 from workbench.store.queries.step_course import EpochOrder, courses_of
+from workbench.store.queries.superseded import superseded_texts
 from workbench.values import dataclass
 
 _PAGE: Final = 2000
@@ -117,11 +118,23 @@ def table(
     shows = attempt is not None if superseded is None else superseded
     measured = [row for row in selected if row.kind != "text" and (shows or row.points)]
     columns = tuple(dict.fromkeys(row.name for row in measured))
-    words = tuple(dict.fromkeys(row.name for row in selected if row.kind == "text"))
+    hidden = {
+        row.id: superseded_texts(store.connection, job_id, row.learner, row.id)
+        for row in selected
+        if row.kind == "text"
+    }
+    words = tuple(
+        dict.fromkeys(
+            row.name for row in selected if row.id in hidden and (shows or row.points > len(hidden[row.id]))
+        )
+    )
     learners = {row.learner for row in selected}
     anew = {each for each in learners if courses_of(store.connection, job_id, each)}
     cells = heapq.merge(
-        *(_cells(store, row, column, anew=row.learner in anew) for column, row in enumerate(selected))
+        *(
+            _cells(store, row, column, hidden.get(row.id, frozenset()), anew=row.learner in anew)
+            for column, row in enumerate(selected)
+        )
     )
     kept = (
         cell for cell in cells if attempt in (None, cell.key.attempt) and (shows or not cell.is_superseded)
@@ -129,8 +142,13 @@ def table(
     return MetricTable(columns, _rows(kept), words)
 
 
-def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator[_Cell]:
-    """Yield the points of a series in the order of the table; ``anew`` is whether the learner's steps begin anew."""
+def _cells(
+    store: Store, row: SeriesRow, column: int, hidden: Container[int], *, anew: bool
+) -> Iterator[_Cell]:
+    """Yield the points of a series in the order of the table; ``anew`` is whether the learner's steps begin anew.
+
+    ``hidden`` has the numbers of texts that are superseded.
+    """
     epochs = EpochOrder(store.connection, row.job_id, row.learner) if anew else None
     cuts = {cut.attempt: cut for cut in cuts_of_series(store, row)}
     runs = report_runs(store.connection, row.job_id, row.id)
@@ -155,7 +173,7 @@ def _cells(store: Store, row: SeriesRow, column: int, *, anew: bool) -> Iterator
             row.name,
             step,
             point.value,
-            cut is not None and cut.holds(point.seq, point.time_us),
+            point.seq in hidden if cut is None else cut.holds(point.seq, point.time_us),
         )
 
     if row.kind == "text":

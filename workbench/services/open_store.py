@@ -56,9 +56,11 @@ def open_store(*, steers: bool = False, attends: bool = True) -> Iterator[Store]
     """
     from workbench.services.controller_watch import attend, is_unattended, last_look_us
     from workbench.store.db.database import Store
+    from workbench.store.db.errors import require_reachable
     from workbench.store.db.home_folder import require_home, why_not
 
     home = Home(default_home())
+    require_reachable(home)
     if steers:
         require_home(home)
     with Store.open(home) as store:
@@ -87,7 +89,10 @@ def existing_store(*, steers: bool = False, attends: bool = True) -> Iterator[St
     Raises:
         InputMissing: there are jobs, and the database is lost.
     """
+    from workbench.store.db.errors import require_reachable
+
     home = Home(default_home())
+    require_reachable(home)
     if not home.database.exists():
         if attends:
             from workbench.store.db.setup import refuse_lost_database

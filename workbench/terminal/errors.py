@@ -36,6 +36,8 @@ def report(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, FabricError):
         return fail(error.message, hint=error.hint, exit_code=_exit_code(error))
+    if isinstance(error, OSError) and (gone := _gone(error)) is not None:
+        return report(gone)
     if isinstance(error, OSError) and error.errno in OS_EXIT_CODES:
         file = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or type(error).__name__
@@ -45,6 +47,20 @@ def report(error: BaseException) -> int:
         hint=f"this is a bug in fabric; {DEBUG_VARIABLE}=1 shows where it is",
         exit_code=EXIT_BUG,
     )
+
+
+def _gone(error: OSError) -> FabricError | None:
+    """Return the error of a file system that has ended under a command; None where it has not."""
+    from workbench.paths import Home, default_home
+    from workbench.store.db.errors import gone_failure, is_gone, require_reachable
+
+    if is_gone(error) and error.filename:
+        return gone_failure(error, os.fsdecode(error.filename))
+    try:
+        require_reachable(Home(default_home()))  # an open file says nothing of its path
+    except FabricError as found:
+        return found
+    return None
 
 
 def _exit_code(error: FabricError) -> int:

@@ -82,3 +82,8 @@ class Batches:
 def note(text: str, now_us: int, *, level: str = "warning") -> Record:
     """Return a record that tells a person something."""
     return {"kind": "note", "time": now_us, "level": level, "text": clean(text, NOTE_CHARACTERS)}
+
+
+def counted_note(count: int, what: str, now_us: int) -> Record:
+    """Return a note whose text begins with a number; those of one collector are shown as one, which has their sum."""
+    return {**note("%d %s" % (count, what), now_us), "count": count}

@@ -7,6 +7,7 @@ import time
 from typing import Dict, Optional, Set
 from weakref import WeakSet
 
+from workbench.learner.platform import system
 from workbench.learner.platform.inotify import (
     IN_CREATE,
     IN_IGNORED,
@@ -48,6 +49,8 @@ class SharedInotify:
 
     def add(self, user: FolderWatch, path: str, events: int) -> Optional[int]:
         """Watch a path for a user and return the watch's number; None where it cannot be watched now."""
+        if not system.reports_changes(path):
+            return None
         if self._inotify is None and time.monotonic() >= self._open_at:
             self._inotify = open_inotify()
             self._open_at = time.monotonic() + RETRY_SECONDS

@@ -46,6 +46,8 @@ class FollowedFile:
         self._seen: Tuple[int, ...] = ()
         self._exhausted: Tuple[int, ...] = ()
         """What the file looked like when nothing was left to read."""
+        self.is_complete = False
+        """Whether nothing more will be written: who made it shorter will not write it again."""
 
     def resume(self, mark: Any) -> None:
         """Expect the content that was read before a restart, of which this is the mark."""
@@ -82,7 +84,8 @@ class FollowedFile:
         """Read on at an offset: as many bytes as ``count_of`` says of those that are there; None if there are none.
 
         Raises:
-            Replaced: what lies before the offset is not what was read; read from 0 on, after :meth:`forget`.
+            Replaced: what lies before the offset is not what was read; read from 0 on, after :meth:`forget`. What is
+                shorter, and begins as before, is waited for until :attr:`is_complete`.
             OSError: it cannot be read.
         """
         status = _status(self.path)
@@ -132,6 +135,8 @@ class FollowedFile:
         self, descriptor: int, status: os.stat_result, offset: int, count_of: Callable[[int], int]
     ) -> Optional[Part]:
         if status.st_size < offset:
+            if self._may_be_half_written(descriptor, status.st_size, offset):
+                return None
             raise Replaced("became shorter")
         self._verify(descriptor, offset)
         count = count_of(status.st_size - offset)
@@ -146,6 +151,19 @@ class FollowedFile:
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         self._tail_end = offset + len(data)
         return Part(data, status.st_mtime_ns // 1000)
+
+    def _may_be_half_written(self, descriptor: int, size: int, offset: int) -> bool:
+        """Say whether a file that became shorter begins as before: then it is being written again, with more in it.
+
+        One that stays as short counts as replaced in the end, unless all of it is known to have been read.
+        """
+        head = os.pread(descriptor, min(HEAD_BYTES, offset), 0)
+        if self._head:
+            known = self._head[: len(head)]
+            return head[: len(known)] == known and (size <= len(known) or not self.is_complete)
+        if self._expected and len(head) == min(HEAD_BYTES, offset) and _digest(head) != self._expected:
+            return False
+        return not size or not self.is_complete
 
     def _verify(self, descriptor: int, offset: int) -> None:
         """Compare the content with what was read; the inode says nothing, since numbers are used again."""

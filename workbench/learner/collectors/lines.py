@@ -6,7 +6,7 @@ import re
 from typing import List, Tuple
 
 LINE_LIMIT = 64 * 1024
-"""Bytes of a line that are read; the rest of a longer line is skipped."""
+"""Bytes of a line that are read, where nothing else is set; the rest of a longer line is skipped."""
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
@@ -17,11 +17,12 @@ class LineCutter:
     A carriage return that is the last byte so far may be half an end; the line waits for the next byte.
     """
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
         self.offset = offset
         """Where the first line that was not given out begins."""
         self.cut_short = 0
-        """How many lines were longer than :data:`LINE_LIMIT`."""
+        """How many lines were longer than the limit."""
         self._held = b""
         self._dropped = False
 
@@ -67,7 +68,7 @@ class LineCutter:
 
     def finish(self, end_offset: int) -> List[Tuple[bytes, int]]:
         """Return the last line, which has no end, if there is one."""
-        rest, self._held = self._held.rstrip(b"\r")[:LINE_LIMIT], b""
+        rest, self._held = self._held.rstrip(b"\r")[: self._limit], b""
         self._dropped = False
         if self.offset >= end_offset:
             return []
@@ -76,16 +77,16 @@ class LineCutter:
 
     def _shorten(self, lines: List[Tuple[bytes, int]]) -> None:
         for index, (line, end) in enumerate(lines):
-            if len(line) > LINE_LIMIT:
-                lines[index] = (line[:LINE_LIMIT], end)
+            if len(line) > self._limit:
+                lines[index] = (line[: self._limit], end)
                 if not (index == 0 and self._dropped):
                     self.cut_short += 1
 
     def _hold(self, rest: bytes) -> None:
         # The last byte is kept whatever the length: a carriage return there may be half an end.
-        if len(rest) > LINE_LIMIT + 1:
+        if len(rest) > self._limit + 1:
             if not self._dropped:
                 self._dropped = True
                 self.cut_short += 1
-            rest = rest[:LINE_LIMIT] + rest[-1:]
+            rest = rest[: self._limit] + rest[-1:]
         self._held = rest

@@ -19,7 +19,7 @@ from workbench.learner.collectors.followed_file import (
     offset_of,
 )
 from workbench.learner.collectors.interface import Collector, Context, Record
-from workbench.learner.collectors.lines import LineCutter
+from workbench.learner.collectors.lines import LINE_LIMIT, LineCutter
 from workbench.learner.collectors.shared_files import (
     ReadingTurn,
     is_starting,
@@ -150,6 +150,10 @@ class StreamCollector(Collector):
         self._is_turn_watched = False
         self._batches = Batches(self.name)
         self._ending = False
+        self._is_last_reading = False
+        """Whether the learner has ended, and its files are read a last time."""
+        self._last_ends: Dict[str, int] = {}
+        """Where files ended when they were read a last time first: what is written later holds up no end."""
         self._awaiting_since_us = 0
         self._found_us = 0
         self._find_cost_us = 0
@@ -283,6 +287,7 @@ class StreamCollector(Collector):
                 time.sleep(AWAIT_SECONDS)
                 return True
             self._ending = True
+        self._is_last_reading = True
         if self._read(now_us):
             self._flush(now_us)
             return True
@@ -503,8 +508,9 @@ class StreamCollector(Collector):
                 return 0
         stream = self._stream(key, source)
         file = self._files[key]
+        file.is_complete = self._is_last_reading
         try:
-            part = file.read(stream.read_offset, stream.pending_bytes)
+            part = file.read(stream.read_offset, lambda available: self._pending(key, stream, available))
         except Replaced as error:
             self._begin_again(key, source, str(error), now_us)
             return 1
@@ -518,6 +524,13 @@ class StreamCollector(Collector):
         if stream.read_offset < end:
             file.await_change()
         return len(part.data)
+
+    def _pending(self, key: str, stream: Stream, available: int) -> int:
+        """Return how many of the bytes that are there to read next."""
+        if self._is_last_reading and available > 0:
+            end = self._last_ends.setdefault(key, stream.read_offset + available)
+            available = max(0, min(available, end - stream.read_offset))
+        return stream.pending_bytes(available)
 
     def _begin_again(self, key: str, source: StreamSource, what: str, now_us: int) -> None:
         """Read other content under a file's name from its beginning."""
@@ -569,7 +582,11 @@ class BlockStream(Stream):
 
     def add_record(self, record: Record, offset: int) -> None:
         """Put a record that is no block of points behind the blocks."""
-        self._part(offset).records.append(record)
+        self.records_at(offset).append(record)
+
+    def records_at(self, offset: int) -> List[Record]:
+        """Return the records that are no blocks of points of the stretch in which an offset lies."""
+        return self._part(offset).records
 
     def _part(self, offset: int) -> _Gathered:
         return self._gathered if self.until is None or offset < self.until else self._later
@@ -585,9 +602,9 @@ class BlockStream(Stream):
 class LineStream(BlockStream):
     """A stream in which every line stands for itself."""
 
-    def __init__(self, offset: int, until: Optional[int]) -> None:
+    def __init__(self, offset: int, until: Optional[int], limit: int = LINE_LIMIT) -> None:
         super().__init__(offset, until)
-        self._cutter = LineCutter(offset)
+        self._cutter = LineCutter(offset, limit)
 
     @property
     def position(self) -> int:

@@ -20,6 +20,8 @@ STEP_NAMES = ("iteration", "step", "global_step", "epoch", "tick")
 TEXT_LIMIT = 1000
 _EXACT = 1 << 53
 _INT64 = 1 << 63
+_LATEST_US = 253_402_300_799_999_999
+"""The end of the year 9999."""
 _GLOG = expression(r"[A-Z]?(\d\d)(\d\d)\s+(\d\d):(\d\d):(\d\d)(\.\d+)?\s*$")
 _ISO = expression(
     r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2})(:\d{2}(?:[.,]\d{1,9})?)?\s*(Z|[-+]\d{2}:?\d{2})?\s*$",
@@ -74,8 +76,11 @@ def typed(kind: Any, value: Any) -> Union[float, str]:
     Raises:
         ValueError: the value is not of its type.
     """
+    if value is None:
+        raise ValueError("no value")
     if isinstance(value, bool):
         return int(value)
+    kind = kind if isinstance(kind, (str, int, float)) else ""
     kind = {0: "STRING", 1: "JSONSTRING", 2: "INT", 3: "FLOAT"}.get(kind, kind)
     kind = kind.upper() if isinstance(kind, str) else ""
     if kind == "STRING":
@@ -89,11 +94,12 @@ def typed(kind: Any, value: Any) -> Union[float, str]:
     if kind == "INT":
         return parse_int(value.strip())
     try:
-        return parse_float(value.strip())
+        if kind or "_" not in value:  # Python reads 12_34 as a number
+            return parse_float(value.strip())
     except ValueError:
         if kind:
             raise
-        return clipped(value)
+    return clipped(value)
 
 
 def clipped(value: Any) -> str:
@@ -137,13 +143,14 @@ def parse_time(value: Any, otherwise_us: int) -> int:
     A time without a zone is local; a glog stamp has the year of ``otherwise_us``, which also stands for
     what is no time.
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return as_time_us(value / 1e3 if value > 1e11 else value, otherwise_us)
-    text = str(value).strip()
     try:
-        return _iso(text) or _glog(text, otherwise_us) or parse_time(float(text), otherwise_us)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return as_time_us(value / 1e3 if value > 1e11 else value, otherwise_us)
+        text = str(value).strip()
+        found = _iso(text) or _glog(text, otherwise_us) or parse_time(float(text), otherwise_us)
     except (ValueError, OverflowError, OSError):
         return otherwise_us
+    return found if 0 < found <= _LATEST_US else otherwise_us
 
 
 def _iso(text: str) -> int:

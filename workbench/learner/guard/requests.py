@@ -80,7 +80,7 @@ class Requests:
             self._attempt_descriptor = None
         from workbench.learner.platform.watch import Watcher
 
-        self._watcher = Watcher(self._paths())
+        self._watcher = Watcher(self._paths(), polling=not system.reports_changes(self._folder))
 
     def fileno(self) -> int | None:
         """Return a descriptor that is readable when something has changed; None where there is none."""

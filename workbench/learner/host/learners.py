@@ -41,6 +41,9 @@ LOCK = "agent.lock"
 LOCK_SECONDS = 1.0
 """How often locks are checked: no event reports that one is free again."""
 
+UNREAD_SECONDS = 0.25
+"""How often a learner is looked at again whose files cannot be read now."""
+
 _STALL_CHARACTERS = 200
 
 STOPPED_SECONDS = 30.0
@@ -59,6 +62,8 @@ class LearnerObserver(Subscriber):
         self._watcher = Watcher()
         self._watched: Set[str] = set()
         self._held: Dict[str, str] = {}
+        self._unread: Set[str] = set()
+        """Learners whose files could not be read when they were looked at last."""
         self._calls = threading.Lock()
         self._interrupted = False
 
@@ -78,7 +83,8 @@ class LearnerObserver(Subscriber):
                 if changed or self._interrupted or now >= until:
                     self._interrupted = False
                     return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
-                folders = self._wait(min(until, next_locks) - now)
+                next_look = min(until, next_locks, now + UNREAD_SECONDS if self._unread else until)
+                folders = sorted({*self._wait(next_look - now), *self._unread})
                 if time.monotonic() >= next_locks:
                     next_locks = time.monotonic() + LOCK_SECONDS
                     listed = leases.listed_locks()
@@ -89,7 +95,15 @@ class LearnerObserver(Subscriber):
 
     def _changed(self, folders: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
         listed = leases.listed_locks() if folders else set()
-        found = {folder: learner(folder, listed) for folder in folders}
+        found = {}
+        for folder in folders:
+            try:
+                found[folder] = learner(folder, listed)
+                self._unread.discard(folder)
+            except OSError:
+                if not known[folder]:
+                    raise  # nothing is known of it, which must not look as if it had not begun
+                self._unread.add(folder)
         for folder, status in found.items():
             # As long as the kernel lists it, its lock need not be tested.
             self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if status["alive"] else ""
@@ -118,6 +132,7 @@ class LearnerObserver(Subscriber):
             self._watcher.add(path)
         self._watched = paths
         self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
+        self._unread &= set(known)
 
 
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
@@ -126,6 +141,9 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     The lock is tested before the state is read: an agent records its exit and then releases it, so a free lock and
     after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
     only who wrote a state before the lock was found free is dead.
+
+    Raises:
+        OSError: nobody knows now: its mount has ended, say.
     """
     found = _read_status(folder, listed)
     return _read_status(folder) if is_dead(found) else found
@@ -133,7 +151,7 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
 
 def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     alive = leases.is_held(os.path.join(folder, LOCK), listed)
-    content = system.read_bytes(os.path.join(folder, "state.json"))
+    content = system.content_of(os.path.join(folder, "state.json"))
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)

@@ -298,15 +298,11 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
         except OSError:
             written = _write_spare(own, data, True)
         try:
-            _link(written, path, data)
-        except FileExistsError:
-            raise
+            system.name_once(written, path)
         except OSError:
             # tmpfs counts links as inodes, and a command that has ended is stopped at most once.
             _remove(stop + _OLD)
-            _link(written, path, data)
-    except FileExistsError:  # another learner was first
-        pass
+            system.name_once(written, path)
     finally:
         _remove(new)
     return read_decision(launch.attempt_dir).get("learner") == launch.learner
@@ -347,16 +343,6 @@ def _write_file(path: str, data: bytes, durable: bool, flags: int) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _link(new: str, path: str, data: bytes) -> None:
-    """Let a file appear whole under a name that nothing has yet."""
-    try:
-        os.link(new, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        _write_file(path, data, True, os.O_CREAT | os.O_EXCL)
 
 
 def _remove(path: str) -> None:

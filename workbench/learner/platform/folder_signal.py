@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from workbench.learner.platform import system
+
 NUMBER = signal.SIGIO
 """The signal that is sent. Whoever asks for it handles it first: by itself it ends a process."""
 
@@ -17,6 +19,8 @@ def signal_changes(folder: int) -> bool:
     try:
         import fcntl
 
+        if not system.reports_changes("/dev/fd/%d" % folder):
+            return False
         events = fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_DELETE
         fcntl.fcntl(folder, fcntl.F_NOTIFY, events | fcntl.DN_MULTISHOT)
     except (AttributeError, OSError):

@@ -25,6 +25,17 @@ _F_GETPIPE_SZ = 1032
 _FIONREAD = 0x541B if LINUX else 0x4004667F
 _library = None
 
+MOUNT_ENDED = frozenset(
+    (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN)
+)
+"""What calls meet on a mount that has ended."""
+
+MOUNT_GONE = MOUNT_ENDED | {errno.EIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+"""The same, and what they meet while a server does not answer: nobody knows what lies there."""
+
+_NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EMLINK)
+"""What a file system without hard links answers: FUSE EPERM, SMB EOPNOTSUPP."""
+
 
 def now_us() -> int:
     """Return the time in microseconds since 1970, UTC. It may jump: never for order or limits."""
@@ -154,6 +165,66 @@ def unread_bytes(descriptor: int) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
+def reports_changes(path: str) -> bool:
+    """Say whether the kernel reports every change below a path.
+
+    On FUSE it forgets files that it has looked up, and what watched them with them; and a mount that has ended reports
+    nothing.
+    """
+    try:
+        device = os.stat(path).st_dev
+    except OSError as error:
+        return error.errno not in MOUNT_GONE
+    if not LINUX or os.major(device):  # disks have a number of their own
+        return True
+    number = b"%d:%d" % (os.major(device), os.minor(device))
+    for line in read_bytes("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(b" - ")
+        if before.split(b" ", 3)[2:3] == [number]:
+            return not after.startswith((b"fuse", b"virtiofs"))
+    return True
+
+
+def name_once(new: str, path: str) -> bool:
+    """Give a whole file a name that nothing has yet; return False where something has it.
+
+    By a hard link. On a file system without them by a rename under a lock of the folder: a killed process leaves
+    nothing behind that keeps others out. The file may keep its old name.
+
+    Raises:
+        OSError: the file system takes no such name.
+    """
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return _rename_once(new, path)
+    return True
+
+
+def _rename_once(new: str, path: str) -> bool:
+    import fcntl
+
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            if os.path.lexists(path):
+                return False
+        except OSError:  # folders cannot be locked here: whoever makes the empty file first may replace it
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            except FileExistsError:
+                return False
+        os.rename(new, path)
+    finally:
+        os.close(folder)
+    return True
+
+
 def splice(source: int, target: int, count: int) -> int:
     """Move bytes from a pipe into a file inside the kernel, so that a killed reader has none in hand.
 
@@ -211,6 +282,26 @@ def read_bytes(path: str) -> bytes:
             parts.append(part)
     except OSError:
         pass  # a process that ended under our hands
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+def content_of(path: str) -> bytes:
+    """Return a file's bytes; empty when it is not there.
+
+    Raises:
+        OSError: nobody knows what is there: a mount has ended, or does not have it yet (rclone reads what is still to
+            be uploaded as missing, though it opens it).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    try:
+        parts = []
+        while part := os.read(descriptor, 65536):
+            parts.append(part)
     finally:
         os.close(descriptor)
     return b"".join(parts)

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
+from workbench.learner.platform import system
 from workbench.learner.platform.inotify import (
     IN_DELETE_SELF,
     IN_IGNORED,
@@ -32,7 +33,11 @@ from workbench.learner.platform.inotify import (
 POLL_SECONDS = 0.05
 """The polling interval where the system reports no changes."""
 
-_NO_WATCH = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EACCES})
+AGAIN_SECONDS = 1.0
+"""After how long a change is reported once more where the kernel does not report every one: on FUSE, who reads a file
+right after it was replaced may find it empty, or as it was."""
+
+_NO_WATCH = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EACCES}) | system.MOUNT_GONE
 _Signature = Optional[Tuple[int, int, int, int]]
 
 
@@ -180,8 +185,13 @@ class Watcher:
         for watched in self._watched.values():
             if watched.polled:
                 before, watched.signature = watched.signature, _signature(watched.path)
+                now = time.monotonic()
                 if before != watched.signature:
                     self._changed.add(watched.path)
+                    watched.again_at = now + AGAIN_SECONDS if watched.unreported else float("inf")
+                elif now >= watched.again_at:
+                    self._changed.add(watched.path)
+                    watched.again_at = float("inf")
 
     def _take(self, watched: _Watched, watch: int, mask: int, name: str) -> None:
         if watch == watched.own_watch and not mask & WATCH_ENDED:
@@ -200,8 +210,12 @@ class Watcher:
         was = watched.signature is not None
         if self._inotify is not None:
             try:
+                # A mount may end, and come back without a report: what was polled once for that stays so.
+                watched.unreported = watched.unreported or not system.reports_changes(_existing(watched.path))
                 self._arm_inotify(self._inotify, watched)
-                watched.polled = False
+                watched.polled = watched.unreported
+                if watched.unreported:
+                    watched.again_at = time.monotonic() + AGAIN_SECONDS
             except OSError as error:
                 if error.errno not in _NO_WATCH:
                     raise
@@ -255,6 +269,7 @@ class _Watched:
     """One path and the watches that serve it."""
 
     __slots__ = (
+        "again_at",
         "armed",
         "awaited",
         "awaits_itself",
@@ -263,6 +278,7 @@ class _Watched:
         "path",
         "polled",
         "signature",
+        "unreported",
     )
 
     def __init__(self, path: str) -> None:
@@ -274,6 +290,10 @@ class _Watched:
         self.awaits_itself = True
         """Whether that is the path's own name, not a folder on the way to it."""
         self.polled = False
+        self.unreported = False
+        """Whether it lies where the kernel does not report every change."""
+        self.again_at = float("inf")
+        """When it is reported as changed once more."""
         self.armed = False
         self.signature: _Signature = None
 
@@ -284,6 +304,19 @@ def _nearest(path: str) -> Tuple[str, str]:
     while folder != awaited and not os.path.isdir(folder):
         awaited, folder = folder, os.path.dirname(folder)
     return folder, awaited
+
+
+def _existing(path: str) -> str:
+    """Return a path, or the nearest part of it that is not missing; a mount that has ended is not."""
+    while True:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+        except OSError:
+            return path
+        else:
+            return path
 
 
 def _signature(path: str) -> _Signature:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from workbench.errors import ConfigError
 from workbench.paths import Home
-from workbench.store.db.errors import translated
+from workbench.store.db.errors import lost_store, require_reachable, translated
 from workbench.store.db.home_folder import refuse_linked_copy
 from workbench.store.db.identity import home_uuid, require_made
 from workbench.store.db.privacy import close_home, keep_private
@@ -72,9 +72,10 @@ class Store:
             ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
             HomeNotBound: the home is a copy whose database is a hard link to the original's.
             InputMissing: the file is damaged, no store, or lost, and the hint says how to rebuild it; or the home
-                is gone.
+                is gone, or its file system is.
             TryAgain: another process kept it locked.
         """
+        require_reachable(home)
         if not makes:
             require_made(home)
         refuse_lost_database(home)
@@ -205,8 +206,11 @@ class Store:
 
         Raises:
             ConfigError: the database was upgraded or rebuilt meanwhile.
+            InputMissing: its file is gone.
         """
-        if _inode(self.file) != self._inode:
+        if (inode := _inode(self.file)) != self._inode:
+            if inode < 0:
+                raise lost_store(self.file)
             raise ConfigError(f"the store {self.file} was rebuilt", hint="restart this one")
         version = self._pragma("data_version")
         if version != self._read_version:

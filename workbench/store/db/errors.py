@@ -22,6 +22,8 @@ from workbench.errors import (
     UsageError,
     not_utf8,
 )
+from workbench.learner.platform.system import MOUNT_ENDED
+from workbench.paths import Home
 
 _CANNOT_WRITE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -47,6 +49,8 @@ _WRITE_ERRORS: Final = {
     errno.EIO: "the disk reports an error",
 }
 
+_GONE_HINT: Final = "mount it again, then try again; or FABRIC_HOME names another folder"
+
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 """What a disk without room answers, and one whose quota is used up."""
 
@@ -54,6 +58,30 @@ _MAKE_ROOM: Final = "make room, then try again"
 
 _PROBE_BYTES: Final = 1 << 16
 """More than SQLite takes at once: the index of its log grows by 32 KiB."""
+
+
+def is_gone(error: OSError) -> bool:
+    """Say whether a file system has ended below its files: a mount whose server died, a device that was pulled out."""
+    return error.errno in MOUNT_ENDED
+
+
+def gone_failure(error: OSError, path: str | Path) -> InputMissing:
+    """Say in a sentence that the file system of a file or folder has ended, and what to do."""
+    why = (error.strerror or str(error)).lower()
+    return InputMissing(f"cannot read {path}: its file system is not there any more ({why})", hint=_GONE_HINT)
+
+
+def require_reachable(home: Home) -> None:
+    """Refuse a home whose file system has ended: nothing can be said of its jobs.
+
+    Raises:
+        InputMissing: it has.
+    """
+    try:
+        home.path.stat()
+    except OSError as error:
+        if is_gone(error):
+            raise gone_failure(error, home.path) from error
 
 
 def write_failure(error: OSError, path: Path) -> CannotWrite:
@@ -66,6 +94,8 @@ def write_failure(error: OSError, path: Path) -> CannotWrite:
 
 def read_failure(error: OSError, path: Path) -> InputMissing:
     """Say in a sentence why a file or folder could not be read."""
+    if is_gone(error):
+        return gone_failure(error, path)
     why = "it is not there" if isinstance(error, FileNotFoundError) else _WRITE_ERRORS.get(error.errno or 0)
     return InputMissing(f"cannot read {path}: {why or error.strerror or error}")
 
@@ -88,6 +118,8 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
         )
     if code == sqlite3.SQLITE_TOOBIG or _TOO_LONG.search(str(error)):
         return UsageError("the filter has too many terms", hint="use fewer, or several commands")
+    if (lost := _why_lost(error, database)) is not None:
+        return lost
     if why := _CANNOT_WRITE.get(code):
         text = f"cannot write the store {database}: "
         if full := _why_full(code, database.parent):
@@ -105,6 +137,29 @@ def translated(database: Path) -> Iterator[None]:
         raise store_failure(error, database) from error
     except UnicodeEncodeError as error:
         raise not_utf8(error.object.strip("%")) from error
+
+
+def _why_lost(error: sqlite3.Error, database: Path) -> InputMissing | None:
+    """Return the error of a database that was there and is gone, or whose file system is; None where it is there."""
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    if code & 0xFF not in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return None
+    try:
+        database.stat()
+    except FileNotFoundError:
+        # One that could not be opened may never have been there.
+        return None if code & 0xFF == sqlite3.SQLITE_CANTOPEN else lost_store(database)
+    except OSError as found:
+        return gone_failure(found, database) if is_gone(found) else None
+    return None
+
+
+def lost_store(database: Path) -> InputMissing:
+    """Return the error of a database whose file has vanished while it was in use."""
+    return InputMissing(
+        f"the store {database} is not there any more",
+        hint="mount its folder again if it was mounted; else `fabric doctor --rebuild` restores it",
+    )
 
 
 def _why_full(code: int, folder: Path) -> str:

@@ -248,8 +248,9 @@ def _write(home: Home, origin: Binding | None, *, replaces: bool) -> None:
         if replaces:
             temporary.rename(home.binding)
         else:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, home.binding)
+            from workbench.learner.platform.system import name_once  # only a new home needs it
+
+            name_once(str(temporary), str(home.binding))
     finally:
         temporary.unlink(missing_ok=True)
 

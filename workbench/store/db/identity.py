@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -94,7 +93,8 @@ def _write_once(file: Path, document: dict[str, Any]) -> None:
             json.dump(document, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, file)
+        from workbench.learner.platform.system import name_once  # only a new home needs it
+
+        name_once(str(temporary), str(file))
     finally:
         temporary.unlink(missing_ok=True)

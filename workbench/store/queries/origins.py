@@ -140,6 +140,11 @@ def points_at(
     ]
 
 
+def is_next(last: float, before: float | None, bound: float) -> bool:
+    """Say whether a bound is no further behind the last of some steps than the step that would come next."""
+    return last + _SLACK * (0.0 if before is None else last - before) >= bound
+
+
 class _Attempts:
     """The attempts of one learner of a job."""
 
@@ -197,8 +202,7 @@ class _Attempts:
                 found[series_id] = place.seq
             elif spans and (last := self._one(series_id, attempt, *spans[-1], "DESC")) is not None:
                 before = self._one(series_id, attempt, spans[-1][0], last.seq - 1, "DESC")
-                gap = 0.0 if before is None else last.step - before.step
-                if last.step + _SLACK * gap >= moment.below:
+                if is_next(last.step, None if before is None else before.step, moment.below):
                     found[series_id] = spans[-1][1] + 1
         return found
 

@@ -185,7 +185,12 @@ def _swap(home: Home, fresh: Path) -> str:
     kept = ""
     if home.database.exists():
         backup = home.path / f"fabric.db.before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-        os.link(home.database, backup)
+        try:
+            os.link(home.database, backup)
+        except (
+            OSError
+        ):  # a file system without hard links: for a moment there is no database, which says how to go on
+            home.database.rename(backup)
         kept = str(backup)
         for suffix in ("-wal", "-shm"):
             # Left where it is, SQLite would apply the old database's log to the new one.

@@ -1,0 +1,129 @@
+"""A home on a FUSE mount: it has no hard links, and the mount may end and come back while jobs run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything
+from tests.cli.jobs import add_job
+from tests.store.fuse import RcloneMount, rclone_mount
+from tests.waiting import patience, until
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.db.database import Store
+
+WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
+
+
+@pytest.fixture
+def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[RcloneMount]:
+    with rclone_mount(clean_environment / "mnt") as mount:
+        yield mount
+
+
+@pytest.fixture
+def fuse(mounted: RcloneMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    home = Home(mounted.point / "home")
+    monkeypatch.setenv("FABRIC_HOME", str(home.path))
+    yield home
+    end_everything(home)
+
+
+def runs(fabric: Fabric) -> None:
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+
+
+def test_a_job_runs_and_its_output_is_read(fabric: Fabric, fuse: Home) -> None:
+    ran = fabric("run", "--", "echo hello; exit 3", expect=3)
+
+    assert ran.stdout == "hello\n"
+    assert fabric("logs", "@last").stdout == "hello\n"
+    assert [one["state"] for one in fabric.json("list", "--json")] == ["FAILED"]
+
+
+def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    runs(fabric)
+    assert fabric("halt", "@last").stderr.endswith("HALTED\n")
+    fabric("resume", "@last")
+    runs(fabric)
+    assert fabric("kill", "@last").stderr.endswith("HALTED\n")
+    fabric("delete", "@last", "--yes")
+
+    assert fabric.json("list", "--json") == []
+
+
+def test_the_learner_that_fails_first_decides(fabric: Fabric, fuse: Home) -> None:
+    (fabric.folder / "manifest.yml").write_text(
+        "name: two\nlearners: 2\nframework: {name: custom, version: any, command: "
+        "'[ $LEARNER_ID = 1 ] && exit 4; while :; do sleep 0.05; done'}\n"
+    )
+
+    fabric("run", "--runner", "process", "manifest.yml", expect=4)
+
+
+def test_the_store_is_rebuilt_from_the_job_folders(fabric: Fabric, fuse: Home) -> None:
+    fabric("run", "-q", "--", "true")
+    fabric("controller", "stop")
+
+    fabric("doctor", "--rebuild", "--yes")
+
+    assert [one["state"] for one in fabric.json("list", "--json")] == ["COMPLETED"]
+    assert len(list(fuse.path.glob("fabric.db.before-*"))) >= 1
+
+
+GONE = "its file system is not there any more (transport endpoint is not connected)"
+MOUNT_IT = "hint: mount it again, then try again; or FABRIC_HOME names another folder"
+
+
+def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
+    fabric: Fabric, mounted: RcloneMount, fuse: Home
+) -> None:
+    with Store.open(fuse) as store:
+        add_job(store, "digits", State.COMPLETED)
+    mounted.end()
+
+    for words in ("list", "list --json", "show @last", "logs digits", "metrics digits", "status", "kill digits",
+                  "run -- true", "delete digits --yes", "controller"):  # fmt: skip
+        error, hint = fabric(*words.split(), expect=66).stderr.splitlines()[-2:]
+
+        assert error.startswith(f"error: cannot read {fuse.path}")
+        assert error.endswith(GONE)
+        assert hint == MOUNT_IT
+
+
+@pytest.mark.parametrize("words", ["run -- echo started; sleep 1000", "logs -f @last"])
+def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
+    fabric: Fabric, mounted: RcloneMount, fuse: Home, words: str
+) -> None:
+    if words.startswith("logs"):
+        fabric("run", "-q", "-d", "--", WAITS)
+        runs(fabric)
+    process = fabric.start(*words.split(" ", 2))
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+
+    mounted.end()
+    _, told = process.communicate(timeout=patience())
+
+    assert process.returncode == 66
+    assert MOUNT_IT in told.decode()
+    end_everything(fuse)
+
+
+def test_a_command_whose_store_vanishes_says_so(fabric: Fabric, home: Home) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    runs(fabric)
+    process = fabric.start("list", "--watch")
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    for file in home.path.glob("fabric.db*"):
+        file.unlink()
+    _, told = process.communicate(timeout=patience())
+
+    assert process.returncode == 66
+    assert f"error: the store {home.database} is not there any more" in told.decode()
