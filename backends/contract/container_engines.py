@@ -115,6 +115,12 @@ def _answers(path: str, timeout_seconds: float) -> Iterator[None]:
         raise _hangs(path, f"has not answered for {timeout_seconds:g} s") from error
     except OSError as error:
         raise _hangs(path, f"ended the connection: {error.strerror or error}") from error
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:  # well-formed, and something else than was asked for
+        raise _hangs(path, "gives an answer that is not understood") from error
     except EngineRefused as error:
         raise _hangs(path, f"answers with an error: {error.message or error.status}") from error
 
@@ -181,8 +187,8 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
 
 def _check_version(path: str) -> None:
     with _answers(path, ANSWER_SECONDS):
-        version_info = ask(path, "GET", "version", timeout_seconds=ANSWER_SECONDS)
-    parts = str((version_info or {}).get("ApiVersion") or "0.0").split(".")
+        version_info = ask(path, "GET", "version", timeout_seconds=ANSWER_SECONDS) or {}
+        parts = str(version_info.get("ApiVersion") or "0.0").split(".")
     version = tuple(int(part) for part in parts[:2] if part.isdigit())
     if version < OLDEST_API:
         raise ConfigError(
@@ -195,12 +201,13 @@ def _check_files(path: str, home: Home) -> None:
     """Check that the engine sees this machine's files: create a container that mounts a new folder; never start it."""
     with _answers(path, ANSWER_SECONDS):
         images = ask(path, "GET", "images/json", timeout_seconds=ANSWER_SECONDS)
-    if not images:
+        image = images[0]["Id"] if images else ""
+    if not image:
         return  # without an image there is nothing to create; the first launch reports it
     make_private_folder(home.path)
     folder = tempfile.mkdtemp(prefix="seen-", dir=home.path)
     body = {
-        "Image": images[0]["Id"],
+        "Image": image,
         "Cmd": ["true"],
         "Labels": {"fabric.probe": "files"},
         "HostConfig": {"Mounts": [{"Type": "bind", "Source": folder, "Target": "/seen", "ReadOnly": True}]},

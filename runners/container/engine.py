@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -147,7 +148,7 @@ class Engine:
             NotAllowed: the user may not open its socket.
         """
         seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
-        try:
+        with self.answering(seconds):
             try:
                 return self.begin(method, target, body, seconds=seconds).answer()
             except EngineRefused as error:
@@ -155,12 +156,21 @@ class Engine:
                     raise
                 self._version = ""
                 return self.begin(method, target, body, seconds=seconds).answer()
+
+    @contextlib.contextmanager
+    def answering(self, seconds: float) -> Iterator[None]:
+        """Raise BackendUnreachable where an engine that is there does not answer, or ends the connection."""
+        try:
+            yield
         except TimeoutError as error:
             raise BackendUnreachable(
                 f"The container engine has not answered for {seconds:g} seconds."
             ) from error
         except OSError as error:
-            raise BackendUnreachable(f"The container engine at {self.path} ended the connection.") from error
+            why = "" if error.errno or not str(error) else f": {error}"
+            raise BackendUnreachable(
+                f"The container engine at {self.path} ended the connection{why}."
+            ) from error
 
     def begin(
         self, method: str, target: str, body: Any = None, *, seconds: float | None = None
@@ -179,9 +189,13 @@ class Engine:
             NotAllowed: the user may not open its socket.
         """
         try:
-            return self._version_within(ANSWER_SECONDS)
-        except (OSError, EngineRefused) as error:
-            raise no_engine(self.path) from error
+            with self.answering(ANSWER_SECONDS):
+                return self._version_within(ANSWER_SECONDS)
+        except EngineRefused as error:
+            text = error.message or error.status
+            raise BackendUnreachable(
+                f"The container engine at {self.path} answers with an error: {text}."
+            ) from error
 
     def _version_within(self, seconds: float) -> str:
         if not self._version:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.container.engine import Engine
-from runners.container.pull import client_of, docker_library, not_pulled, with_patience
+from runners.container.pull import client_of, docker_library, not_pulled, streamed_from, with_patience
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
@@ -67,6 +67,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
     progress(f"builds the image by {build.dockerfile}", stage="preparing")
     try:
         with (
+            streamed_from(engine),
             closing(client_of(engine, timeout_seconds=BUILD_SECONDS)) as client,
             closing(
                 client.build(

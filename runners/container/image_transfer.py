@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 from runners.container.engine import Engine
 from runners.container.image import ARCHITECTURES
-from runners.container.pull import client_of, docker_library
+from runners.container.pull import client_of, docker_library, streamed_from
 from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
 from workbench.learner.platform.engine_client import EngineRefused
 from workbench.values import dataclass
@@ -105,8 +105,9 @@ def _save(engine: Engine, name: str, spool: IO[bytes], report: Report) -> None:
 
     report(f"takes {name} out of the engine here")
     try:
-        for chunk in client_of(engine).get_image(name):
-            spool.write(chunk)
+        with streamed_from(engine):
+            for chunk in client_of(engine).get_image(name):
+                spool.write(chunk)
     except DockerException as error:
         raise RunnerError(f"The engine here does not give {name}: {error}.") from error
 
@@ -129,9 +130,11 @@ def _load(engine: Engine, spool: IO[bytes], had: int, report: Report) -> int:
             yield chunk
 
     try:
-        for line in client_of(engine).load_image(chunks()):
-            if "error" in line:
-                raise RunnerError(f"The engine there does not take the image: {str(line['error']).strip()}.")
+        with streamed_from(engine):
+            for line in client_of(engine).load_image(chunks()):
+                if "error" in line:
+                    text = str(line["error"]).strip()
+                    raise RunnerError(f"The engine there does not take the image: {text}.")
     except (DockerException, EngineRefused) as error:
         raise RunnerError(f"The engine there does not take the image: {error}.") from error
     return sent
@@ -179,7 +182,7 @@ def load(engine: Engine, file: Path) -> list[str]:
     engine.ask("GET", "_ping")  # so that a missing engine is reported by our error, not the library's
     found = []
     try:
-        with file.open("rb") as stream:
+        with file.open("rb") as stream, streamed_from(engine):
             for line in client_of(engine).load_image(stream):
                 text = str(line.get("stream") or "").strip()
                 if "error" in line:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.container.engine import Engine
 from runners.interface import LaunchProgress, LaunchRequest
-from workbench.errors import FabricError, LaunchRefused, RunnerError
+from workbench.errors import BackendUnreachable, FabricError, LaunchRefused, RunnerError
 
 if TYPE_CHECKING:
     import types
@@ -77,6 +77,31 @@ def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
     return client
 
 
+@contextmanager
+def streamed_from(engine: Engine) -> Iterator[None]:
+    """Raise BackendUnreachable where an engine ends the connection, or hangs, in the middle of a streamed answer.
+
+    An error that the engine answers with is raised as it is.
+    """
+    from http.client import HTTPException
+
+    from requests import exceptions
+    from urllib3.exceptions import HTTPError
+
+    broken = (
+        exceptions.ConnectionError,
+        exceptions.Timeout,
+        exceptions.ChunkedEncodingError,
+        exceptions.InvalidJSONError,
+    )
+    try:
+        yield
+    except (*broken, HTTPError, HTTPException) as error:
+        raise BackendUnreachable(
+            f"The container engine at {engine.path} did not answer to the end: {error}."
+        ) from error
+
+
 def pull(engine: Engine, reference: str, request: LaunchRequest, progress: LaunchProgress) -> None:
     """Pull an image; a registry that cannot be reached is tried again for minutes.
 
@@ -124,6 +149,7 @@ def _pull_once(engine: Engine, reference: str, request: LaunchRequest, progress:
         token = str(request.spec.framework.image_location.get("access_token") or "")
         login = {"username": "token", "password": token} if token and not token.startswith("$") else None
         with (
+            streamed_from(engine),
             closing(client_of(engine)) as client,
             closing(
                 client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login)

@@ -11,7 +11,7 @@ from workbench.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChartData:
-    """One chart: a metric of all learners of a job, or of several jobs."""
+    """One chart: a metric of all learners of a job, or of several jobs; values are those of what is zoomed into."""
 
     name: str
     curves: tuple[Curve, ...]

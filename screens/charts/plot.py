@@ -52,9 +52,9 @@ class ChartView:
     """The x of the inspect cursor, or None when it is off."""
 
     @property
-    def over_time(self) -> bool:
-        """Whether x is seconds since the start."""
-        return self.axis == TIME
+    def is_zoomed(self) -> bool:
+        """Whether a part of x is shown."""
+        return self.x_low is not None and self.x_high is not None
 
 
 def x_axis(curves: Sequence[Curve], view: ChartView, what: str = "") -> Axis:

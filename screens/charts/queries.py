@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -138,10 +139,16 @@ class _Reader:
         rows = [row for _, row in found]
         kept = self._kept.get(name)
         if kept is None or self._is_due(kept, rows):
-            axis, curves = self._extended(store, kept, found) or self._curves(store, found)
-            kept = _Kept(rows, rows, _data(name, rows, curves, axis), time.monotonic())
+            if extended := self._extended(store, kept, found):
+                axis, curves = extended
+                data = _data(name, rows, curves, axis)
+            else:
+                data = self._read_anew(store, name, found)
+            kept = _Kept(rows, rows, data, time.monotonic())
         elif kept.rows != rows:
-            data = _data(name, rows, kept.data.curves, kept.data.axis)
+            data = kept.data
+            if not self._view.is_zoomed:  # what a window holds is known of its curves alone
+                data = _data(name, rows, kept.data.curves, kept.data.axis)
             kept = _Kept(rows, kept.drawn, data, kept.read_at)
         self._kept[name] = kept
         return kept.data
@@ -162,7 +169,7 @@ class _Reader:
 
         To read the whole of twelve series every other second would take a tenth of a core.
         """
-        if kept is None or self._view.x_low is not None or len(kept.drawn) != len(found):
+        if kept is None or self._view.is_zoomed or len(kept.drawn) != len(found):
             return None
         axis, curves = kept.data.axis, []
         for (one, row), before, known in zip(found, kept.drawn, kept.data.curves, strict=True):
@@ -178,21 +185,65 @@ class _Reader:
             curves.append(extended(known, curve(known.label, known.colour, new, start_us=start_us)))
         return axis, tuple(curves)
 
-    def _curves(self, store: Store, found: Found) -> tuple[str, tuple[Curve, ...]]:
-        """Return what x is, one thing for all curves, and the curves."""
+    def _read_anew(self, store: Store, name: str, found: Found) -> ChartData:
+        """Read a chart: what x is, one thing for all curves, the curves, and what the points in view come to."""
+        rows = [row for _, row in found]
         labels = [self._label(one, row, len(found)) for one, row in found]
         chosen = colours(labels)
         axis = self._view.axis
         if axis == STEP:
-            axis = chart_axis(store, [row for _, row in found])
+            axis = chart_axis(store, rows)
         read = self._read(store, found, axis)
         if read is None:
-            axis = chart_axis(store, [row for _, row in found])
+            axis = chart_axis(store, rows)
             read = self._read(store, found, axis) or [[] for _ in found]
-        return axis, tuple(
+        curves = tuple(
             curve(label, one.colour or chosen[label], parts, start_us=one.start_us if axis == TIME else None)
             for (one, _), label, parts in zip(found, labels, read, strict=True)
         )
+        if not self._view.is_zoomed:
+            return _data(name, rows, curves, axis)
+        return self._in_window(store, name, found, axis, read, curves)
+
+    def _in_window(
+        self,
+        store: Store,
+        name: str,
+        found: Found,
+        axis: str,
+        read: Sequence[Sequence[Bucket]],
+        curves: tuple[Curve, ...],
+    ) -> ChartData:
+        """Return a zoomed chart with what the points in its window come to."""
+        values = [
+            value
+            for each, parts in zip(found, read, strict=True)
+            for bucket in self._without_infinities(store, each, axis, parts)
+            for value in (bucket.minimum, bucket.maximum)
+            if value is not None and math.isfinite(value)
+        ]
+        last = next(reversed(curves[0].value), math.nan)
+        points = sum(bucket.count for parts in read for bucket in parts)
+        return ChartData(
+            name,
+            curves,
+            None if math.isnan(last) else last,
+            min(values, default=None),
+            max(values, default=None),
+            points,
+            axis,
+        )
+
+    def _without_infinities(
+        self, store: Store, each: tuple[Charted, SeriesRow], axis: str, parts: Sequence[Bucket]
+    ) -> Sequence[Bucket]:
+        """Return the points one by one where infinities hide the extremes of buckets."""
+        ends = (value for bucket in parts for value in (bucket.minimum, bucket.maximum) if bucket.count > 1)
+        if not any(value is not None and math.isinf(value) for value in ends):
+            return parts
+        one, row = each
+        shown = ChartRange(*_window(self._view, one, axis))
+        return chart_points(store, row, axis, width=row.points + row.superseded, shown=shown) or ()
 
     def _read(self, store: Store, found: Found, axis: str) -> list[list[Bucket]] | None:
         """Read the points of all series over an axis; None where some have no place on it."""
@@ -221,9 +272,9 @@ def _data(name: str, rows: Sequence[SeriesRow], curves: tuple[Curve, ...], axis:
 
 
 def _window(view: ChartView, one: Charted, axis: str) -> tuple[float | None, float | None]:
-    """Return the part of a series to read, in its own terms."""
-    if view.x_low is None or view.x_high is None or axis != view.axis:
+    """Return the part of a series to read, in its own terms: a zoom is one of what each chart has as x."""
+    if view.x_low is None or view.x_high is None:
         return None, None
-    if view.over_time:
-        return one.start_us + view.x_low * 1e6, one.start_us + view.x_high * 1e6
+    if axis == TIME:
+        return one.start_us + round(view.x_low * 1e6), one.start_us + round(view.x_high * 1e6)
     return view.x_low, view.x_high

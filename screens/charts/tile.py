@@ -150,7 +150,7 @@ def _facts(data: ChartData, view: ChartView) -> list[str]:
         over_time = data.axis == plot.TIME
         x = formats.duration(where) if over_time else f"{data.axis} {formats.compact_number(where)}"
         return [formats.compact_number(data.curves[0].value[at]), f"at {x}"]
-    facts = [formats.compact_number(data.last)] if len(data.curves) == 1 else []
+    facts = [formats.compact_number(data.last)] if len(data.curves) == 1 and data.points else []
     if data.least is not None and data.most is not None:
         facts += [f"min {formats.compact_number(data.least)}", f"max {formats.compact_number(data.most)}"]
     return [*facts, *_how(view)]

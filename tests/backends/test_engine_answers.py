@@ -5,25 +5,46 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from backends.contract.container_engines import EngineHangs, ping
+from backends.contract.container_engines import Endpoint, EngineHangs, check_engine, ping
 from backends.contract.host import BackendOptions
 from backends.local.backend import LocalBackend
+from backends.local.host import LocalHost
 from backends.ssh.host_cache import choose_engine
+from runners.container.engine import Engine
+from runners.container.image_transfer import load
+from tests.waiting import patience
 from workbench.errors import BackendUnreachable
 from workbench.learner.host import probe
+from workbench.learner.platform.engine_client import EngineRequest, connected
+from workbench.paths import Home
 
 ERROR = b'HTTP/1.0 500 Internal Server Error\r\nContent-Type: application/json\r\n\r\n{"message": "no room"}'
 
 
+HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n"
+CUT_OFF = {
+    "in its head": HEAD[:-20],
+    "after its head": HEAD + b"\r\n",
+    "in an object": HEAD + b'\r\n{"ApiVersion": "1.4',
+    "in a list": HEAD + b'\r\n[{"Id": "sha256:1"}, {"Id"',
+    "in a series": HEAD + b'\r\n{"status": "one"}\r\n{"stat',
+    "in a text": b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nO",
+}
+"""Answers of engines that end the connection before the answer is whole."""
+
+
 @contextmanager
-def engine_that_answers(answer: bytes | None) -> Iterator[str]:
-    """Serve one answer at a socket, or none: connections stay open."""
+def engine_that_answers(
+    answer: bytes | None, others: Mapping[bytes, bytes] = MappingProxyType({})
+) -> Iterator[str]:
+    """Serve one answer at a socket, or none: connections stay open; requests that name ``others`` get those."""
     with tempfile.TemporaryDirectory(prefix="fab-") as folder, socket.socket(socket.AF_UNIX) as server:
         path = f"{folder}/engine.sock"
         server.bind(path)
@@ -38,8 +59,9 @@ def engine_that_answers(answer: bytes | None) -> Iterator[str]:
                     return
                 kept.append(stream)
                 if answer is not None:
-                    stream.recv(65536)
-                    stream.sendall(answer)
+                    request = stream.recv(65536).partition(b"\r\n")[0]
+                    named = (other for name, other in others.items() if name in request)
+                    stream.sendall(next(named, answer))
                     stream.close()
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -59,6 +81,7 @@ def engine_that_answers(answer: bytes | None) -> Iterator[str]:
         pytest.param(None, "has not answered for 0.05 s", id="silent"),
         pytest.param(ERROR, "answers with an error: no room", id="an error"),
         pytest.param(b"", "ended the connection", id="no answer"),
+        *(pytest.param(answer, "ended the connection", id=where) for where, answer in CUT_OFF.items()),
     ],
 )
 def test_a_job_that_names_an_image_does_not_run_without_it_while_its_engine_answers_badly(
@@ -83,7 +106,11 @@ def test_an_engine_that_is_not_there_is_passed_over(tmp_path: Path) -> None:
     assert not isinstance(caught.value, EngineHangs)
 
 
-@pytest.mark.parametrize("answer", [None, ERROR, b""], ids=["silent", "an error", "no answer"])
+@pytest.mark.parametrize(
+    "answer",
+    [None, ERROR, b"", *CUT_OFF.values()],
+    ids=["silent", "an error", "no answer", *CUT_OFF],
+)
 def test_an_engine_of_a_host_that_answers_badly_is_chosen_where_no_other_works(
     monkeypatch: pytest.MonkeyPatch, answer: bytes | None
 ) -> None:
@@ -93,3 +120,67 @@ def test_an_engine_of_a_host_that_answers_badly_is_chosen_where_no_other_works(
 
     assert found["hangs"]
     assert choose_engine([found], "gpubox")[0] == path
+
+
+@contextmanager
+def client_at(path: str, home: Path) -> Iterator[Engine]:
+    with closing(LocalHost(Home(home))) as host:
+        yield Engine(host, path)
+
+
+@pytest.mark.parametrize("answer", CUT_OFF.values(), ids=CUT_OFF)
+def test_an_answer_that_is_cut_off_is_one_of_an_engine_that_does_not_answer(
+    tmp_path: Path, answer: bytes
+) -> None:
+    with engine_that_answers(answer) as path, client_at(path, tmp_path) as engine:
+        for ask in (lambda: engine.ask("GET", "info"), lambda: engine.is_podman, lambda: engine.version):
+            with pytest.raises(BackendUnreachable, match="ended the connection"):
+                ask()
+
+
+VERSION = HEAD + b'\r\n{"ApiVersion": "1.44", "MinAPIVersion": "1.24"}'
+PING = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nOK"
+LOADING = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'16\r\n{"stream": "Loading"}\n\r\n1000\r\n{"stre'
+)
+
+
+def test_a_stream_that_is_cut_off_is_one_of_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    others = {b"/_ping": PING, b"/version": VERSION}
+    file = tmp_path / "image.tar"
+    file.write_bytes(b"an image")
+    with (
+        engine_that_answers(LOADING, others) as path,
+        client_at(path, tmp_path / "home") as engine,
+        pytest.raises(BackendUnreachable, match="did not answer to the end"),
+    ):
+        load(engine, file)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        pytest.param(HEAD + b'Content-Length: 9\r\n\r\n{"a": 12}', {"a": 12}, id="an object"),
+        pytest.param(HEAD + b"\r\n[]\n", [], id="a list"),
+        pytest.param(HEAD + b'\r\n{"a": 1}\r\n{"b": 2}\r\n', '{"a": 1}\r\n{"b": 2}\r\n', id="a series"),
+        pytest.param(b"HTTP/1.0 204 No Content\r\n\r\n", None, id="nothing"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nOK", "OK", id="a text"),
+    ],
+)
+def test_a_whole_answer_is_read(answer: bytes, value: object) -> None:
+    with engine_that_answers(answer) as path:
+        assert EngineRequest(connected(path, patience()), "GET", "any").answer() == value
+
+
+@pytest.mark.parametrize("known", [[b"/_ping"], [b"/_ping", b"/version"]], ids=["version", "images"])
+@pytest.mark.parametrize("answer", [CUT_OFF["in an object"], CUT_OFF["in a list"], HEAD + b'\r\n"no object"'])
+def test_a_check_whose_answer_is_cut_off_waits_for_the_engine(
+    tmp_path: Path, known: list[bytes], answer: bytes
+) -> None:
+    others = {b"/_ping": PING, b"/version": VERSION}
+    with (
+        engine_that_answers(answer, {name: others[name] for name in known}) as path,
+        pytest.raises(EngineHangs),
+    ):
+        check_engine(Endpoint(f"unix://{path}"), Home(tmp_path / "home"))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,7 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef
 from tests.controller.conftest import FAR, Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
+from tests.store.small_disk import fill
 from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
@@ -22,6 +24,7 @@ from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import LAUNCHES_AT_ONCE
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
+from workbench.learner.journal.state import read
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import job, list_jobs, set_reason
@@ -578,12 +581,16 @@ def test_the_loop_says_again_and_again_that_it_looks_after_a_silent_job(
     until(lambda: len(beats) > 20)
 
 
+LINES: Final = 500_000
+"""Of ``seq``: some 3 MB."""
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of a few megabytes."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
         pytest.skip("a small tmpfs cannot be mounted here")
     yield folder
@@ -596,24 +603,22 @@ def test_a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room(
     monkeypatch.setenv("FABRIC_HOME", str(small_disk / "fabric"))
     ground = Ground(Home(small_disk / "fabric"), own_agents=True)
     go = small_disk.parent / "go"
-    job_id = ground.submit(f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3")
+    # More than a pipe holds: the command cannot end before there is room.
+    job_id = ground.submit(
+        f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; seq {LINES}; echo done; exit 3"
+    )
     ground.prints(job_id, "ready")
     ground.reaches(job_id, State.PROCESSING)
-    with (small_disk / "filler").open("wb", buffering=0) as filler:
-        for size in (1 << 16, 1 << 9, 1):
-            while True:
-                try:
-                    filler.write(b"x" * size)
-                except OSError:
-                    break
+    fill(small_disk)
     go.touch()
-    until(lambda: not alive(_command(ground, job_id)))
-    assert ground.row(job_id).state in (State.PROCESSING, State.STORING)
-    (small_disk / "filler").unlink()
+    until(lambda: read(str(ground.learner(job_id).path))["stall"], "the output to wait for room")
+    assert alive(_command(ground, job_id))
+    assert ground.row(job_id).state is State.PROCESSING
+    (small_disk / "filling").unlink()
     row = ground.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 3), log_of(ground.home)
-    assert ground.output(job_id) == "ready\ndone\n"
+    assert ground.output(job_id) == "\n".join(["ready", *map(str, range(1, LINES + 1)), "done", ""])
     ground.clean_up()
 
 

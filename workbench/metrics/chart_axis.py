@@ -65,17 +65,30 @@ def chart_points(
         row: The series.
         axis: ``step``, ``time``, ``number``, or the name of what was reported with metrics, such as ``epoch``.
         width: Columns of the chart.
-        shown: Which points; ``x_from`` and ``x_to`` are microseconds over time.
+        shown: Which points; ``x_from`` and ``x_to`` are on this axis, microseconds over time.
 
     Returns:
         None where a point has no value on this axis.
     """
     if axis in (STEP, TIME, NUMBER):
-        if axis == STEP and (course_of(store.connection, row.id) or _is_unordered(store, row)):
-            return _laid_out(_with_steps(_shown_points(store, row, shown)), width, shown)
-        return _rolled_up(store, row, axis, width, shown)
+        placed = _placed(store, row, axis, shown)
+        return (
+            _rolled_up(store, row, axis, width, shown) if placed is None else _laid_out(placed, width, shown)
+        )
     placed = _along(store, row, axis, shown)
     return None if placed is None else _laid_out(placed, width, shown)
+
+
+def _placed(store: Store, row: SeriesRow, axis: str, shown: ChartRange) -> list[tuple[float, Point]] | None:
+    """Return the points with their x where roll-ups cannot lay them out; None where they can."""
+    if axis == STEP and (course_of(store.connection, row.id) or _is_unordered(store, row, STEP)):
+        return _with_steps(_shown_points(store, row, shown))
+    has_window = shown.x_from is not None or shown.x_to is not None
+    if axis == TIME and has_window and _is_unordered(store, row, TIME):
+        return [(point.time_us, point) for point in _shown_points(store, row, shown)]
+    if axis == NUMBER and has_window and _total(row) <= POINTS_MAX:
+        return list(enumerate(_shown_points(store, row, shown), 1))
+    return None
 
 
 def points_behind(
@@ -178,7 +191,9 @@ def _rolled_up(store: Store, row: SeriesRow, axis: str, width: int, shown: Chart
     for bucket in found:
         numbered.append(replace(bucket, first_step=done + 1, last_step=done + bucket.count))
         done += bucket.count
-    return numbered
+    low = -math.inf if shown.x_from is None else shown.x_from
+    high = math.inf if shown.x_to is None else shown.x_to
+    return [each for each in numbered if (each.last_step or 0) >= low and (each.first_step or 0) <= high]
 
 
 def _laid_out(placed: Iterable[tuple[float, Point]], width: int, shown: ChartRange) -> list[Bucket]:
@@ -218,8 +233,8 @@ def _has_steps(store: Store, row: SeriesRow, shown: ChartRange) -> bool:
     return store.row(sql, (row.id,)) is None
 
 
-def _is_unordered(store: Store, row: SeriesRow) -> bool:
-    """Say whether the steps of a series go back, between attempts too, as far as its roll-ups tell.
+def _is_unordered(store: Store, row: SeriesRow, axis: str) -> bool:
+    """Say whether the steps or times of a series go back, between attempts too, as far as its roll-ups tell.
 
     What they hide is within a dot.
     """
@@ -229,7 +244,7 @@ def _is_unordered(store: Store, row: SeriesRow) -> bool:
     while _total(row) >> (BITS * level) > _BUCKETS_MAX:
         level += 1
     sql = (
-        "SELECT first_step, last_step, min_step, max_step FROM rollups WHERE series = ? AND level = ? "
+        f"SELECT first_{axis}, last_{axis}, min_{axis}, max_{axis} FROM rollups WHERE series = ? AND level = ? "
         "ORDER BY bucket"
     )
     before = -math.inf

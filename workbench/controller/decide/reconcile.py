@@ -102,7 +102,7 @@ def decide(job: JobSnapshot) -> Decision:
         return _ending(job)
     if job.operation is not Operation.NOTHING:
         # The call may hang until its time is up: meanwhile the reason says what keeps the stop from being confirmed.
-        is_shown = job.intent is not Intent.NONE and not _is_storing(job)
+        is_shown = job.intent is not Intent.NONE and bool(job.unreachable)
         return Decision(_set_reason(job, _stopping_reason(job)) if is_shown else ())
     if job.never_started and job.trouble is not None:
         return Decision((Transition(State.QUEUED, job.trouble.reason),))

@@ -17,6 +17,8 @@ UNVERSIONED = ""
 """For requests that every engine answers: ``_ping`` and ``version``."""
 
 _CHUNK_BYTES = 65536
+_OK = 200
+"""The status of answers that have content."""
 
 
 class EngineRefused(Exception):
@@ -72,20 +74,23 @@ class EngineRequest:
 
         Raises:
             EngineRefused: the engine answered with an error.
-            OSError: the connection failed.
+            OSError: the connection failed, or ended before the answer did.
         """
         with self._stream:
             while not self._receive():
                 pass
-        head, _, body = b"".join(self._parts).partition(b"\r\n\r\n")
+        head, blank, body = b"".join(self._parts).partition(b"\r\n\r\n")
         parts = head.split(None, 2)
         if len(parts) < 2 or not parts[1].isdigit():
             raise ConnectionError("the engine ended the connection")
         status, text = int(parts[1]), body.decode("utf-8", "replace")
-        try:
-            value = json.loads(text) if text.strip() else None
-        except ValueError:
-            value = text
+        headers = _headers_of(head)
+        kind = headers.get("content-type", "json" if text.lstrip()[:1] in ("{", "[") else "")
+        value, is_read = _value_of(text, is_json="json" in kind)
+        length = headers.get("content-length", "")
+        is_whole = bool(blank) and (not length.isdigit() or len(body) >= int(length))
+        if not is_whole or (status == _OK and not is_read):
+            raise ConnectionError("its answer was cut off")
         if status >= 400:
             raise EngineRefused(status, str(value.get("message", "")) if isinstance(value, dict) else text)
         return value
@@ -93,6 +98,33 @@ class EngineRequest:
     def close(self) -> None:
         """Close the connection."""
         self._stream.close()
+
+
+def _headers_of(head: bytes) -> dict[str, str]:
+    lines = head.decode("latin-1").lower().split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _value_of(text: str, *, is_json: bool) -> tuple[Any, bool]:
+    """Return what an answer says, and whether it is whole as far as its form shows; ``is_json``: it should be JSON."""
+    if not text.strip():
+        return None, not is_json
+    try:
+        return json.loads(text), True
+    except ValueError:
+        return text, not is_json or _is_series(text)
+
+
+def _is_series(text: str) -> bool:
+    """Say whether a text is a series of JSON values, a line each: what an engine does, as it does it."""
+    try:
+        for line in text.splitlines():
+            if line.strip():
+                json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def connected(path: str, timeout_seconds: float | None = None) -> socket.socket:
