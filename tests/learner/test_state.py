@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.fuse import rclone_mount
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.journal.state import StateFile
@@ -137,3 +138,20 @@ def test_a_folder_that_was_moved_with_its_home_is_not_taken_for_removed(tmp_path
 
     assert moved == (True, False)
     assert removed
+
+
+def test_a_mount_that_has_ended_is_neither_a_request_to_stop_nor_a_removed_folder(tmp_path: Path) -> None:
+    with rclone_mount(tmp_path / "mnt") as mount:
+        folder = mount.point / "learner-1"
+        folder.mkdir()
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            mount.end()
+            assert state.read_stop(str(folder)) == {}
+            assert not state.is_removed(str(folder), descriptor)
+
+            mount.unmount()
+            assert not folder.exists()
+            assert not state.is_removed(str(folder), descriptor)
+        finally:
+            os.close(descriptor)

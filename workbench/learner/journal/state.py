@@ -210,8 +210,9 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
     except FileNotFoundError:
         try:
             return descriptor is None or os.fstat(descriptor).st_nlink == 0
-        except OSError:  # a network file system that knows the folder no more
-            return True
+        except OSError as error:
+            # A network file system that knows the folder no more; where its mount has ended it may come back.
+            return descriptor is not None and error.errno == errno.ESTALE and system.is_mounted(descriptor)
     except OSError:
         return False  # a disk that does not answer now
     return False
@@ -258,15 +259,21 @@ def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
 
 
 def read_stop(folder: str) -> dict[str, Any]:
-    """Return the request to stop; empty when there is none. One that cannot be read is a halt."""
+    """Return the request to stop; empty when there is none, or when nobody knows: its mount has ended, say.
+
+    One that is there and cannot be read is a halt.
+    """
     path = os.path.join(folder, _STOP)
     try:
-        kind = os.readlink(path)
-    except FileNotFoundError:
-        return {}
-    except OSError:
-        return read_object(path) or {"kind": "halt"}
-    return {"kind": kind}
+        return {"kind": os.readlink(path)}
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # it is not a file either
+            return {}
+    try:
+        return _object(system.content_of(path)) or {"kind": "halt"}
+    except OSError as error:
+        is_unknown = error.errno == errno.ENOENT or error.errno in system.MOUNT_GONE
+        return {} if is_unknown else {"kind": "halt"}
 
 
 def read_decision(attempt_dir: str) -> dict[str, Any]:
@@ -326,8 +333,12 @@ def _folder_of(launch: LaunchDocument, learner: int) -> str:
 
 def read_object(path: str) -> dict[str, Any]:
     """Return a JSON object from a file; empty when there is none."""
+    return _object(system.read_bytes(path))
+
+
+def _object(data: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(system.read_bytes(path))
+        document = json.loads(data)
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

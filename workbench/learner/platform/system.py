@@ -185,6 +185,16 @@ def reports_changes(path: str) -> bool:
     return True
 
 
+def is_mounted(descriptor: int) -> bool:
+    """Say whether the mount that a descriptor was opened on is still there; True where that is not known."""
+    for line in read_text("/proc/self/fdinfo/%d" % descriptor).splitlines():
+        if line.startswith("mnt_id:"):
+            number = line.split()[1]
+            mounts = read_text("/proc/self/mountinfo").splitlines()
+            return any(mount.split(" ", 1)[0] == number for mount in mounts)
+    return True
+
+
 def name_once(new: str, path: str) -> bool:
     """Give a whole file a name that nothing has yet; return False where something has it.
 
