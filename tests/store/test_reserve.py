@@ -109,9 +109,11 @@ def test_other_failures_to_write_are_no_full_disk(tmp_path: Path) -> None:
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
 
     assert not isinstance(write_failure(OSError(errno.EROFS, ""), tmp_path), NoSpaceLeft)
-    found = store_failure(error, tmp_path / "fabric.db")
+    database = tmp_path / "fabric.db"
+    database.touch()
+    found = store_failure(error, database)
     assert isinstance(found, CannotWrite) and not isinstance(found, NoSpaceLeft)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [database]
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,12 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
         )
     if code == sqlite3.SQLITE_TOOBIG or _TOO_LONG.search(str(error)):
         return UsageError("the filter has too many terms", hint="use fewer, or several commands")
+    text = f"cannot write the store {database}: "
+    if code in _CANNOT_WRITE and (full := _why_full(code, database.parent)):
+        return NoSpaceLeft(text + full, hint=_MAKE_ROOM)
     if (lost := _why_lost(error, database)) is not None:
         return lost
     if why := _CANNOT_WRITE.get(code):
-        text = f"cannot write the store {database}: "
-        if full := _why_full(code, database.parent):
-            return NoSpaceLeft(text + full, hint=_MAKE_ROOM)
         return CannotWrite(text + why, hint="FABRIC_HOME names another folder")
     return FabricError(f"the store {database} failed: {error}", hint="fabric doctor checks it")
 
