@@ -94,6 +94,25 @@ def test_a_job_that_fills_the_disk_ends_and_is_recorded(make: Make, size: str) -
     assert "ended 1" in ground.output(job_id)
 
 
+def test_an_end_is_recorded_on_a_disk_that_was_full_before_its_agent_had_a_spare_file(
+    make: Make, tmp_path: Path
+) -> None:
+    ground = make("6m")
+    go = tmp_path / "go"
+    job_id = running(ground, f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3")
+    spare = ground.learner(job_id).path / "decision.json.spare"
+    until(spare.exists)
+    spare.unlink()
+    fill(ground.home.path.parent)
+
+    go.touch()
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3), log_of(ground.home)
+    assert ground.output(job_id) == "ready\ndone\n"
+    assert os.statvfs(ground.home.path).f_bavail * 4096 < 1 << 20
+
+
 @pytest.mark.parametrize(
     ("size", "kind", "exit_code"),
     [

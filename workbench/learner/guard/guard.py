@@ -74,6 +74,7 @@ class Guard:
         self._held_back = False
         self._unstarted = ""
         self._output_stall = ""
+        self._decision_stall = ""
         self._command_ended = False
         self._deciding = False
         self._finishing = False
@@ -356,9 +357,15 @@ class Guard:
             decided = (failed or state.decides(self._launch)) and state.decide(
                 self._launch, *ended, failed=failed
             )
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                # Where the home is, room is kept for this, and is given up for an end that says what it waits for.
+                self._decision_stall = state.END_AWAITS_ROOM
+                self._record_stall()
             return
         self._deciding = False
+        self._decision_stall = ""
+        self._record_stall()
         self._state.update(decided=decided)
 
     def _finish(self) -> None:
@@ -391,8 +398,9 @@ class Guard:
         self._record_stall()
 
     def _record_stall(self) -> None:
-        """Record what waits for room: the command before its output."""
-        self._state.update(stall=state.AWAITS_ROOM if self._unstarted else self._output_stall)
+        """Record what waits for room: the command before its output, and that before its end."""
+        begin = state.AWAITS_ROOM if self._unstarted else ""
+        self._state.update(stall=begin or self._output_stall or self._decision_stall)
 
     def _read_scribe(self) -> None:
         for line in self._scribe.received():

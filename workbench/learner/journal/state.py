@@ -29,6 +29,8 @@ STALL = "state.json.stall"
 AWAITS_ROOM = "the disk is full: the command starts once there is room"
 """Short enough for that."""
 
+END_AWAITS_ROOM = "the disk is full: the command has ended, which is recorded once there is room"
+
 _LINK_CHARACTERS = 59
 """A longer target takes a block of its own on most file systems."""
 
@@ -302,8 +304,11 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
     try:
         try:
             _write_file(new, data, True, os.O_CREAT | os.O_TRUNC)
-        except OSError:
-            written = _write_spare(own, data, True)
+        except OSError as error:
+            try:
+                written = _write_spare(own, data, True)
+            except OSError:
+                raise error from None  # that there is no spare file says nothing of the disk
         try:
             system.name_once(written, path)
         except OSError:
