@@ -22,7 +22,6 @@ from workbench.errors import (
     UsageError,
     not_utf8,
 )
-from workbench.learner.platform.system import MOUNT_ENDED
 from workbench.paths import Home
 
 _CANNOT_WRITE: Final = {
@@ -62,6 +61,9 @@ _PROBE_BYTES: Final = 1 << 16
 
 def is_gone(error: OSError) -> bool:
     """Say whether a file system has ended below its files: a mount whose server died, a device that was pulled out."""
+    # Only an error needs it: a list of jobs is read without the agent's modules.
+    from workbench.learner.platform.system import MOUNT_ENDED
+
     return error.errno in MOUNT_ENDED
 
 
