@@ -163,7 +163,7 @@ async def test_jobs_that_pass_through_the_list_leave_nothing_in_memory(home: Hom
             await shown.until(lambda: len(shown.app.screen.query("ToastHolder")) <= 1)
             return kept()
 
-        before = await let_pass(160)  # what is kept of a list for its window, and of drawing, fills
+        before = await let_pass(240)  # what is kept of a list for its window, and of drawing, fills
         await let_pass(100)
 
         def grown() -> tuple[int, int]:
@@ -172,4 +172,4 @@ async def test_jobs_that_pass_through_the_list_leave_nothing_in_memory(home: Hom
             return rows, widgets
 
         # Messages about ended jobs are taken out of the tree a while after they went out of sight.
-        await shown.until(lambda: grown()[0] < 80 and grown()[1] < 16)
+        await shown.until(lambda: grown()[0] < 40 and grown()[1] < 16)
