@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,27 @@ def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
     one.stop()
 
     assert one.wait()["stopped"] == "halt"
+
+
+@pytest.mark.parametrize("act", ["setup", "command"])
+def test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted(learner: Make, act: str) -> None:
+    """As ``should_stop()`` lets a program do, which looks for the request itself."""
+    obeys = 'echo $$ >"$WORK/new"; mv "$WORK/new" "$WORK/pid"; until [ -e "$WORK/go" ]; do sleep 0.02; done; exit 0'
+    one = learner(obeys) if act == "command" else learner("echo never", setup=obeys)
+    one.start()
+    until((one.work / "pid").exists)
+    guard, obedient = one.state()["pid"], (one.work / "pid").read_text().strip()
+    kill(guard, signal.SIGSTOP)
+
+    one.stop("halt", by="me@box")
+    (one.work / "go").touch()
+    until(lambda: Path(f"/proc/{obedient}/stat").read_text().rpartition(") ")[2].startswith("Z"))
+    kill(guard, signal.SIGCONT)
+
+    state = one.wait()
+    assert (state["stopped"], state["reason"]["text"]) == ("halt", "halted by me@box")
+    assert state["exit_code"] == (0 if act == "command" else None)
+    assert b"never" not in one.output()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "halt", "grace_seconds": "soon"}'])

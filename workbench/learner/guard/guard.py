@@ -263,16 +263,20 @@ class Guard:
                 True  # who removed it wants nothing of it any more, and could not stop it either
             )
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
-        # Of "finish" the file itself is the message: should_stop() looks for it.
-        if request and request.get("kind") != "finish":
-            kind = "kill" if request.get("kind") == "kill" else "halt"
-            grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
-            self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
+        self._obey(request)
         self._limits.settle(self._requests.decision)
         if not self._command_ended and not self._stopping.kind:
             excess = self._limits.exceeded()
             if excess is not None:
                 self._stop(excess.kind, excess.why, excess.grace_seconds)
+
+    def _obey(self, request: dict[str, Any]) -> None:
+        """Stop as a request says, if it is one."""
+        # Of "finish" the file itself is the message: should_stop() looks for it.
+        if request and request.get("kind") != "finish":
+            kind = "kill" if request.get("kind") == "kill" else "halt"
+            grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
+            self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
 
     def _stop(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
         if not self._command_ended:
@@ -318,6 +322,10 @@ class Guard:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         failure = main.failure()
+        if not self._stopping.kind:
+            self._obey(
+                self._requests.check(now=True)
+            )  # should_stop() may have seen the request before we have
         if self._act == "setup" and exit_code == 0:
             if self._stopping.why is None:
                 self._start("command")

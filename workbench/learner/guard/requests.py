@@ -41,10 +41,10 @@ class Requests:
         self.has_reports = False
         """Whether training code has reported anything."""
 
-    def check(self) -> dict[str, Any]:
-        """Read stop request and decision if they may have changed; return a new request to stop, else nothing."""
+    def check(self, *, now: bool = False) -> dict[str, Any]:
+        """Read stop request and decision if they may have changed, or ``now``; return a new request, else nothing."""
         before = self._stop
-        if self._due():
+        if now or self._due():
             self._read()
         return self._stop if self._stop != before else {}
 
