@@ -148,6 +148,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_whoever_observes_hears_why_a_learner_has_no_state_and_when_it_has_one": _INSIDE,
     "test_what_the_whole_tree_uses_is_recorded": _USAGE,
     "test_when_both_are_killed_the_next_guard_ends_what_is_left": "again below",
+    "test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted": "where no Python is, none calls should_stop()",
 }
 """Tests of the Python agent that are not run again, and why."""
 
