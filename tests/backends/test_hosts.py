@@ -16,23 +16,13 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
+from tests.backends.counting import Counting
 from tests.store.small_disk import fill, small_disk
 from tests.waiting import patience, until
 from workbench.errors import BackendError, CannotWrite, InputMissing
 from workbench.learner.platform.files import Upload
 
 HOME = "00000000-0000-0000-0000-000000000001"
-
-
-class Counting(io.BytesIO):
-    """Counts the bytes that are read."""
-
-    count = 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        data = super().read(size)
-        self.count += len(data)
-        return data
 
 
 def wait_for(path: Path) -> str:

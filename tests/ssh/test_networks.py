@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.counting import Counting
 from tests.controller.real import Ground
 from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
 from tests.ssh.conftest import Box
@@ -87,14 +88,6 @@ def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(bo
     behind.link("up")
     before = arrived()
     assert 0 < before < len(content)
-
-    class Counting(io.BytesIO):
-        count = 0
-
-        def read(self, size: int | None = -1) -> bytes:
-            data = super().read(size)
-            self.count += len(data)
-            return data
 
     again = Counting(content)
     with closing(box.backend("ssh://target", silent_seconds="5").open()) as host:

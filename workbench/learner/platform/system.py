@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Iterator
 
 LINUX = sys.platform.startswith("linux")
 
@@ -278,22 +278,12 @@ def read_text(path: str) -> str:
 
 
 def read_bytes(path: str) -> bytes:
-    """Return a file's bytes; empty when it cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Return a file's bytes; of one that cannot be read those before, such as when a process ends under our hands."""
+    parts: list[bytes] = []
+    try:  # noqa: SIM105  # learners do without contextlib
+        parts.extend(_parts_of(path))
     except OSError:
-        return b""
-    parts = []
-    try:
-        while True:
-            part = os.read(descriptor, 65536)
-            if not part:
-                break
-            parts.append(part)
-    except OSError:
-        pass  # a process that ended under our hands
-    finally:
-        os.close(descriptor)
+        pass  # the list keeps what came before
     return b"".join(parts)
 
 
@@ -305,16 +295,18 @@ def content_of(path: str) -> bytes:
             be uploaded as missing, though it opens it).
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return b"".join(_parts_of(path))
     except (FileNotFoundError, NotADirectoryError):
         return b""
+
+
+def _parts_of(path: str) -> Iterator[bytes]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
         while part := os.read(descriptor, 65536):
-            parts.append(part)
+            yield part
     finally:
         os.close(descriptor)
-    return b"".join(parts)
 
 
 def libc() -> Any:  # a ctypes library has no narrower type
