@@ -55,6 +55,9 @@ IN_ORDER_SECONDS: Final = 20.0
 SENDS: Final = 4
 """How many pods files are sent to at once."""
 
+REPLACE_TRIES: Final = 5
+"""How often an object is made anew: another launch of the attempt may do the same at the same time."""
+
 _SUM_UP_SECONDS: Final = 0.05
 """How long the next look at the pods waits for further changes: they come in groups."""
 
@@ -212,11 +215,11 @@ class PodLaunch:
     def _replaced(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create an object anew that an earlier try left: its pods do not exist yet, and reading it takes a right."""
         kind, name = document["kind"], document["metadata"]["name"]
-        self._cluster.delete(kind, name)
-        try:
-            return self._cluster.create(document)
-        except AlreadyThere as error:
-            raise TryAgain(f"The {kind} {name} is being removed.") from error
+        for _ in range(REPLACE_TRIES):
+            self._cluster.delete(kind, name)
+            with contextlib.suppress(AlreadyThere):
+                return self._cluster.create(document)
+        raise TryAgain(f"The {kind} {name} is being removed.")
 
     def _read_made(self, kind: str, name: str) -> Mapping[str, Any] | None:
         try:

@@ -262,6 +262,11 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    # Those from before know what a descriptor was then: whether it can be sought, or is a terminal.
+    sys.stdout, sys.stderr = (
+        open(number, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)  # noqa: SIM115
+        for number, stream in ((1, sys.stdout), (2, sys.stderr))
+    )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.umask(request["umask"])

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TextIO
 
+from workbench.terminal.harmless import write_controls
+
 SGR = {
     "red": "31",
     "green": "32",
@@ -59,10 +61,13 @@ def state_style(state: str, text: str | None = None, stream: TextIO | None = Non
     return style(state if text is None else text, STATE_COLOURS.get(state, ""), stream)
 
 
-def narrate(text: str) -> None:
-    """Write a line to stderr; nobody who reads it is no failure."""
+def narrate(text: str, *, has_controls: bool = False) -> None:
+    """Write a line to stderr, as it is where it has controls of ours; nobody who reads it is no failure."""
     try:
-        sys.stderr.write(text + "\n")
+        if has_controls:
+            write_controls(sys.stderr, text + "\n")
+        else:
+            sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         pass

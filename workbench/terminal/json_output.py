@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from workbench.documents.catalogue import Document
     from workbench.documents.events import Event
 
+_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""What JSON may hold as it is, but some terminals obey."""
+
 
 def print_document(document: Document | Sequence[Document]) -> None:
     """Print one whole document: an object indented, of an array one element a line."""
@@ -52,4 +55,4 @@ def _dump(value: Any, *, indent: int | None = None) -> str:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent, allow_nan=False)
-    return text
+    return text if text.isascii() and "\x7f" not in text else text.translate(_CONTROLS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.formats import duration, short, size
 from workbench.terminal.console import is_terminal, narrate
+from workbench.terminal.harmless import harmless, write_controls
 
 if TYPE_CHECKING:
     from workbench.data.stores.transfer import TransferProgress
@@ -25,7 +26,7 @@ class StatusLine:
 
     def draw(self, text: str) -> None:
         """Show a text, cut to the width of the terminal."""
-        line = short(text, _columns() - 1)
+        line = short(harmless(text), _columns() - 1)
         if line == self._shown or (self._line_open and self._shares_terminal):
             return
         self._write(CLEAR + line)
@@ -53,7 +54,7 @@ class StatusLine:
 
     def _write(self, text: str) -> None:
         try:
-            sys.stderr.write(text)
+            write_controls(sys.stderr, text)
             sys.stderr.flush()
         except (OSError, ValueError):
             pass

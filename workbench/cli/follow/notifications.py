@@ -13,6 +13,7 @@ from workbench.job import short_id
 from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import VERBS, metrics_line
 from workbench.terminal.console import is_terminal
+from workbench.terminal.harmless import write_controls
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition
@@ -28,7 +29,7 @@ def notify(title: str, text: str) -> None:
     for stream in (sys.stderr, sys.stdout):
         if stream is not None and is_terminal(stream):
             try:
-                stream.write(terminal_notice(f"{title}: {text}"))
+                write_controls(stream, terminal_notice(f"{title}: {text}"))
                 stream.flush()
             except (OSError, ValueError):
                 pass

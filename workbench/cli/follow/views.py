@@ -22,6 +22,7 @@ from workbench.services.follow.job_text import (
     state_line,
 )
 from workbench.terminal.console import is_terminal, narrate, state_style
+from workbench.terminal.harmless import one_line
 from workbench.terminal.status_line import StatusLine
 from workbench.terminal.stdout import STDOUT, Prefixed, write_all
 from workbench.values import dataclass
@@ -310,7 +311,8 @@ class CiView(PlainView):
         self._group("", "")
         super().ended(row, results)
         if row.state is not State.COMPLETED:
-            self._write(self._system.failed(f"{row.name}: {row.reason.text or row.state.lower()}"))
+            text = f"{row.name}: {row.reason.text or row.state.lower()}"
+            self._write(self._system.failed(one_line(text)))
 
     def _output_group(self, name: str, attempt: int) -> None:
         key = "fabric_output" if attempt == 1 else f"fabric_output_{attempt}"
@@ -323,11 +325,11 @@ class CiView(PlainView):
             self._write(self._system.end(self._open))
         self._open = key
         if key:
-            self._write(self._system.begin(key, title))
+            self._write(self._system.begin(key, one_line(title)))
 
     def _write(self, line: str) -> None:
         if line:
-            narrate(line)
+            narrate(line, has_controls=True)
 
 
 def _has_started(row: JobRow) -> bool:

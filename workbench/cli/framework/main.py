@@ -118,9 +118,15 @@ def _open_missing_streams() -> None:
 
 
 def _print_any_text() -> None:
-    """Let a text that the terminal's encoding does not have be written with escapes: a file's name may be any bytes."""
+    """Let a text that the terminal's encoding does not have, or that controls it, be written with escapes.
+
+    The name of a file may be any bytes, and so may that of a job that came from elsewhere.
+    """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
+    from workbench.terminal.harmless import make_streams_harmless
+
+    make_streams_harmless()
 
 
 def _flush_or_abandon(stream: TextIO, descriptor: int) -> None:

@@ -14,6 +14,7 @@ from workbench.cli.framework.completion import column_names, metric_names, state
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
 from workbench.terminal.console import is_terminal
+from workbench.terminal.harmless import harmless, write_controls
 
 if TYPE_CHECKING:
     from workbench.services.inspect.job_query import FoundJobs, JobQuery
@@ -206,7 +207,7 @@ def _watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, j
         return
     drawn = is_terminal(sys.stdout)
     if drawn:
-        sys.stdout.write(SCREEN[0])
+        write_controls(sys.stdout, SCREEN[0])
     try:
         shown = ""
         for _ in _moments(store, REDRAW_SECONDS if drawn else None):
@@ -219,7 +220,7 @@ def _watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, j
             shown = text
     finally:
         if drawn:
-            sys.stdout.write(SCREEN[1])
+            write_controls(sys.stdout, SCREEN[1])
             sys.stdout.flush()
 
 
@@ -257,5 +258,6 @@ def _draw(text: str) -> None:
     import shutil
 
     lines = text.splitlines()[: max(1, shutil.get_terminal_size().lines - 1)]
-    sys.stdout.write(CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
+    drawn = "".join(f"{harmless(line)}{CLEAR_LINE}\n" for line in lines)
+    write_controls(sys.stdout, CURSOR_HOME + drawn + CLEAR_BELOW)
     sys.stdout.flush()
