@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Final
 
 from textual.content import Content
@@ -18,7 +17,7 @@ from workbench import formats
 from workbench.errors import FabricError
 from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home
-from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import detail
 
@@ -32,27 +31,11 @@ def native_plan(home: Home, job_id: str) -> Content:
     Raises:
         FabricError: the backend does not answer, or refuses the job now.
     """
-    from backends.contract.host import BackendOptions
-    from runners.interface import AttemptRef, LaunchRequest
-    from runners.registry import load_runner
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.services.submit.preview import plan_of
 
     with Store.open(home) as store:
         job = detail(store, job_id)
-    uuid, target = home_uuid(home), job.row.target
-    request = LaunchRequest(
-        attempt=AttemptRef(uuid, job.row.id, job.row.attempt, job.spec.learners),
-        spec=job.spec,
-        owner=job.row.owner,
-        code_hash=job.code_hash,
-        code_file=str(home.snapshot(job.code_hash)) if job.code_hash else "",
-        recorded=job.recorded,
-    )
-    options = BackendOptions(target.backend, target.type, target.address, target.options)
-    with closing(load_client_backend(options).open()) as reached:
-        runner = load_runner(target.runner)(reached, home_uuid=uuid)
-        with closing(runner):
-            made = runner.plan(request)
+    made = plan_of(job, home)
     learners = made.learners[:1]
     more = len(made.learners) - len(learners)
     lines = [
@@ -62,7 +45,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     ]
     return page(
         [
-            heading(f"Native plan: {made.runner} at {target.backend}"),
+            heading(f"Native plan: {made.runner} at {job.row.target.backend}"),
             *[plain(f"  {warning}", "warning") for warning in made.warnings],
         ],
         [plain(f"  {line}") for line in lines[:LINES]],

@@ -7,10 +7,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.store.building import make_detail
 from workbench.data.code.snapshot import SnapshotOptions
 from workbench.errors import PlaceUnreachable
 from workbench.paths import Home
@@ -18,7 +20,9 @@ from workbench.services.cancel import Cancelled, call
 from workbench.services.submit.batch import read_batch
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.prepare import prepare
-from workbench.services.submit.preview import preview_batch
+from workbench.services.submit.preview import plan_of, preview_batch
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.rows import OF_HOME
 
 CHAIN = """\
 name: one
@@ -174,3 +178,15 @@ def test_a_preview_names_the_target_and_why_a_runner_was_passed_over(home: Home,
         f" since {reason[0].lower()}{reason[1:]}",
     )
     assert requested.passed_over == ()
+
+
+def test_the_plan_of_a_job_that_was_adopted_names_the_home_that_its_learners_carry(home: Home) -> None:
+    theirs = "11111111-2222-3333-4444-555555555555"
+    ours = make_detail("ours")
+    target = replace(ours.row.target, options={OF_HOME: theirs})
+    adopted = replace(ours, row=replace(ours.row, target=target))
+    with closing(Store.open(home)):
+        uuid = home_uuid(home)
+
+    assert theirs in str(plan_of(adopted, home).learners[0].native)
+    assert uuid in str(plan_of(ours, home).learners[0].native)

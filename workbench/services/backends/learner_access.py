@@ -1,4 +1,4 @@
-"""Reaches a learner of a job for a command: the runner that has it, and its name there."""
+"""Reaches a job at its backend: the runner that has it, its learners' names there, and what it was launched with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from workbench.errors import NotRunning, UsageError
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from runners.interface import LearnerRef, Runner
+    from runners.interface import LaunchRequest, LearnerRef, Runner
     from workbench.paths import Home
-    from workbench.store.db.rows import JobRow
+    from workbench.store.db.rows import JobDetail, JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,61 @@ def reached(
         NotRunning: the job has ended or still waits, and a running one is needed.
         BackendUnreachable: the backend does not answer.
     """
-    from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef
-    from runners.registry import load_runner
-    from workbench.services.backends.placement import open_backend
     from workbench.services.open_store import store_with
-    from workbench.store.db.database import home_uuid
 
     with store_with(job, steers=steers) as (store, row):
-        uuid, home = row.target.home(home_uuid(store.home)), store.home
+        home = store.home
     if learner > row.learners:
         raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
     if attempt is not None and not 1 <= attempt <= row.attempt:
         raise UsageError(f"the job has {row.attempt} attempts, there is no attempt {attempt}")
     if running:
         _require_running(row)
+    ref = LearnerRef(_carried_home(row, home), row.id, attempt or row.attempt, learner)
+    with opened_runner(row, home) as runner:
+        yield LearnerAccess(row, runner, ref, home)
+
+
+@contextmanager
+def opened_runner(row: JobRow, home: Home) -> Iterator[Runner]:
+    """Open a job's backend for its runner.
+
+    Raises:
+        BackendUnreachable: the backend does not answer.
+    """
+    from backends.contract.host import BackendOptions
+    from runners.registry import load_runner
+    from workbench.services.backends.placement import open_backend
+
     target = row.target
     options = BackendOptions(target.backend, target.type, target.address, target.options)
     with closing(open_backend(options).open()) as opened:
-        runner: Runner = load_runner(target.runner)(opened, home_uuid=uuid)
+        runner: Runner = load_runner(target.runner)(opened, home_uuid=_carried_home(row, home))
         with closing(runner):
-            yield LearnerAccess(row, runner, LearnerRef(uuid, row.id, attempt or row.attempt, learner), home)
+            yield runner
+
+
+def recorded_request(job: JobDetail, home: Home) -> LaunchRequest:
+    """Return what a job's last attempt was launched with, without its secrets."""
+    from runners.interface import AttemptRef, LaunchRequest
+
+    row = job.row
+    return LaunchRequest(
+        attempt=AttemptRef(_carried_home(row, home), row.id, row.attempt, row.learners),
+        spec=job.spec,
+        owner=row.owner,
+        code_hash=job.code_hash,
+        code_file=str(home.snapshot(job.code_hash)) if job.code_hash else "",
+        recorded=job.recorded,
+    )
+
+
+def _carried_home(row: JobRow, home: Home) -> str:
+    """Return the uuid that a job's learners carry: another home's where the job was adopted."""
+    from workbench.store.db.database import home_uuid
+
+    return row.target.home(home_uuid(home))
 
 
 def _require_running(row: JobRow) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.prepare import JobSubmission
     from workbench.spec import BindMount, JobSpec
-    from workbench.store.db.rows import TargetRef
+    from workbench.store.db.rows import JobDetail, TargetRef
 
 PREVIEW_JOB: Final = "training-previewed"
 """Stands for the id that a real run is given."""
@@ -195,6 +195,19 @@ def preview(
     from workbench.services.cancel import call
 
     return call(lambda: SubmissionPreview(submission, _plan(submission, home, scratch)), cancel)
+
+
+def plan_of(job: JobDetail, home: Home) -> LaunchPlan:
+    """Return the plan of a recorded job's last attempt, as it is sent to its backend.
+
+    Raises:
+        LaunchRefused: the job cannot be started like that now.
+        BackendUnreachable: the backend does not answer.
+    """
+    from workbench.services.backends.learner_access import opened_runner, recorded_request
+
+    with opened_runner(job.row, home) as runner:
+        return runner.plan(recorded_request(job, home))
 
 
 def _plan(submission: JobSubmission, home: Home, scratch: Path | None) -> LaunchPlan:

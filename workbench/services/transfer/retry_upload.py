@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,30 +95,19 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
 
     Nothing where it has nothing, or does not answer while this machine has the files.
     """
-    from backends.contract.host import BackendOptions
-    from runners.interface import AttemptRef, LaunchRequest
-    from runners.registry import load_runner
     from workbench.controller.runtime.secrets import read_secrets
-    from workbench.services.backends.placement import open_backend
-    from workbench.store.db.database import home_uuid
+    from workbench.services.backends.learner_access import opened_runner, recorded_request
 
-    row, uuid = job.row, home_uuid(store.home)
-    request = LaunchRequest(
-        attempt=AttemptRef(uuid, row.id, row.attempt, row.learners),
-        spec=job.spec,
-        owner=row.owner,
+    row = job.row
+    request = replace(
+        recorded_request(job, store.home),
         code_hash="",
         code_file="",
-        recorded=job.recorded,
         secrets=read_secrets(store.home, row.id),
     )
-    target = row.target
-    options = BackendOptions(target.backend, target.type, target.address, target.options)
     try:
-        with closing(open_backend(options).open()) as opened:
-            runner = load_runner(target.runner)(opened, home_uuid=uuid)
-            with closing(runner):
-                return runner.retry_upload(request)
+        with opened_runner(row, store.home) as runner:
+            return runner.retry_upload(request)
     except BackendUnreachable as error:
         if not any(_folders(store, row.id)):
             raise
