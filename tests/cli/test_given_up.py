@@ -13,9 +13,24 @@ from tests.examples.truth import PROGRAMS, check, halted_and_resumed, truth_of
 NAMES = {name: name for name in ("loss", "val_loss")}
 
 
-@pytest.mark.parametrize("manner", ["plain", "epochs", "baseline", "only-given-up", "jump", "no-steps"])
-@pytest.mark.parametrize("says", ["lines", "report", "jsonl"])
-@pytest.mark.parametrize("stops", ["13", "13,22", "21,23"])
+MANNERS = ["plain", "epochs", "baseline", "only-given-up", "jump", "last", "no-steps", "no-steps-last"]
+TOLD = [
+    (says, manner)
+    for says in ("lines", "report", "jsonl")
+    for manner in MANNERS
+    if says != "jsonl" or "no-steps" not in manner  # rows without a step are no log
+]
+
+
+@pytest.mark.parametrize(("says", "manner"), TOLD)
+@pytest.mark.parametrize(
+    "stops",
+    [
+        "13",
+        pytest.param("13,22", marks=pytest.mark.soak("twice; the gate has it once")),
+        pytest.param("21,23", marks=pytest.mark.soak("at other places")),
+    ],
+)
 def test_what_a_halted_program_gave_up_is_what_every_output_leaves_out(
     fabric: Fabric, tmp_path: Path, says: str, manner: str, stops: str
 ) -> None:

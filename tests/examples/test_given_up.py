@@ -83,3 +83,15 @@ def test_two_learners_of_torch(fabric: Fabric, tmp_path: Path) -> None:
     )
 
     check(fabric, job, truth_of(ledger, names), near=1e-3)
+
+
+@pytest.mark.parametrize(
+    "manner", ["plain", *(pytest.param(each, marks=LONGER) for each in ("baseline", "jump", "only-given-up"))]
+)
+def test_a_summary_writer_with_a_folder_for_each_start(fabric: Fabric, tmp_path: Path, manner: str) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["--", "python", "counts.py", str(ledger), "13,22", "events", manner]
+
+    job = halted_and_resumed(fabric, ledger, command, starts=3)
+
+    check(fabric, job, truth_of(ledger, {name: name for name in ("loss", "val_loss")}), near=1e-6)

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import sys
+import threading
 import time
 
 from ledger import Ledger
@@ -67,7 +68,7 @@ def say(at, values, **where):
 
 
 def save(at):
-    path = os.path.join(FOLDER, f"step-{at}.pt")
+    path = os.path.join(FOLDER, "last.pt" if "last" in MANNER else f"step-{at}.pt")
     with open(path + ".tmp", "wb") as file:
         pickle.dump({"at": at}, file)
     os.replace(path + ".tmp", path)
@@ -78,8 +79,12 @@ def save(at):
 
 
 def loaded():
-    steps = [int(name[5:-3]) for name in os.listdir(FOLDER) if name.endswith(".pt")]
-    return max(steps, default=0)
+    found = 0
+    for name in os.listdir(FOLDER):
+        if name.endswith(".pt"):
+            with open(os.path.join(FOLDER, name), "rb") as file:
+                found = max(found, pickle.load(file)["at"])
+    return found
 
 
 def each_batch(at):
@@ -101,13 +106,19 @@ def every_fourth(at):
         say(at, {"loss": value(at)}, step=at)
 
 
+def compute():
+    """A batch takes its time, and so does a checkpoint: nobody could tell the order of what comes at once."""
+    threading.Event().wait(0.05)
+
+
 begin = loaded()
 ledger.started(begin)
-manners = {"epochs": each_batch_of_an_epoch, "jump": every_fourth, "no-steps": without_steps}
-train = manners.get(MANNER, each_batch)
+manners = {"epochs": each_batch_of_an_epoch, "jump": every_fourth}
+train = without_steps if "no-steps" in MANNER else manners.get(MANNER, each_batch)
 if MANNER == "baseline":
     say(begin, {"val_loss": value(begin)}, step=0)
 for at in range(begin + 1, END + 1):
+    compute()
     train(at)
     if MANNER == "jump" and at == begin + 1:
         say(at, {"loss": value(at)}, step=at)
@@ -115,6 +126,7 @@ for at in range(begin + 1, END + 1):
         say(at, {"val_loss": value(at)}, step=at)
     if MANNER == "only-given-up" and ledger.start == 1 and at in (11, 12, 13):
         say(at, {"val_loss": value(at)}, step=at)
+    compute()
     if at % 8 == 0:
         save(at)
     ledger.wait_for_halt(at)
