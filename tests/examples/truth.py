@@ -1,7 +1,8 @@
 """What counts of a job that was halted and resumed, by what its program wrote down itself (``halted/ledger.py``).
 
-A start went on from a state; of what the starts before had measured, that counts which had been measured by then, and
-all else was given up. Nothing here looks at how fabric finds that out: neither at times nor at checkpoints.
+A start went on from a state; of what led to that state, what had been measured by then counts, and all else was given
+up: also the whole of a start that had begun with this state itself. Nothing here looks at how fabric finds that out:
+neither at times nor at checkpoints.
 """
 
 from __future__ import annotations
@@ -65,15 +66,17 @@ def truth_of(ledger: Path, names: Mapping[str, str]) -> Truth:
     given_up: list[Measured] = []
     for learner in sorted({line["learner"] for line in lines}):
         kept: list[tuple[int, Measured]] = []
+        begins: dict[int, int] = {}
         for line in (each for each in lines if each["learner"] == learner):
+            at = line["at"]
             if line["kind"] == "start":
-                given_up += [one for at, one in kept if at > line["at"]]
-                kept = [(at, one) for at, one in kept if at <= line["at"]]
+                given_up += [one for done, one in kept if done > at or begins[one.start] >= at]
+                kept = [(done, one) for done, one in kept if done <= at and begins[one.start] < at]
+                begins[line["start"]] = at
             for name, value in line.get("values", {}).items():
                 if name in names:
-                    kept.append(
-                        (line["at"], Measured(learner, names[name], line["start"], _x(line["x"]), value))
-                    )
+                    place = (learner, names[name], line["start"], _x(line["x"]))
+                    kept.append((at, Measured(*place, value)))
         counts += [one for _, one in kept]
     return Truth(counts, given_up, max(line["start"] for line in lines))
 

@@ -174,7 +174,7 @@ def test_no_signal_is_ignored_though_the_agent_is_started_as_a_shell_starts_one(
 
 
 def has_gnu_env(place: Place) -> bool:
-    argv = [place.tools / "env", "--default-signal", "/bin/true"]
+    argv = [str(place.tools / "env"), "--default-signal", "/bin/true"]
     return subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
 
 
