@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -199,9 +200,11 @@ class SshBackend(Backend):
         try:
             found = start_agent(pipe, request, name)
         except NoPython:
+            from backends.ssh.sh_control import SHELL
             from backends.ssh.sh_host import ShellHost
 
-            return ShellHost(pipe, request.root, connection), {}
+            another = partial(self._one_more, SHELL, connection)
+            return ShellHost(pipe, request.root, connection, another=another), {}
         except BaseException:
             pipe.close()
             with contextlib.suppress(OSError, ValueError):
@@ -234,6 +237,22 @@ class SshBackend(Backend):
             python=self._option("python"),
             setup=self._option("setup"),
         )
+
+    def _one_more(self, command: str, connection: SshConnection | None) -> Pipe:
+        """Run one more command where :meth:`_reach` has run one.
+
+        Raises:
+            BackendUnreachable: the host gives no session.
+        """
+        from backends.ssh.connection import session_on
+
+        if self._option("transport") == "openssh":
+            from backends.ssh.openssh import OpenSshPipe
+
+            return OpenSshPipe(self._address, command, config=self._config_file())
+        if connection is None and (shared := SESSION_SHARING.session(self.options, command)) is not None:
+            return shared
+        return session_on(connection, command)
 
     def _reach(
         self, request: AgentRequest, location: AgentLocation | None

@@ -77,7 +77,7 @@ class ShellClient:
     """
 
     def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+        self.pipe = pipe
         self._turns = Turns()
         self._mark = b"fabric-" + os.urandom(12).hex().encode()
         self._rest = b""
@@ -94,22 +94,22 @@ class ShellClient:
         mark = self._mark.decode()
         text = f"{{ {script}\n}} </dev/null 2>/dev/null; printf '\\n%s %d\\n' {mark} $?\n"
         with self._turns.take(bulk=bulk):
-            late = threading.Timer(seconds, self._pipe.close)
+            late = threading.Timer(seconds, self.pipe.close)
             late.daemon = True
             late.start()
             try:
                 if self.lost:
                     raise OSError("it is lost")
                 began = time.monotonic()
-                self._pipe.writer.write(text.encode())
-                self._pipe.writer.flush()
+                self.pipe.writer.write(text.encode())
+                self.pipe.writer.flush()
                 answer = self._answer()
                 if bulk:
                     self._measured(len(answer.output), time.monotonic() - began)
                 return answer
             except (OSError, ValueError) as error:
                 self.lost = True
-                why = self._pipe.explain() or str(error)
+                why = self.pipe.explain() or str(error)
                 raise BackendUnreachable(f"The connection to the backend was lost: {why}.") from error
             finally:
                 late.cancel()
@@ -182,7 +182,7 @@ class ShellClient:
                 self._rest = bytes(data[end + 1 :])
                 return ScriptResult(int(data[at + len(mark) : end]), bytes(data[:at]))
             searched = len(data)
-            more = self._pipe.reader.read1(_READ_BYTES)  # type: ignore[attr-defined] # both pipes are buffered
+            more = self.pipe.reader.read1(_READ_BYTES)  # type: ignore[attr-defined] # both pipes are buffered
             if not more:
                 raise OSError("the shell there ended")
             data += more

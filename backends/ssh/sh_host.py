@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from backends.ssh.connection import Pipe, SshConnection, session_on
 from backends.ssh.sh_client import ShellClient, assignments, quoted, quoted_all
+from backends.ssh.sh_control import ControlShells, OpenShell
 from backends.ssh.sh_operations import POLL_SECONDS, ShellOperations
 from workbench.errors import BackendError, BackendUnreachable
 
@@ -31,12 +32,28 @@ ONCE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
 class ShellHost(Host):
     """A host behind a shell that SSH started."""
 
-    def __init__(self, pipe: Pipe, root: str, connection: SshConnection | None = None) -> None:
+    def __init__(
+        self,
+        pipe: Pipe,
+        root: str,
+        connection: SshConnection | None = None,
+        *,
+        another: OpenShell | None = None,
+    ) -> None:
+        """Take a shell.
+
+        Args:
+            pipe: Its stdin and stdout.
+            root: Where the folders of homes are; empty for the user's home folder.
+            connection: What carries it, where this process holds that.
+            another: Starts one more shell there; without it stops wait for what else runs.
+        """
         self._pipe = pipe
         self._connection = connection
         self._root = root
         self._client = ShellClient(pipe)
-        self._operations = ShellOperations(self._client)
+        self._control = None if another is None else ControlShells(self._client, another)
+        self._operations = ShellOperations(self._client, self._control)
         self._described: set[str] = set()
         self._fetching = threading.Lock()
 
@@ -166,6 +183,8 @@ class ShellHost(Host):
 
     def close(self) -> None:
         """Hang up; what was spawned lives on."""
+        if self._control is not None:
+            self._control.close()
         self._pipe.close()
         if self._connection is not None:
             self._connection.close()

@@ -22,6 +22,21 @@ _IDENTITY: Final = (
     "uname -m; date +%s"
 )
 IDENTITY_LINES: Final = 7
+CONTROL: Final = frozenset(
+    (
+        "learner",
+        "read_object",
+        "secret_folder",
+        "ask_to_stop",
+        "rouse_agents",
+        "kill_agents",
+        "end_marked",
+        "observe",
+        "interrupt",
+        "forget",
+    )
+)
+"""What a stop does, and what sees its end."""
 _STOCK: Final = (
     "nproc || echo 1; sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo; command -v bash || echo; "
     "df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9][0-9]*\\)  *[0-9]*[-%] .*/\\1/p' | grep . || echo -; echo $HOME; "
@@ -42,8 +57,15 @@ _ROUSE: Final = (
 class ShellOperations:
     """The operations, by name."""
 
-    def __init__(self, client: ShellClient) -> None:
+    def __init__(self, client: ShellClient, control: ShellClient | None = None) -> None:
+        """Take the shells.
+
+        Args:
+            client: What runs scripts.
+            control: What runs those of :data:`CONTROL`; by default the same.
+        """
         self._client = client
+        self._control = None if control is None else ShellOperations(control)
         self._interrupted: dict[str, threading.Event] = {}
         self._boot_id = ""
         self._operations: dict[str, Callable[..., Any]] = {
@@ -91,6 +113,8 @@ class ShellOperations:
         Raises:
             BackendError: it needs a Python there.
         """
+        if self._control is not None and operation in CONTROL:
+            return self._control.call(operation, arguments)
         found = self._operations.get(operation)
         if found is None:
             raise BackendError(

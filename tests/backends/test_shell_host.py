@@ -12,18 +12,20 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 import pytest
 
 from backends.ssh.sh_client import Piece, ShellClient
+from backends.ssh.sh_control import KEPT, ControlShells
 from backends.ssh.sh_host import ShellHost
 from backends.ssh.sh_operations import ShellOperations
 from tests.backends.test_priorities import LINK
 from tests.store.small_disk import FILES, fill_files, small_disk
 from tests.waiting import patience, until
-from workbench.errors import BackendError, CannotWrite
+from workbench.errors import BackendError, BackendUnreachable, CannotWrite
 from workbench.learner.journal.state import keep_spares, read_stop
 from workbench.learner.platform import process_table
 
@@ -87,8 +89,13 @@ class ShellHere:
     def explain(self) -> str:
         return ""
 
+    @property
+    def is_open(self) -> bool:
+        return self._process.poll() is None
+
     def close(self) -> None:
-        self._process.communicate()
+        if not self.writer.closed:
+            self._process.communicate()
 
 
 @pytest.fixture
@@ -249,6 +256,100 @@ def test_a_stop_goes_before_files_that_are_fetched(
         content = archive.extractfile("output.log")
         assert content is not None
         assert content.read() == (flood / "output.log").read_bytes()
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, carrying: Carry) -> Iterator[tuple[ShellHost, list[ShellHere], threading.Event]]:
+    """A host where a command reads a pipe that nobody writes, its shells, and whether the command is over."""
+    shells: list[ShellHere] = []
+
+    def another() -> ShellHere:
+        shells.append(ShellHere())
+        return shells[-1]
+
+    pipe, is_over = tmp_path / "pipe", threading.Event()
+    begun = tmp_path / "begun"
+    os.mkfifo(pipe)
+    host = ShellHost(another(), "", another=another)
+
+    def hang() -> None:
+        host.run(["sh", "-c", f": >{begun}; cat {pipe}"])
+        is_over.set()
+
+    carrying(hang)
+    until(begun.exists)
+    yield host, shells, is_over
+    pipe.write_bytes(b"")
+    until(is_over.is_set)
+    host.close()
+
+
+def test_a_stop_does_not_wait_behind_a_command_that_hangs(
+    hanging: tuple[ShellHost, list[ShellHere], threading.Event], tmp_path: Path
+) -> None:
+    host, shells, is_over = hanging
+    marker = f"{tmp_path}/training/1/1"
+    command = subprocess.Popen(["sleep", "1000"], env=os.environ | {"FABRIC_LEARNER": marker})
+    try:
+        for kind in ("halt", "kill"):
+            host.call("ask_to_stop", folder=str(tmp_path), request={"kind": kind})
+            assert read_stop(str(tmp_path)) == {"kind": kind}
+        host.call("rouse_agents", marker=marker, folder=str(tmp_path))
+        assert host.call("end_marked", marker=marker, grace_seconds=0.0) == []
+        assert host.call("observe", asker="a", known={str(tmp_path): ""}, timeout_seconds=0.0)["learners"]
+        assert command.wait(patience()) == -signal.SIGKILL
+    finally:
+        command.kill()
+        command.wait()
+
+    assert not is_over.is_set()
+    assert len(shells) == 2, "one shell more does for all of it"
+
+
+def test_scripts_of_stops_go_beside_each_other_and_few_shells_are_kept(
+    tmp_path: Path, carrying: Carry
+) -> None:
+    shells: list[ShellHere] = []
+
+    def another() -> ShellHere:
+        shells.append(ShellHere())
+        return shells[-1]
+
+    main = ShellClient(another())
+    control = ControlShells(main, another)
+    os.mkfifo(tmp_path / "pipe")
+
+    def hang(number: int) -> None:
+        control.check(f": >{tmp_path}/{number}; cat {tmp_path}/pipe")
+
+    for number in range(4):
+        carrying(partial(hang, number))
+    until(lambda: len(list(tmp_path.glob("[0-3]"))) == 4, "all of them to run at once")
+
+    assert control.lines("echo here") == ["here"]
+    (tmp_path / "pipe").write_bytes(b"")
+    until(lambda: sum(shell.is_open for shell in shells) == 1 + KEPT)
+    control.close()
+    until(lambda: [shell.is_open for shell in shells] == [True, *[False] * 5])
+    assert control.lines("echo still here") == ["still here"]
+    main.pipe.close()
+
+
+def test_a_host_that_gives_no_more_sessions_stops_jobs_by_the_one_that_it_gave(
+    shell: ShellClient, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def refused() -> ShellHere:
+        asked.append("a session")
+        raise BackendUnreachable("the host gives no session")
+
+    operations = ShellOperations(shell, ControlShells(shell, refused))
+    for kind in ("halt", "kill"):
+        operations.call("ask_to_stop", {"folder": str(tmp_path), "request": {"kind": kind}})
+        assert read_stop(str(tmp_path)) == {"kind": kind}
+
+    assert asked == ["a session"]
 
 
 def test_a_fetch_of_what_is_not_there_fails_and_one_that_is_given_up_leaves_nothing(

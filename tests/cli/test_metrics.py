@@ -77,6 +77,25 @@ def test_csv_holds_every_value(fabric: Fabric, row: JobRow) -> None:
     assert [float(each["accuracy"]) for each in rows] == [0.1, 0.2, 0.3]
 
 
+def test_no_two_columns_of_csv_have_one_name(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        row = add_job(store, "stepped", State.COMPLETED)
+        records = [{**points([1, 2], loss=[0.5, 0.25], time=[7, 8]), "etimes": {"step": [11, 12]}}]
+        folder = folder_of(home, row)
+        write_records(folder, row, records, home=home_uuid(home))
+        while ingest(store, row.id, 1, 1, folder.records):
+            pass
+
+    (head, *_) = fabric("metrics", "stepped", "--csv", "--superseded").stdout.splitlines()
+    rows = list(csv.DictReader(fabric("metrics", "stepped", "--csv").stdout.splitlines()))
+
+    assert sorted(head.split(",")) == sorted(set(head.split(",")))
+    assert [(each["step"], each["values.step"], each["values.time"]) for each in rows] == [
+        ("1", "11.0", "7.0"),
+        ("2", "12.0", "8.0"),
+    ]
+
+
 def test_json_holds_series_and_rows(fabric: Fabric, row: JobRow) -> None:
     document = fabric.json("metrics", "measured", "--json")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -21,6 +22,10 @@ from tests.kubernetes.space import Space
 from tests.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
+
+
+LIBC_SIGNALS = 1 << 32 - 1 | 1 << 33 - 1
+"""The two that the C library keeps for its threads: what the runtime of containers left of them nobody can change."""
 
 
 @pytest.fixture
@@ -304,3 +309,18 @@ def _stop_controller(pods: Pods) -> None:
 def _controller(pods: Pods) -> dict[str, Any]:
     found: dict[str, Any] = pods.fabric.json("controller", "status", "--json", expect=None)
     return found
+
+
+def test_a_command_ignores_no_signal_in_any_learner_nor_one_that_is_run_beside_it(pods: Pods) -> None:
+    look = "grep SigIgn /proc/self/status"
+    job = pods.start("--set", "learners=2", "--", f"{look}; until [ -e go ]; do sleep 0.1; done")
+    until(lambda: pods.fabric("logs", job).stdout.count("SigIgn") == 2, "both learners to have looked")
+
+    beside = pods.fabric("exec", job, "--", *look.split()).stdout
+    for learner in ("1", "2"):
+        pods.fabric("exec", job, "--learner", learner, "--", "touch", "go")
+    pods.wait(job)
+
+    printed = pods.fabric("logs", job).stdout + beside
+    masks = re.findall("SigIgn:\\s*([0-9a-f]+)", printed)
+    assert [int(mask, 16) & ~LIBC_SIGNALS for mask in masks] == [0] * 3

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
+import psutil
 import pytest
 
 from backends.contract.cluster import Cluster
@@ -17,7 +18,13 @@ from runners.pod.sh_files import ShellFiles
 from runners.pod.stop import StopRequests
 from runners.pod.upload import send_code_without_python
 from runners.pod.watch import StopTries
-from tests.waiting import patience
+from tests.cli.conftest import Fabric
+from tests.kubernetes.images import BUSYBOX, DEBIAN
+from tests.kubernetes.jobs import Pods as Jobs
+from tests.kubernetes.jobs import configure
+from tests.kubernetes.space import Space
+from tests.kubernetes.test_pod_deletion import first_processes
+from tests.waiting import patience, until
 from workbench.errors import BackendUnreachable
 
 LEARNER = LearnerRef("home", "training-abcdefghj", 1, 1)
@@ -241,3 +248,35 @@ def test_a_stream_that_cannot_be_read_twice_is_sent_whole() -> None:
     ShellFiles(cast(Cluster, receiver), "pod", "learner").put("/file", cast(BinaryIO, Once(b"abc")), 0o600)
 
     assert receiver.received == len(b"abc")
+
+
+@pytest.fixture
+def jobs(fabric: Fabric, space: Space) -> Iterator[Jobs]:
+    configure(space)
+    yield Jobs(fabric, space)
+
+
+def agents_below(first: int) -> list[psutil.Process]:
+    """Find a learner's agent; parts of one that is a shell script have its words, too."""
+    below = psutil.Process(first).children(recursive=True)
+    agents = [each for each in below if "guard" in each.cmdline()]
+    return [each for each in agents if each.ppid() not in [other.pid for other in agents]]
+
+
+@pytest.mark.parametrize(
+    "image", [pytest.param(DEBIAN, id="python"), pytest.param(BUSYBOX, id="only a shell")]
+)
+def test_a_halt_wakes_an_agent_that_a_signal_has_stopped(jobs: Jobs, image: str) -> None:
+    job = jobs.start(
+        "--", "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done", image=image
+    )
+    until(lambda: "up" in jobs.fabric("logs", job).stdout, "the command to run")
+    (found,) = jobs.pods()
+    (first,) = first_processes(found, "learner")
+    (agent,) = agents_below(first)
+    agent.suspend()
+
+    jobs.fabric("halt", job)
+
+    assert jobs.show(job)["state"] == "HALTED"
+    assert "saved" in jobs.fabric("logs", job).stdout

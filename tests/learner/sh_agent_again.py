@@ -90,6 +90,7 @@ _INSIDE = "about the inside of the Python agent"
 NOT_PROMISED: dict[str, str] = {
     "test_a_command_runs_and_its_end_is_recorded": "again below, for clocks that know seconds only",
     "test_a_command_sees_its_environment_and_marker_and_nothing_else": "again below",
+    "test_a_command_ignores_no_signal_whatever_started_its_agent": "again below: what a shell can help",
     "test_a_command_runs_under_sh_where_bash_is_missing_and_a_note_says_so": _READER,
     "test_a_command_whose_secrets_are_missing_is_not_started": "again below: its secrets are shell text",
     "test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded": "again below, with what it needs of room",

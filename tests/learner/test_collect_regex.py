@@ -226,6 +226,16 @@ def test_the_step_is_the_best_of_the_evaluation_times(tmp_path: Path) -> None:
     assert values(found, "both", "epoch") == [1]
 
 
+def test_a_step_is_exact_to_64_bits_though_its_evaluation_time_is_a_float(tmp_path: Path) -> None:
+    etimes = {"iteration": "INT"}
+    found = rig(tmp_path, {"g": group("i%{INT:iteration} l=%{FLOAT:l}", etimes=etimes, l="FLOAT")})
+    steps = [2**53 + 1, 2**62 + 3, -(2**53) - 1, 2**63 - 1]
+    found.print("".join(f"i{step} l=0.5\n" for step in steps).encode())
+    found.finish()
+
+    assert found.points["g", "", "l"] == [(step, 0.5) for step in steps]
+
+
 def test_time_and_subid_of_a_group_are_honoured(tmp_path: Path) -> None:
     regex = "%{TIMESTAMP:at} w%{INT:worker} loss=%{FLOAT:loss}"
     where = {**group(regex, loss="FLOAT"), "time": "$at", "subid": "$worker"}

@@ -168,6 +168,22 @@ def test_of_files_of_one_instant_the_one_without_a_number_is_the_newest(tmp_path
     assert list(found(one)) == ["latest.pt", "epoch-9.pt", "epoch-10.pt", "best.pt", "last.pt"]
 
 
+def test_its_time_is_when_it_was_written_though_it_is_found_later(tmp_path: Path) -> None:
+    where = job(tmp_path)
+    saved_us = where.begin_us() + 3_000_000
+    path = save(tmp_path / "checkpoints/step-8.pt")
+    os.utime(path, ns=(saved_us * 1000, saved_us * 1000))
+    ahead = save(tmp_path / "checkpoints/step-16.pt")
+    os.utime(ahead, (4e9, 4e9))
+
+    one = rig(where)
+    one.finish()
+
+    times = {record["step"]: record["time"] for record in one.written if record["kind"] == "checkpoint"}
+    assert 0 <= times[8] - saved_us <= 10_000
+    assert times[16] < 4e15, "no time is ahead of this machine's"
+
+
 def test_a_restarted_agent_finds_none_again(tmp_path: Path) -> None:
     where = job(tmp_path)
     one = rig(where)

@@ -110,6 +110,18 @@ def test_every_kind_of_file_gives_its_series(tmp_path: Path) -> None:
     assert one.notes == []
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl"])
+def test_a_step_in_a_table_is_exact_to_64_bits(tmp_path: Path, name: str) -> None:
+    steps = [2**53 + 1, 2**62 + 3, 2**63 - 1]
+    rows = [f"{step},0.5\n" for step in steps]
+    lines = [json.dumps({"step": step, "loss": 0.5}) + "\n" for step in steps]
+    found = rig(tmp_path)
+    write(tmp_path / "job/logs" / name, "".join(["step,loss\n", *rows] if name.endswith("csv") else lines))
+    found.finish()
+
+    assert series(found)["loss"] == [(step, 0.5) for step in steps]
+
+
 def test_an_event_file_gives_what_a_table_would_give_again(tmp_path: Path) -> None:
     run = tmp_path / "model/lightning_logs/version_0"
     write(run / "metrics.csv", "epoch,step,train_loss,lr\n0,1,0.5,0.1\n")

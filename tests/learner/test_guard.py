@@ -13,6 +13,7 @@ from tests.learner.agent import Learner
 from tests.waiting import ended, until
 from workbench.learner.platform import system
 
+SIGNALS = "grep SigIgn /proc/self/status"
 Make = Callable[..., Learner]
 
 
@@ -71,6 +72,19 @@ def test_a_command_that_reads_its_input_finds_none(learner: Make) -> None:
     one.run()
 
     assert one.output() == b"nothing to read\n"
+
+
+@pytest.mark.parametrize("setup", ["", "true"])
+def test_a_command_ignores_no_signal_whatever_started_its_agent(learner: Make, setup: str) -> None:
+    one = learner(f"{SIGNALS}; sh -c '{SIGNALS} & wait'; ({SIGNALS})", setup=setup)
+    deaf = "for number in sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}):"
+    one.start_with("import signal", deaf, "    signal.signal(number, signal.SIG_IGN)")
+    one.wait()
+
+    command, behind, below = [line.split()[1] for line in one.output().decode().splitlines()]
+    assert (int(command, 16), int(below, 16)) == (0, 0)
+    # What a shell without job control starts by `&` ignores these two, by POSIX.
+    assert int(behind, 16) == 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
 
 
 def test_a_command_sees_its_environment_and_marker_and_nothing_else(

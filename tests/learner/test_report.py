@@ -94,6 +94,16 @@ def test_a_fraction_of_an_epoch_is_a_step_and_the_least_integer_is_one(job: Rig)
     assert job.points["", "", "loss"] == [(0.25, 0.5), (0.5, 0.4), (-(2**63), 0.3), (2, 0.2)]
 
 
+@pytest.mark.parametrize("name", ["step", "global_step", "iteration", "epoch"])
+def test_a_step_is_exact_to_64_bits_by_whatever_name_it_is_reported(job: Rig, name: str) -> None:
+    steps = [2**53 + 1, 2**62 + 3, -(2**53) - 1, 2**63 - 1]
+    for step in steps:
+        report({"loss": 0.5, name: step})
+    job.finish()
+
+    assert job.points["", "", "loss"] == [(step, 0.5) for step in steps]
+
+
 def test_an_epoch_beside_a_loss_is_where_it_is_and_alone_it_is_a_metric(job: Rig) -> None:
     report(loss=0.5, epoch=2)
     report({"loss": 0.5, "epoch": 3}, step=70)

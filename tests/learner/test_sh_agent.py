@@ -156,8 +156,26 @@ def test_no_signal_is_ignored_that_a_shell_can_help(learner: Make, place: Place)
     lines = one.output().decode().split("\n")
     ignored = [int(line.split()[1], 16) for line in lines if line.startswith("Sig")]
     quiet = 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
-    assert ignored == [0, 0 if place.shell[0].endswith("bash") else quiet]
+    assert ignored == [0, 0 if place.shell[0].endswith("bash") or has_gnu_env(place) else quiet]
     assert lines[-2] == str(128 + signal.SIGPIPE)
+
+
+def test_no_signal_is_ignored_though_the_agent_is_started_as_a_shell_starts_one(
+    learner: Make, place: Place
+) -> None:
+    one = learner("grep SigIgn /proc/self/status")
+    start = "trap '' HUP USR1; \"$@\" </dev/null & wait"
+
+    subprocess.run(["/bin/sh", "-c", start, "sh", *one.argv()], env={"PATH": str(place.tools)}, check=True)
+
+    if has_gnu_env(place):
+        assert one.output().split()[1] == b"0" * 16
+    assert one.state()["exit_code"] == 0
+
+
+def has_gnu_env(place: Place) -> bool:
+    argv = [str(place.tools / "env"), "--default-signal", "/bin/true"]
+    return subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def test_secrets_reach_the_command_and_neither_a_command_line_nor_what_is_read(learner: Make) -> None:

@@ -27,6 +27,9 @@ _COST_SHARE = 100
 _AGAIN_SECONDS = 30.0
 """How often one that is written again and again under one name is reported."""
 
+_TICK_US = 10_000
+"""So far back may the time be that a file system gives a file: it is that of a tick of the kernel's clock."""
+
 _SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".keras", ".weights.h5", ".h5", ".ubj")
 _ZIPPED = (".ckpt", ".pt", ".pth", ".keras")
 _PARTS = (*_SUFFIXES, ".bin", ".distcp", ".msgpack", ".npz", ".pb", ".index", ".orbax", ".zarr")
@@ -268,7 +271,8 @@ class FoundCheckpoints:
                 "found": "numbered" if found.is_numbered else "unnumbered",
                 "size_bytes": look.size_bytes,
             },
-            "time": now_us,
+            # When it was written, and not when it was found to be whole: what was measured in between came later.
+            "time": min(look.newest_us + _TICK_US, now_us),
         }
         with contextlib.suppress(OSError):
             descriptor = os.open(

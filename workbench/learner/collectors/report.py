@@ -98,14 +98,15 @@ class _ReportStream(LineStream):
 
     def _metrics(self, message: Dict[str, Any], begin: int, time_us: int) -> None:
         values: Dict[str, Number] = {}
-        etimes: Dict[str, Number] = {}
+        etimes: Dict[str, Any] = {}
+        """As they were said, which steps need."""
         texts: Dict[str, str] = {}
         given = message.get("values") or {}
         for name, value in given.items():
             if isinstance(value, str) and value not in ("inf", "-inf"):
                 texts[name] = clipped(value)
             elif name in STEP_NAMES and len(given) > 1:
-                etimes[name] = _number(value)
+                etimes[name] = value
             else:
                 values[name] = _number(value)
         step = as_step(message.get("step"))
@@ -115,7 +116,7 @@ class _ReportStream(LineStream):
             step=step_of(etimes) if step is None else step,
             time_us=time_us,
             values=values,
-            etimes=etimes,
+            etimes={name: _number(value) for name, value in etimes.items()},
             texts=texts,
         )
 

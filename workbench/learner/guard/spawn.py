@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 ARGUMENT_BYTES = 100_000
 """A longer script goes through a file: Linux takes at most 128 KiB in one argument."""
 
-_RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGCHLD")
+_CAUGHT = ("SIGPIPE", "SIGXFSZ", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGCHLD")
+"""What Python, or we, ignore or handle: nothing of ours may answer them in the child."""
 
 
 class HeldChild:
@@ -101,8 +102,12 @@ def _exec_in_child(
     failure_text = "the command could not be started"
     try:
         signal.set_wakeup_fd(-1)
-        for name in _RESTORED:
+        for name in _CAUGHT:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
+        # What whoever started us ignores stays ignored through every exec (`nohup`, `&` of a script, a daemon).
+        for number in signal.valid_signals():
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)

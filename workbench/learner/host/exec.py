@@ -23,8 +23,15 @@ CHUNK_BYTES = 65536
 POLL_SECONDS = 0.05
 STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
-_BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execvp(sys.argv[1],sys.argv[1:])"
-"""Makes the terminal its controlling one; between fork and exec that is not safe in a process with threads."""
+_BEGIN = (
+    "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
+    "[signal.signal(each,signal.SIG_DFL) for each in (signal.SIGPIPE,signal.SIGXFSZ)];"
+    "os.execvp(sys.argv[1],sys.argv[1:])"
+)
+"""Makes the terminal its controlling one; between fork and exec that is not safe in a process with threads.
+
+Python ignores two signals, and what is ignored stays so through exec.
+"""
 
 
 class CommandSession:

@@ -96,6 +96,8 @@ class PodInit:
         self._watcher = Watcher([echo.index for echo in self._echoes])
         self._agent = 0
         self._agents = 0
+        self._is_agent_stopped = False
+        """Whether a signal (SIGSTOP) keeps it from running."""
         self._agent_at = 0.0
         self._stop_requested = False
 
@@ -107,6 +109,7 @@ class PodInit:
         while True:
             self._reap()
             self._forward_stop()
+            self._rouse_agent()
             over = self._is_over()
             if not self._print() and over:
                 return self._end()
@@ -127,6 +130,11 @@ class PodInit:
             by = config.BY_CLUSTER
             state.ask_to_stop(self._pod.folder, {"kind": "halt", "grace_seconds": grace, "by": by})
 
+    def _rouse_agent(self) -> None:
+        """Let the agent go on that was stopped by a signal once it is to stop, so that it sees the request."""
+        if self._agent and self._is_agent_stopped and state.read_stop(self._pod.folder):
+            os.kill(self._agent, signal.SIGCONT)
+
     def _print(self) -> bool:
         moved = False
         for echo in self._echoes:
@@ -139,12 +147,15 @@ class PodInit:
     def _reap(self) -> None:
         while True:
             try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             except ChildProcessError:
                 pid = 0
             if pid == 0:
                 break
             if pid == self._agent:
+                self._is_agent_stopped = os.WIFSTOPPED(status)
+                if self._is_agent_stopped or os.WIFCONTINUED(status):
+                    continue
                 self._agent = 0
                 self._agent_at = time.monotonic() + (_RETRY_SECONDS if self._agents else 0.0)
         if not self._agent and not self._is_over() and time.monotonic() >= self._agent_at:

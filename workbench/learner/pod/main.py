@@ -43,6 +43,11 @@ def execute(argv: list[str]) -> int:
 
     pod = config.read()
     environment = {**os.environ, **config.own_variables(pod)}
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores them, and what is ignored stays so through exec
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.chdir(config.MODEL)
         os.execvpe(argv[0], argv, environment)

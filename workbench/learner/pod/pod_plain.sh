@@ -129,6 +129,8 @@ learner() {
                 fail "its agent was killed again and again" S202
             fi
         fi
+        # One that a signal has stopped would not see that it is to stop.
+        [ -z "$agent" ] || [ ! -e "$folder/stop.json" ] || kill -CONT "$agent" 2>/dev/null
         echo_new "$folder/$log.log"
         if [ $log = setup ] && [ -e "$folder/output.log" ]; then
             echo_new "$folder/setup.log"

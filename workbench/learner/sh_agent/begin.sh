@@ -10,7 +10,7 @@
 # which nobody else holds: a learner whose guard was killed has nobody who could stop it, and must not look alive.
 # Records, the index and the masking of secrets are the reader's work, over these same files.
 
-# Other shells than bash leave SIGINT and SIGQUIT ignored in what runs beside them, the command too.
+# Other shells than bash leave SIGINT and SIGQUIT ignored in what runs beside them: the command too, without GNU's env.
 if [ ! "${BASH_VERSION-}" ] && command -v bash >/dev/null 2>&1; then exec bash "$0" "$@"; fi
 
 # What the agent was started with is not the command's. First of all: a value of several lines may look like ours.

@@ -17,6 +17,7 @@ become() {
     PATH=${PATH-/usr/local/bin:/usr/bin:/bin}
     command -v "$launch_shell" >/dev/null 2>&1 || launch_shell=sh
     if [ ${#1} -gt 30000 ]; then set -- "$launch_shell" "$folder/$2.sh"; else set -- "$launch_shell" -c "$1"; fi
+    if [ "$tool_env" ]; then set -- "$tool_env" --default-signal "$@"; fi
     if [ "$tool_taskset" ] && [ "$launch_cpus" ]; then set -- "$tool_taskset" -c "$launch_cpus" "$@"; fi
     if [ "$tool_setsid" ]; then set -- "$tool_setsid" "$@"; fi
     launch_exec "$@"

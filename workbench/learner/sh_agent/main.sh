@@ -35,6 +35,9 @@ guard() {
     boot_id= own_ticks=0
     read -r boot_id 2>/dev/null </proc/sys/kernel/random/boot_id
     if stat_of $$; then own_ticks=$stat_ticks; fi
+    # GNU's env takes back what is ignored, which no shell can: by whoever started it, and in what runs beside it.
+    tool_env=$(command -v env)
+    "$tool_env" --default-signal "$tool_env" >/dev/null 2>&1 || tool_env=
     tool_flock=$(command -v flock) tool_setsid=$(command -v setsid) tool_taskset=$(command -v taskset)
     [ -r "$folder/launch.sh" ] || {
         echo "$folder cannot be started: it holds no launch.sh" >&2

@@ -249,7 +249,9 @@ class _Attempts:
         done = self._last_until(series_id, path, saved.time_us - 1)
         may_be_done = self._last_until(series_id, path, saved.time_us)
         if done is None or may_be_done is None:
-            return True
+            # What files without times hold is read later than it was written: what is below was done by then.
+            first = self._first_reaching(series_id, path, -math.inf)
+            return is_alone or first is None or first.step >= begins
         if begins <= done.step:
             return is_alone
         if begins <= may_be_done.step:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
 from workbench.formats import MICROSECONDS, count, iso, number, short
@@ -248,12 +248,20 @@ def _series_document(each: SeriesRow) -> SeriesDocument:
     }
 
 
+_CSV_KEYS: Final = ("learner", "attempt", "step", "time", "superseded")
+
+
 def print_csv(store: Store, row: JobRow, selection: MetricSelection) -> None:
     """Print all values."""
     read = selection.table(store, row)
     marks = ["superseded"] if selection.superseded else []
-    write_csv_rows([["learner", "attempt", "step", "time", *marks, *map(escaped, read.columns)]])
+    write_csv_rows([["learner", "attempt", "step", "time", *marks, *map(_csv_column, read.columns)]])
     write_csv_rows(_csv_row(each, read.columns, marked=bool(marks)) for each in read.rows)
+
+
+def _csv_column(name: str) -> str:
+    """Return the head of a metric's column, apart from those before it: the second of one name would win in readers."""
+    return f"values.{name}" if name in _CSV_KEYS else escaped(name)
 
 
 def _csv_row(each: MetricRow, columns: Sequence[str], *, marked: bool) -> list[str]:

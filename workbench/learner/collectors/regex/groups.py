@@ -111,19 +111,22 @@ class Group:
             texts={},
             unreadable=[],
         )
-        self._fill(self._scalars, found, reading.values, reading)
-        self._fill(self._etimes, found, reading.etimes, reading)
+        values = self._read_fields(self._scalars, found, reading)
+        times = self._read_fields(self._etimes, found, reading)
+        reading.values.update((name, number(value)) for name, value in values.items())
+        reading.etimes.update((name, number(value)) for name, value in times.items())
         if self._time:
             time_us = parse_time(self._bound(self._time, found), time_us)
-        return reading._replace(step=step_of(reading.etimes), time_us=time_us)
+        return reading._replace(step=step_of(times), time_us=time_us)
 
-    def _fill(
+    def _read_fields(
         self,
         fields: Iterable[Tuple[str, str, str]],
         found: Mapping[str, Optional[str]],
-        columns: Dict[str, Number],
         reading: Reading,
-    ) -> None:
+    ) -> Dict[str, float]:
+        """Return the numbers as they stand there, which steps need; texts and unreadable ones go to ``reading``."""
+        numbers: Dict[str, float] = {}
         for name, kind, source in fields:
             text = self._bound(source, found)
             if text is None:
@@ -136,7 +139,8 @@ class Group:
             if isinstance(value, str):
                 reading.texts[name] = value
             else:
-                columns[name] = number(value)
+                numbers[name] = value
+        return numbers
 
     @staticmethod
     def _bound(source: str, found: Mapping[str, Optional[str]]) -> Optional[str]:

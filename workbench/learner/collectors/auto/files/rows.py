@@ -13,20 +13,22 @@ from workbench.learner.collectors.auto.files.series import (
 )
 from workbench.learner.collectors.blocks import Blocks
 from workbench.learner.collectors.streams import LineStream, StreamSource
-from workbench.learner.collectors.values import Number, number, parse_time, step_of
+from workbench.learner.collectors.values import number, parse_time, step_of
 
 COLUMNS_LIMIT = 1000
 _DELIMITERS = (",", "\t", ";")
+_EXACT = 1 << 53
+_INT64 = 1 << 63
 
 
 def add_row(blocks: Blocks, source: StreamSource, row: Mapping[str, Any], time_us: int) -> bool:
     """Add the numbers of one row as points; return whether there were any."""
     numbers = sorted(numbers_in(row).items())  # rows whose order differs share a block
-    etimes: Dict[str, Number] = {}
+    etimes: Dict[str, float] = {}
     for name, value in numbers:
         column = STEP_COLUMNS.get(name.strip().lower())
         if column is not None:
-            etimes.setdefault(column, number(value))
+            etimes.setdefault(column, value)
     values = {name: number(value) for name, value in numbers if is_series(name)}
     if not values:
         return False
@@ -36,7 +38,7 @@ def add_row(blocks: Blocks, source: StreamSource, row: Mapping[str, Any], time_u
         step=step_of(etimes),
         time_us=_time_of(row, time_us),
         values=values,
-        etimes=etimes,
+        etimes={name: number(value) for name, value in etimes.items()},
         texts={},
     )
     return True
@@ -140,13 +142,10 @@ class Table:
             if not text:
                 continue
             try:
-                value = float(text)
+                found[name] = _cell(text)
             except ValueError:
                 if name.lower() in TIME_COLUMNS:
                     found[name] = text
-                continue
-            is_whole = value.is_integer() and "." not in text and abs(value) < 1 << 53
-            found[name] = int(value) if is_whole else value
         return found
 
     def _cells(self, line: str) -> List[str]:
@@ -156,6 +155,20 @@ class Table:
             return next(csv.reader([line], delimiter=self._delimiter), [])
         except (csv.Error, StopIteration):
             return []
+
+
+def _cell(text: str) -> float:
+    """Return the number in a cell, a whole one where it is printed as one: a step of 64 bits is exact.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = float(text)
+    if not value.is_integer() or "." in text:
+        return value
+    if abs(value) < _EXACT:
+        return int(value)
+    return int(text) if abs(value) <= _INT64 and text.lstrip("+-").isdigit() else value
 
 
 def _is_number(text: str) -> bool:

@@ -1,0 +1,97 @@
+"""What real libraries measure in a job that is halted and resumed, held against what the program wrote down itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.examples.libraries import environment_folder, is_made
+from tests.examples.truth import FABRIC, PROGRAMS, Fabric, check, fabric_in, halted_and_resumed, truth_of
+from tests.waiting import patience
+
+ENVIRONMENT = environment_folder()  # now: tests have another home
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not is_made(ENVIRONMENT), reason="no environment of libraries: python3 -m tests.examples.libraries"
+    ),
+]
+
+
+LONGER = pytest.mark.soak(
+    "another library, more than 15 s; the gate resumes Keras, and programs that count as these do (tests/cli)"
+)
+
+
+@pytest.fixture
+def fabric(clean_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
+    """Run the command in a folder with the programs, as somebody does who works in the libraries' environment."""
+    monkeypatch.setenv("PATH", f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    folder = tmp_path / "code"
+    shutil.copytree(PROGRAMS, folder)
+    yield partial(fabric_in, folder)
+    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience())
+
+
+@LONGER
+def test_hugging_face_trainer(fabric: Fabric, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    names = {name: name for name in ("loss", "grad_norm", "learning_rate", "eval_loss")}
+
+    job = halted_and_resumed(
+        fabric, ledger, ["--", "python", "huggingface.py", str(ledger), "11,19"], starts=3
+    )
+
+    check(fabric, job, truth_of(ledger, names), near=1e-3)
+
+
+@LONGER
+def test_lightning(fabric: Fabric, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    names = {name: name for name in ("train_loss", "val_loss", "val_accuracy")}
+
+    job = halted_and_resumed(fabric, ledger, ["--", "python", "lightning_digits.py", str(ledger), "27"])
+
+    check(fabric, job, truth_of(ledger, names), near=1e-6)
+
+
+def test_keras_on_torch(fabric: Fabric, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    names = {name: name for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+
+    job = halted_and_resumed(fabric, ledger, ["--", "python", "keras_digits.py", str(ledger), "120"])
+
+    check(fabric, job, truth_of(ledger, names), near=1e-3)
+
+
+@LONGER
+def test_two_learners_of_torch(fabric: Fabric, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    names = {name: name for name in ("loss", "accuracy")}
+
+    job = halted_and_resumed(
+        fabric, ledger, ["--set", "learners=2", "--", "python", "torch_ddp.py", str(ledger), "5"]
+    )
+
+    check(fabric, job, truth_of(ledger, names), near=1e-3)
+
+
+@pytest.mark.parametrize(
+    "manner", ["plain", *(pytest.param(each, marks=LONGER) for each in ("baseline", "jump", "only-given-up"))]
+)
+def test_a_summary_writer_with_a_folder_for_each_start(fabric: Fabric, tmp_path: Path, manner: str) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["--", "python", "counts.py", str(ledger), "13,22", "events", manner]
+
+    job = halted_and_resumed(fabric, ledger, command, starts=3)
+
+    check(fabric, job, truth_of(ledger, {name: name for name in ("loss", "val_loss")}), near=1e-6)
