@@ -97,6 +97,22 @@ def _request_some(store: Store, kind: RequestKind, asked: Sequence[JobRow]) -> l
     return fitting
 
 
+def _give_all_tags(home: Home, jobs: Sequence[JobRow], tags: tuple[str, ...], report: TaskReport) -> str:
+    with Store.open(home) as store:
+        for start in range(0, len(jobs), AT_ONCE):
+            report(f"{start:,} of {len(jobs):,} jobs", start / len(jobs))
+            _give_tags(jobs[start : start + AT_ONCE], tags, store)
+    return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
+
+
+def _give_tags(jobs: Sequence[JobRow], tags: tuple[str, ...], store: Store) -> str:
+    """Give jobs these tags and no others; those that were deleted meanwhile are left out."""
+    there = jobs_by_id(store, [job.id for job in jobs])
+    for job in there:
+        annotate(store, job, Annotations(tags=tags), origin="tui")
+    return f"{_names(there or jobs)}: {(' '.join(tags) or 'no tags') if there else 'deleted already'}"
+
+
 def _said(kind: RequestKind, asked: Sequence[JobRow], done: Sequence[JobRow]) -> str:
     return f"{_names(done)}: {_REQUESTED[kind]}" if done else f"{_names(asked)}: nothing to {kind} any more"
 
@@ -246,6 +262,7 @@ class JobActions(FileActions):
             f"{kind} {_names(asked.jobs)}",
             partial(request_all, self.fabric.home, kind, asked.jobs, take),
             self._say,
+            is_kept=True,
         )
 
     def _say(self, done: str) -> None:
@@ -316,13 +333,15 @@ class JobActions(FileActions):
     def _tag(self, jobs: Sequence[JobRow], line: str) -> None:
         tags = tuple(dict.fromkeys(line.replace(",", " ").split()))
 
-        def work(store: Store) -> str:
-            there = jobs_by_id(store, [job.id for job in jobs])
-            for job in there:
-                annotate(store, job, Annotations(tags=tags), origin="tui")
-            return f"{_names(there or jobs)}: {(' '.join(tags) or 'no tags') if there else 'deleted already'}"
-
-        self.fabric.write("tags", work)
+        if len(jobs) <= AT_ONCE:
+            self.fabric.write("tags", partial(_give_tags, jobs, tags))
+            return
+        self.fabric.background.begin(
+            f"tags of {_names(jobs)}",
+            partial(_give_all_tags, self.fabric.home, jobs, tags),
+            self._say,
+            is_kept=True,
+        )
 
     def action_job_logs(self) -> None:
         """Open the job's log."""

@@ -35,8 +35,12 @@ class RangeToMark:
 
     listing: JobList
     """The list that was in view: another one may be on its way."""
-    anchor: JobRow
-    job: JobRow
+    anchor: JobRow | None
+    """Where it begins; None where it is the one job alone."""
+    job: JobRow | None
+    """Where it ends; None where the row under the cursor is still on its way."""
+    rank: int
+    """How many rows of the list stand before that one."""
     job_ids: tuple[str, ...] = ()
     """Those of a fold as it was shown; empty for all from the anchor to the job."""
     marking: int = 0

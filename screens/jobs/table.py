@@ -459,6 +459,8 @@ class JobTable(JobLines, can_focus=True):
     def action_runs_mark_range(self) -> None:
         """Mark all jobs from the one that was marked last to the cursor; without such a job, the one under it."""
         if (job := self.job) is None:
+            if self.window is not None and self._rank < self.window.total:
+                self._want_range(self._anchor, None)  # the row is on its way
             return
         anchor, self._anchor = self._anchor, job
         if anchor is not None and anchor.id != job.id:
@@ -468,18 +470,23 @@ class JobTable(JobLines, can_focus=True):
         else:
             self._mark([job])
 
-    def _want_range(self, anchor: JobRow, job: JobRow, job_ids: tuple[str, ...] = ()) -> None:
-        wanted = RangeToMark(self.listing_in_view, anchor, job, job_ids, self.marking)
+    def _want_range(self, anchor: JobRow | None, job: JobRow | None, job_ids: tuple[str, ...] = ()) -> None:
+        wanted = RangeToMark(self.listing_in_view, anchor, job, self._rank, job_ids, self.marking)
         self.ranges_pending.append(wanted)
         self.post_message(self.RangeRequested(wanted))
 
-    def mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow]) -> None:
-        """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
+    def mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
+        """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile.
+
+        ``last`` is where it ends, where that had to be read.
+        """
         self.ranges_pending.remove(wanted)
         if wanted.marking != self.marking:
             return
         if not (found := list(jobs)):
             self._anchor = None
+        elif last is not None:
+            self._anchor = last
         self._mark(found)
 
     def _mark(self, jobs: Iterable[JobRow]) -> None:

@@ -278,7 +278,7 @@ class JobsScreen(JobActions):
             try:
                 if wanted.job_ids:
                     return JobRange(tuple(read_jobs(home, wanted.job_ids)))
-                return read_range(home, wanted.listing, wanted.anchor, wanted.job, now_us)
+                return read_range(home, wanted, now_us)
             except FabricError as error:
                 return error
             except Exception as error:  # whatever it is, what waits for the range must not wait forever
@@ -287,8 +287,8 @@ class JobsScreen(JobActions):
         self.fabric.background.run(read, partial(self._take_range, wanted), owner=self)
 
     def _take_range(self, wanted: RangeToMark, found: JobRange | FabricError) -> None:
-        jobs = () if isinstance(found, FabricError) else found.jobs
-        self.table.mark_range(wanted, jobs)
+        jobs, last = ((), None) if isinstance(found, FabricError) else (found.jobs, found.last)
+        self.table.mark_range(wanted, jobs, last)
         pending, self._after_ranges = self._after_ranges, None
         if isinstance(found, FabricError):
             self.fabric.show_problem(found, "marking the range")

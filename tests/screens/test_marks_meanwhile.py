@@ -434,6 +434,21 @@ async def test_the_ids_of_a_folds_jobs_are_copied(swept: Home, monkeypatch: pyte
     assert copied == ["trial-3\ntrial-2\ntrial-1"]
 
 
+@journey
+async def test_a_range_ends_at_the_cursor_though_its_row_is_still_on_its_way(
+    year: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(year, (120, 40)) as shown:
+        await shown.until_shown("sweep-00999")
+        with monkeypatch.context() as patch:
+            patch.setattr(shown.app.reader, "watch", lambda *_, **__: None)  # the last rows do not come
+            await shown.press("space", "G")
+            assert table(shown).job is None
+            await shown.press("v", "D")
+            await shown.until_shown("Delete 1,002 jobs?")
+        assert len(table(shown).marks) == 1002
+
+
 def test_requests_reach_the_other_jobs_where_one_is_deleted_meanwhile(five: Home) -> None:
     with Store.open(five) as store:
         rows = jobs.list_jobs(store)
