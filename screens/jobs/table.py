@@ -509,9 +509,10 @@ class JobTable(JobLines, can_focus=True):
 
     @property
     def marks_are_current(self) -> bool:
-        """Whether every marked job is at hand, as the store has it."""
-        window = self.window.rows if self.window else ()
-        return self.marks.keys() <= {row.id for row in window}
+        """Whether every marked job is at hand as it was marked, so that none has to be read."""
+        rows = self.window.rows if self.window else ()
+        at_hand: dict[str, JobRow] = {row.id: row for row in rows}
+        return all(at_hand.get(job_id) == job for job_id, job in self.marks.items())
 
     def action_runs_unmark(self) -> None:
         """Remove all marks, those too that are still on their way."""

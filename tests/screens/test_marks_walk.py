@@ -177,7 +177,7 @@ class Walker:
             if fold is not None:
                 return {job_id: now[job_id] for job_id in fold.job_ids if job_id in now}
             return {} if job is None else {job.id: job}
-        if self.marks <= at_hand.keys():
+        if all(at_hand.get(job_id) == job for job_id, job in self.table.marks.items()):
             return {job_id: at_hand[job_id] for job_id in self.marks}
         gone = self.marks - now.keys()
         self.marks -= gone
