@@ -30,7 +30,9 @@ Foreign exceptions are wrapped where they come in; none reaches a user as a trac
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from typing import Final
 
 from workbench.values import dataclass
 
@@ -209,3 +211,25 @@ class SlotsBusy(RunnerError):
     """Slots or CPUs that are taken now; the message is the reason that a waiting job shows."""
 
     exit_code = 75
+
+
+_UNMAPPED: Final = ("failed to map segment", "cannot allocate memory")
+"""What the loader says of a library that there is no memory for."""
+
+
+def lacks(error: BaseException) -> str:
+    """Say what this process had too little of for what failed; empty where it failed for another reason."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            return "no file descriptors"
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
+            return "no memory"
+        if isinstance(cause, ImportError) and any(words in str(cause).lower() for words in _UNMAPPED):
+            return "no memory"
+        if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
+            return "no memory or threads"
+        cause = cause.__cause__ or cause.__context__
+    return ""

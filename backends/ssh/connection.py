@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -13,7 +14,14 @@ from backends.contract.host import Ask
 from backends.ssh import known_hosts
 from backends.ssh.auth import log_in
 from backends.ssh.config import PORT, Hop
-from backends.ssh.sockets import COMPLAINT_SECONDS, ChannelPipe, connect, explanation_of, unreachable
+from backends.ssh.sockets import (
+    COMPLAINT_SECONDS,
+    ChannelPipe,
+    connect,
+    explanation_of,
+    first_words_of,
+    unreachable,
+)
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.values import dataclass
 
@@ -128,16 +136,16 @@ class SshConnection:
     def _log_in(self, hop: Hop, transport: Any, seconds: float) -> None:
         import paramiko
 
-        transport.banner_timeout = BANNER_SECONDS
+        transport.banner_timeout = transport.handshake_timeout = BANNER_SECONDS
         known = known_hosts.entries_of(hop.known_name, hop.known_hosts)
         _prefer_known(transport, known)
+        began = time.monotonic()
         try:
             transport.start_client(timeout=BANNER_SECONDS + seconds)
+            key = transport.get_remote_server_key()  # where it gave none in time, this raises
         except (paramiko.SSHException, OSError, EOFError) as error:
-            text = str(error) or "it hung up"
-            raise BackendUnreachable(f"{hop.label} does not speak SSH: {text}.") from error
+            raise _no_ssh(hop, transport, error, time.monotonic() - began) from error
         transport.set_keepalive(int(hop.alive_seconds) or 15)
-        key = transport.get_remote_server_key()
         self._check(hop, key.get_name(), key.asbytes(), known)
         log_in(transport, hop, self.agent_socket, BANNER_SECONDS)
 
@@ -182,6 +190,32 @@ def session_on(connection: SshConnection | None, command: str) -> Pipe:
     if connection is None:
         raise BackendUnreachable("The connection to the backend is not held by this process.")
     return connection.run(command)
+
+
+def _no_ssh(hop: Hop, transport: Any, error: Exception, seconds: float) -> BackendUnreachable:
+    """Return the error that says how far a host came which took a connection and gave no key within some seconds.
+
+    One that falls silent or hangs up is not one that speaks something else: a firewall or too many logins under way
+    look like that.
+    """
+    words = first_words_of(transport.sock)
+    # paramiko says the same of a host that is silent and of one that hangs up; what it caught tells them apart.
+    is_silent = isinstance(error.__context__, TimeoutError) or seconds >= BANNER_SECONDS
+    if words and not words.startswith("SSH-"):
+        return BackendUnreachable(f"{hop.label} does not speak SSH: it says {words[:80]!r}.")
+    if is_silent and transport.remote_version:
+        said = f"begins to speak SSH, but does not go on for {seconds:.0f} s"
+    elif is_silent:
+        said = f"accepts a connection, but says nothing {'more ' if words else ''}for {seconds:.0f} s"
+    elif words == "" and not transport.remote_version:
+        said = "accepts a connection and hangs up without a word"
+    else:
+        return BackendUnreachable(f"{hop.label} does not speak SSH: {str(error) or 'it hung up'}.")
+    return BackendUnreachable(
+        f"{hop.label} {said}.",
+        hint="a firewall between may hold it back, or its sshd is overloaded (MaxStartups in its sshd_config), "
+        "or something else listens there",
+    )
 
 
 def _file_to_write(hop: Hop) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
 from backends.ssh.config import Hop
+from workbench import formats
 from workbench.errors import BackendUnreachable
 
 DEAD_AFTER_SECONDS: Final = 20
@@ -23,6 +24,7 @@ COMPLAINT_SECONDS: Final = 1.0
 """How long the last words of a ProxyCommand are waited for."""
 
 _COMPLAINT_BYTES: Final = 4096
+_HEARD_BYTES: Final = 200
 
 PROMPT_BYTES: Final = 1 << 14
 """What is received before the session is open, and somewhat more."""
@@ -118,10 +120,14 @@ class _PromptSocket(socket.socket):
         self.settimeout(timeout)
         self._option = getattr(socket, "TCP_QUICKACK", None)
         self._left_bytes = PROMPT_BYTES
+        self.heard = b""
+        """What came first."""
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
         """Read, and acknowledge at once."""
         data = super().recv(size, flags)
+        if len(self.heard) < _HEARD_BYTES:
+            self.heard += data[:_HEARD_BYTES]
         if self._option is not None and self._left_bytes > 0:
             self._left_bytes -= len(data)
             with contextlib.suppress(OSError):  # the kernel forgets it with each packet
@@ -163,6 +169,14 @@ class _CommandSocket(socket.socket):
 def explanation_of(stream: object, wait_seconds: float = 0.0) -> str:
     """Return what the command behind a stream complained about last; empty where there is none."""
     return stream.explain(wait_seconds) if isinstance(stream, _CommandSocket) else ""
+
+
+def first_words_of(stream: object) -> str | None:
+    """Return the first line that came on a stream; None of a stream of which that is not known."""
+    if not isinstance(stream, _PromptSocket):
+        return None
+    lines = stream.heard.decode("utf-8", "replace").strip().splitlines()
+    return formats.printable(lines[0].strip()) if lines else ""
 
 
 def last_line(text: bytes) -> str:

@@ -469,5 +469,6 @@ def run(
     if trouble is not None:
         app.call_later(app.show_message, str(trouble), "error")
     code = app.run()
+    app.background.finish(print_last)
     print_last(exit_summary(app.open_jobs))
     return code or app.return_code or 0

@@ -154,8 +154,7 @@ class AppActions(TerminalApp):
     def job_in_view(self) -> JobRow | None:
         """Return the job that is open, or under the cursor."""
         screen = self.screen
-        targets = screen.targets() if isinstance(screen, JobActions) else []
-        return targets[0] if targets else None
+        return screen.in_view() if isinstance(screen, JobActions) else None
 
     def action_app_back(self) -> None:
         """Undo the innermost thing, or go back one screen."""

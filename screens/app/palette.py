@@ -143,10 +143,9 @@ def entries(app: PaletteApp, screen: BaseScreen) -> Iterator[PaletteEntry]:
 
 
 def _tabs(app: PaletteApp, screen: BaseScreen) -> Iterator[PaletteEntry]:
-    targets = screen.targets() if isinstance(screen, JobActions) else []
-    if not targets:
+    job = screen.in_view() if isinstance(screen, JobActions) else None
+    if job is None:
         return
-    job = targets[0]
     by_digit = screen.pane in actions.BY_ID["run.tab"].panes
     letters = {tab: app.key_map.shown(actions.BY_ID[name]) for name, tab in _TABS.items()}
     for number, tab in enumerate(TABS, start=1):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from textual.message import Message
+
 from screens.jobs.file_actions import FileActions
+from screens.jobs.marks import Act, Targets
 from screens.style.status import is_open
-from screens.workers.background import TaskReport
+from screens.workers.background import TaskReport, post
 from screens.workers.writer import Write
 from workbench import formats
+from workbench.errors import CannotWrite
 from workbench.job import State
 from workbench.paths import Home
 from workbench.services.control.annotate import Annotations, annotate
@@ -36,28 +41,96 @@ AT_ONCE: Final = 50
 """Requests for more jobs than that are a background task, which is listed with its progress."""
 
 
-def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
-    """Return the write that requests something for each job; those that were deleted meanwhile are left out."""
+def ask_for(kind: RequestKind, asked: Sequence[JobRow], take: Callable[[Sequence[JobRow]], object]) -> Write:
+    """Return the write that requests something for each job as it was when the question about it was asked.
+
+    Jobs that were deleted meanwhile are left out, and those for which it makes no sense any more. Where the question
+    would be another one now, nothing is requested. ``take`` is called with the jobs for which it would be another one.
+    """
 
     def work(store: Store) -> str:
-        from workbench.services.control.requests import request
-
-        # The newest first: a job that waits must not begin because one before it has ended.
-        there = jobs_by_id(store, [job.id for job in jobs])
-        request(store, there[::-1] if kind == "resume" else there, kind, origin="tui")
-        return f"{_names(there or jobs)}: {_REQUESTED[kind] if there else 'deleted already'}"
+        changed = _changed(store, kind, asked)
+        take(changed)
+        return "" if changed else _said(kind, asked, _request_some(store, kind, asked))
 
     return work
 
 
-def request_all(home: Home, kind: RequestKind, jobs: Sequence[JobRow], report: TaskReport) -> str:
-    """Request something for many jobs, some at a time: each request is written to disk by itself, which takes long."""
-    ordered = sorted(jobs, key=lambda job: job.seq, reverse=kind != "resume")
+def request_all(
+    home: Home,
+    kind: RequestKind,
+    asked: Sequence[JobRow],
+    take: Callable[[Sequence[JobRow]], object],
+    report: TaskReport,
+) -> str:
+    """Request something for many jobs, some at a time: each request is written to disk by itself, which takes long.
+
+    Raises:
+        CannotWrite: requests cannot be written; all that could be were, and the other jobs were told to stop.
+    """
+    ordered = sorted(asked, key=lambda job: job.seq, reverse=kind != "resume")
+    done: list[JobRow] = []
+    errors: list[CannotWrite] = []
     with Store.open(home) as store:
+        changed = _changed(store, kind, asked)
+        take(changed)
+        if changed:
+            return ""
         for start in range(0, len(ordered), AT_ONCE):
             report(f"{start:,} of {len(ordered):,} jobs", start / len(ordered))
-            ask_for(kind, ordered[start : start + AT_ONCE])(store)
-    return f"{_names(jobs)}: {_REQUESTED[kind]}"
+            try:
+                done += _request_some(store, kind, ordered[start : start + AT_ONCE])
+            except CannotWrite as error:  # the rest is asked for all the same
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return _said(kind, asked, done)
+
+
+def _request_some(store: Store, kind: RequestKind, asked: Sequence[JobRow]) -> list[JobRow]:
+    """Request something for those of the jobs for which it makes sense now; return these."""
+    from workbench.services.control.requests import request
+
+    # The newest first: a job that waits must not begin because one before it has ended.
+    fitting = _fitting(kind, jobs_by_id(store, [job.id for job in asked]))
+    request(store, fitting[::-1] if kind == "resume" else fitting, kind, origin="tui")
+    return fitting
+
+
+def _give_all_tags(home: Home, jobs: Sequence[JobRow], tags: tuple[str, ...], report: TaskReport) -> str:
+    with Store.open(home) as store:
+        for start in range(0, len(jobs), AT_ONCE):
+            report(f"{start:,} of {len(jobs):,} jobs", start / len(jobs))
+            _give_tags(jobs[start : start + AT_ONCE], tags, store)
+    return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
+
+
+def _give_tags(jobs: Sequence[JobRow], tags: tuple[str, ...], store: Store) -> str:
+    """Give jobs these tags and no others; those that were deleted meanwhile are left out."""
+    there = jobs_by_id(store, [job.id for job in jobs])
+    for job in there:
+        annotate(store, job, Annotations(tags=tags), origin="tui")
+    return f"{_names(there or jobs)}: {(' '.join(tags) or 'no tags') if there else 'deleted already'}"
+
+
+def _said(kind: RequestKind, asked: Sequence[JobRow], done: Sequence[JobRow]) -> str:
+    return f"{_names(done)}: {_REQUESTED[kind]}" if done else f"{_names(asked)}: nothing to {kind} any more"
+
+
+def _changed(store: Store, kind: RequestKind, asked: Sequence[JobRow]) -> list[JobRow]:
+    """Return the jobs for which the question would be another one now, as they are now.
+
+    These are those that run again, as another attempt, and those that run where a deletion was said to stop none.
+    """
+    from workbench.store.db.rows import is_running
+
+    before = {job.id: job for job in asked}
+    return [
+        job
+        for job in jobs_by_id(store, list(before))
+        if job.attempt != before[job.id].attempt
+        or (kind == "delete" and is_running(job) and not is_running(before[job.id]))
+    ]
 
 
 def search_of(job: JobRow) -> str:
@@ -86,8 +159,37 @@ def _fitting(kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
             return [job for job in jobs if is_open(job)]
 
 
+def _notes(kind: RequestKind, fitting: Sequence[JobRow], targets: Targets) -> list[str]:
+    """Return what a question says about the marked jobs apart from their names."""
+    notes = []
+    if targets.changed:
+        notes.append(f"{targets.changed:,} of them changed while this was asked")
+    if unlisted := sum(job.id in targets.unlisted for job in fitting):
+        verb = "is" if unlisted == 1 else "are"
+        notes.append(f"{unlisted:,} of them {verb} not in this list")
+    if targets.deleted:
+        verb = "was" if targets.deleted == 1 else "were"
+        notes.append(f"{formats.count(targets.deleted, 'marked job')} {verb} deleted")
+    if skipped := len(targets.jobs) - len(fitting):
+        notes.append(f"{formats.count(skipped, 'marked job')} skipped: nothing to {kind}")
+    return notes
+
+
 class JobActions(FileActions):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
+
+    class Answered(Message, bubble=False):
+        """A question was confirmed: it is requested now, unless jobs have changed meanwhile."""
+
+        def __init__(
+            self, kind: RequestKind, consequence: str, asked: Targets, changed: Sequence[JobRow]
+        ) -> None:
+            super().__init__()
+            self.kind = kind
+            self.consequence = consequence
+            self.asked = asked
+            self.changed = changed
+            """Those that have, as they are now; where there are any, nothing is requested."""
 
     def can_do(self, action_id: str) -> bool:
         """Offer what makes sense for the jobs that it concerns: halt for one that is under way, and so on."""
@@ -104,22 +206,23 @@ class JobActions(FileActions):
             case _:
                 return bool(jobs) or not action_id.startswith("job.")
 
-    def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
+    def with_targets(self, then: Act) -> None:
         """Call ``then`` with the jobs that an action concerns, as they are now."""
-        then(self.targets())
+        then(Targets(tuple(self.targets())))
 
     def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
-        """Take note of what was confirmed for which jobs."""
+        """Take note of what is requested for which jobs."""
 
     def _steer(self, kind: RequestKind, consequence: str) -> None:
         if not self.refused():
             self.with_targets(partial(self._confirm, kind, consequence))
 
-    def _confirm(self, kind: RequestKind, consequence: str, jobs: Sequence[JobRow]) -> None:
+    def _confirm(self, kind: RequestKind, consequence: str, targets: Targets) -> None:
         """Ask before a request is made: for how many jobs, which these are, and which of them run."""
         from screens.base.dialogs import Confirm, Question
         from workbench.services.control.requests import running_first, stopped_first
 
+        jobs = targets.jobs
         fitting = running_first(_fitting(kind, jobs))
         if not fitting:
             why = {"resume": "halted or failed", "delete": "there"}.get(kind, "running or waiting")
@@ -134,7 +237,7 @@ class JobActions(FileActions):
         stops = stopped_first(fitting) if kind == "delete" else ""
         question = Question(
             f"{kind.capitalize()} {_names(fitting)}?",
-            self._named(kind, fitting, left_out=len(jobs) - len(fitting)),
+            self._named(fitting, _notes(kind, fitting, targets)),
             " ".join(filter(None, (stops, consequence))),
             kind,
             typed,
@@ -142,30 +245,50 @@ class JobActions(FileActions):
 
         def decided(yes: bool | None) -> None:
             if yes:
-                self._request(kind, fitting)
-                self.requested(kind, fitting)
+                self._request(kind, consequence, replace(targets, jobs=tuple(fitting)))
 
         self.app.push_screen(Confirm(question), decided)
 
-    def _request(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
-        if len(jobs) <= AT_ONCE:
-            self.fabric.write(kind, ask_for(kind, jobs))
+    def _request(self, kind: RequestKind, consequence: str, asked: Targets) -> None:
+        """Have it requested as it was confirmed; where jobs have changed meanwhile, it is asked anew."""
+
+        def take(changed: Sequence[JobRow]) -> None:  # in another thread
+            post(self, self.Answered(kind, consequence, asked, changed))
+
+        if len(asked.jobs) <= AT_ONCE:
+            self.fabric.write(kind, ask_for(kind, asked.jobs, take))
             return
-        home = self.fabric.home
         self.fabric.background.begin(
-            f"{kind} {_names(jobs)}",
-            lambda report: request_all(home, kind, jobs, report),
-            self.fabric.show_message,
+            f"{kind} {_names(asked.jobs)}",
+            partial(request_all, self.fabric.home, kind, asked.jobs, take),
+            self._say,
+            is_kept=True,
         )
 
-    def _named(self, kind: RequestKind, jobs: Sequence[JobRow], *, left_out: int) -> tuple[str, ...]:
+    def _say(self, done: str) -> None:
+        if done:
+            self.fabric.show_message(done)
+
+    def on_job_actions_answered(self, answered: Answered) -> None:
+        """Take note of what is requested, or ask anew: the answer was one to another question."""
+        if not answered.changed:
+            self.requested(answered.kind, answered.asked.jobs)
+            return
+        now = {job.id: job for job in answered.changed}
+        jobs = tuple(now.get(job.id, job) for job in answered.asked.jobs)
+        if self.is_current:
+            asked = replace(answered.asked, jobs=jobs, deleted=0, changed=len(now))
+            self._confirm(answered.kind, answered.consequence, asked)
+        else:
+            message = f"{_names(answered.changed)} changed meanwhile: no {answered.kind} was requested"
+            self.fabric.show_message(message, "warning")
+
+    def _named(self, jobs: Sequence[JobRow], notes: Sequence[str]) -> tuple[str, ...]:
         most = NAMED_LOW if self.app.size.height < LOW_HEIGHT else NAMED
         lines = [f"{formats.printable(job.name)}  {job.state.lower()}" for job in jobs[:most]]
         if len(jobs) > most:
             lines.append(f"and {len(jobs) - most:,} more")
-        if left_out:
-            lines.append(f"({formats.count(left_out, 'marked job')} skipped: nothing to {kind})")
-        return tuple(lines)
+        return (*lines, *([f"({'; '.join(notes)})"] if notes else []))
 
     def action_job_halt(self) -> None:
         """Ask to halt."""
@@ -194,7 +317,7 @@ class JobActions(FileActions):
         from screens.launch.form_screen import open_form
 
         home = self.fabric.home
-        for job in self.targets()[:1]:
+        if (job := self.in_view()) is not None:
             self.fabric.background.run(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
 
     def action_job_tags(self) -> None:
@@ -202,20 +325,23 @@ class JobActions(FileActions):
         if not self.refused():
             self.with_targets(self._ask_tags)
 
-    def _ask_tags(self, jobs: Sequence[JobRow]) -> None:
-        if jobs:
+    def _ask_tags(self, targets: Targets) -> None:
+        if jobs := targets.jobs:
             before = " ".join(jobs[0].tags)
-            self.fabric.ask_line("tags", before, (), lambda line: self._tag(jobs, line))
+            self.fabric.ask_line(f"tags of {_names(jobs)}", before, (), lambda line: self._tag(jobs, line))
 
     def _tag(self, jobs: Sequence[JobRow], line: str) -> None:
         tags = tuple(dict.fromkeys(line.replace(",", " ").split()))
 
-        def work(store: Store) -> str:
-            for job in jobs:
-                annotate(store, job, Annotations(tags=tags), origin="tui")
-            return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
-
-        self.fabric.write("tags", work)
+        if len(jobs) <= AT_ONCE:
+            self.fabric.write("tags", partial(_give_tags, jobs, tags))
+            return
+        self.fabric.background.begin(
+            f"tags of {_names(jobs)}",
+            partial(_give_all_tags, self.fabric.home, jobs, tags),
+            self._say,
+            is_kept=True,
+        )
 
     def action_job_logs(self) -> None:
         """Open the job's log."""
@@ -234,19 +360,22 @@ class JobActions(FileActions):
 
     def action_job_search(self) -> None:
         """Open the search that the job is a trial of."""
-        jobs = self.targets()
-        found = next(filter(None, map(search_of, jobs)), "")
+        job = self.in_view()
+        found = search_of(job) if job is not None else ""
         if not found:
-            what = "the job is no trial of a search" if jobs else "no job is under the cursor"
+            what = "the job is no trial of a search" if job is not None else "no job is under the cursor"
             self.fabric.show_message(what, "warning")
             return
         self.fabric.open_search(found)
 
     def action_job_copy(self) -> None:
         """Offer what can be copied."""
+        self.with_targets(self._offer_copies)
+
+    def _offer_copies(self, targets: Targets) -> None:
         from screens.base.dialogs import Choice
 
-        jobs = self.targets()
+        jobs = targets.jobs
         if not jobs:
             return
         folders = [str(self.fabric.home.job(job.id).path) for job in jobs]

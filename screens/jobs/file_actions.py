@@ -36,6 +36,10 @@ class FileActions(BaseScreen):
         """Return the jobs that an action concerns: the marked ones, or the one in view."""
         return []
 
+    def in_view(self) -> JobRow | None:
+        """Return the job that an action concerns which is done with one alone, whichever are marked."""
+        return next(iter(self.targets()), None)
+
     def chosen_file(self) -> FoundFile | None:
         """Return the file under the cursor, on a screen that shows files."""
         return None
@@ -51,10 +55,10 @@ class FileActions(BaseScreen):
         return self.fabric.readonly
 
     def _target(self) -> JobRow | None:
-        jobs = self.targets()
-        if not jobs:
+        job = self.in_view()
+        if job is None:
             self.fabric.show_message("no job is under the cursor", "warning")
-        return jobs[0] if jobs else None
+        return job
 
     # A shell
 
@@ -207,7 +211,9 @@ class FileActions(BaseScreen):
         """Ask for a note, and keep it with the job."""
         job = None if self.refused() else self._target()
         if job is not None:
-            self.fabric.ask_line("note", job.note, (), partial(self._note, job))
+            self.fabric.ask_line(
+                f"note of {formats.printable(job.name)}", job.note, (), partial(self._note, job)
+            )
 
     def _note(self, job: JobRow, line: str) -> None:
         def work(store: Store) -> str:

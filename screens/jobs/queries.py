@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
+from screens.jobs.marks import RangeToMark
 from workbench.errors import FabricError
 from workbench.job import JobId, State
 from workbench.paths import Home
@@ -89,14 +90,23 @@ class JobRange:
     jobs: tuple[JobRow, ...]
     missing: JobRow | None = None
     """The one that has left the listing."""
+    last: JobRow | None = None
+    """Where it ends, where that had to be read."""
 
 
-def read_range(home: Home, listing: JobList, first: JobRow, last: JobRow, now_us: int) -> JobRange:
+def read_range(home: Home, wanted: RangeToMark, now_us: int) -> JobRange:
     """Read all jobs of a listing from one to another, loaded or not."""
     with Store.open(home) as store:
-        if found := jobs_between(store, listing, first.id, last.id, now_us=now_us):
-            return JobRange(found)
-        first_left = not jobs_between(store, listing, first.id, first.id, now_us=now_us)
+        last = wanted.job
+        if last is None:
+            found_last = window(store, wanted.listing, now_us=now_us, offset=wanted.rank, limit=1).rows
+            if not found_last:
+                return JobRange(())
+            last = found_last[0]
+        first = wanted.anchor or last
+        if found := jobs_between(store, wanted.listing, first.id, last.id, now_us=now_us):
+            return JobRange(found, last=None if wanted.job is not None else last)
+        first_left = not jobs_between(store, wanted.listing, first.id, first.id, now_us=now_us)
     return JobRange((), first if first_left else last)
 
 

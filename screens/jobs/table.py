@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -18,6 +18,7 @@ from screens.core import actions
 from screens.core.app_protocol import JumpTarget
 from screens.jobs.columns import GAP, Cell, Figures, JobColumn, Line, fold_parts, layout, state_counts
 from screens.jobs.in_view import InView, RowDetails
+from screens.jobs.marks import RangeToMark
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
@@ -106,16 +107,16 @@ class JobLines(CachedStyle, ScrollView):
     def _row_strip(self, job: JobRow) -> Strip:
         """Return a row without the cursor; the one that was drawn last where nothing that it shows has changed."""
         fold = self.fold_of(job)
-        marked = job.id in self.marks and (fold is None or self.marks.keys() >= set(fold.job_ids))
+        sign = self._mark_sign(job, fold)
         outcome = self._details.outcomes.get(fold.sweep) if fold is not None else None
         figures, trend = self._figures.get(job.id), self._details.trends.get(job.id)
         opened = job.labels.get(SWEEP_LABEL) in self.listing.opened
-        shows = job, fold, marked, outcome, figures, trend, opened
+        shows = job, fold, sign, outcome, figures, trend, opened
         known = self._drawn.get(job.id)
         if known is not None and known.shows == shows and known.now_us == self._now_us:
             return known.strip
         parts = self._job_parts(job) if fold is None else self._fold_parts(fold)
-        parts.insert(0, (glyphs().mark if marked else " ", "accent", "bold"))
+        parts.insert(0, (sign, "accent", "bold"))
         if known is not None and known.parts == parts:
             strip = known.strip
         else:
@@ -125,6 +126,15 @@ class JobLines(CachedStyle, ScrollView):
             del self._drawn[next(iter(self._drawn))]
         self._drawn[job.id] = _DrawnRow(shows, self._now_us, parts, strip)
         return strip
+
+    def _mark_sign(self, job: JobRow, fold: Fold | None) -> str:
+        """Return what stands before a row: a fold of which some jobs are marked has a sign of its own."""
+        if fold is None:
+            return glyphs().mark if job.id in self.marks else " "
+        marked = sum(job_id in self.marks for job_id in fold.job_ids) if self.marks else 0
+        if not marked:
+            return " "
+        return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
 
     def fold_of(self, job: JobRow | None) -> Fold | None:
         """Return what the row of a job stands for, where that is several jobs."""
@@ -227,14 +237,11 @@ class JobTable(JobLines, can_focus=True):
         """A row was clicked twice."""
 
     class RangeRequested(Message):
-        """All jobs from one to another are to be marked, loaded or not."""
+        """Jobs are to be marked that have to be read first."""
 
-        def __init__(self, anchor: JobRow, job: JobRow, marking: int) -> None:
+        def __init__(self, wanted: RangeToMark) -> None:
             super().__init__()
-            self.anchor = anchor
-            self.job = job
-            self.marking = marking
-            """Which set of marks it belongs to: after all were removed, another."""
+            self.wanted = wanted
 
     class MarksChanged(Message):
         """Other jobs are marked than before."""
@@ -254,9 +261,12 @@ class JobTable(JobLines, can_focus=True):
         self._anchor: JobRow | None = None
         """The job that was marked last: a range begins there, wherever it stands by then."""
         self._in_view = InView()
-        self._marking = 0
-        self.ranges_pending = 0
-        """How many ranges are still to be marked: until then, the marks are not what was asked for."""
+        self.marking = 0
+        """Which set of marks there is: after all were removed, another."""
+        self.ranges_pending: list[RangeToMark] = []
+        """Ranges that are still to be marked: until then, the marks are not what was asked for."""
+        self.listing_in_view = self.listing
+        """The listing of the rows at hand: another one may be on its way."""
 
     # What is at hand
 
@@ -272,6 +282,7 @@ class JobTable(JobLines, can_focus=True):
             self._anew, self._rank = False, 0
             self.scroll_to(y=0, animate=False, force=True)
         self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
+        self.listing_in_view = self.listing
         index = None if held is None else _index_of(window, held)
         before = self._rank
         self._rank = window.start + index if index is not None else min(before, max(0, window.total - 1))
@@ -443,27 +454,39 @@ class JobTable(JobLines, can_focus=True):
             self.keep_marks([marked for marked in self.marks.values() if marked.id not in fold.job_ids])
         else:
             self._anchor = job
-            self.ranges_pending += 1
-            self.post_message(self.RangeRequested(job, job, self._marking))
+            self._want_range(job, job, fold.job_ids)
 
     def action_runs_mark_range(self) -> None:
         """Mark all jobs from the one that was marked last to the cursor; without such a job, the one under it."""
         if (job := self.job) is None:
+            if self.window is not None and self._rank < self.window.total:
+                self._want_range(self._anchor, None)  # the row is on its way
             return
         anchor, self._anchor = self._anchor, job
-        if (anchor is None or anchor.id == job.id) and self.fold_of(job) is None:
-            self._mark([job])
+        if anchor is not None and anchor.id != job.id:
+            self._want_range(anchor, job)
+        elif (fold := self.fold_of(job)) is not None:
+            self._want_range(job, job, fold.job_ids)
         else:
-            self.ranges_pending += 1
-            self.post_message(self.RangeRequested(anchor or job, job, self._marking))
+            self._mark([job])
 
-    def mark_range(self, request: RangeRequested, jobs: Iterable[JobRow]) -> None:
-        """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
-        self.ranges_pending -= 1
-        if request.marking != self._marking:
+    def _want_range(self, anchor: JobRow | None, job: JobRow | None, job_ids: tuple[str, ...] = ()) -> None:
+        wanted = RangeToMark(self.listing_in_view, anchor, job, self._rank, job_ids, self.marking)
+        self.ranges_pending.append(wanted)
+        self.post_message(self.RangeRequested(wanted))
+
+    def mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
+        """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile.
+
+        ``last`` is where it ends, where that had to be read.
+        """
+        self.ranges_pending.remove(wanted)
+        if wanted.marking != self.marking:
             return
         if not (found := list(jobs)):
             self._anchor = None
+        elif last is not None:
+            self._anchor = last
         self._mark(found)
 
     def _mark(self, jobs: Iterable[JobRow]) -> None:
@@ -478,15 +501,22 @@ class JobTable(JobLines, can_focus=True):
             self._anchor = None
         self._mark(())
 
+    def renew_marks(self, job_ids: Collection[str], jobs: Iterable[JobRow]) -> None:
+        """Take what is known of some marked jobs now; those that are gone lose their marks, no job gets one."""
+        known: dict[str, JobRow] = {job.id: job for job in jobs}
+        kept = {job_id: known.get(job_id, job) for job_id, job in self.marks.items()}
+        self.keep_marks(job for job_id, job in kept.items() if job_id in known or job_id not in job_ids)
+
     @property
     def marks_are_current(self) -> bool:
-        """Whether every marked job is at hand, as the store has it."""
-        window = self.window.rows if self.window else ()
-        return self.marks.keys() <= {row.id for row in window}
+        """Whether every marked job is at hand as it was marked, so that none has to be read."""
+        rows = self.window.rows if self.window else ()
+        at_hand: dict[str, JobRow] = {row.id: row for row in rows}
+        return all(at_hand.get(job_id) == job for job_id, job in self.marks.items())
 
     def action_runs_unmark(self) -> None:
         """Remove all marks, those too that are still on their way."""
-        self._marking += 1
+        self.marking += 1
         self.keep_marks(())
 
     # Events

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,6 +19,7 @@ from screens.jobs.actions import JobActions
 from screens.jobs.columns import COLUMNS, layout, sort_named
 from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
 from screens.jobs.list_header import BackendLines, Chips
+from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
 from screens.jobs.preview import SETTLE_SECONDS, LastLines, Preview
 from screens.jobs.queries import (
     TABLE_COUNTERS,
@@ -73,7 +74,7 @@ class JobsScreen(JobActions):
         self._amount = ""
         """How many jobs are listed."""
         self._begun = False
-        self._after_ranges: Callable[[Sequence[JobRow]], None] | None = None
+        self._after_ranges: PendingAct | None = None
         """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
         self._details = RowDetailsReader()
@@ -271,54 +272,70 @@ class JobsScreen(JobActions):
 
     @on(JobTable.RangeRequested)
     def _read_range(self, request: JobTable.RangeRequested) -> None:
-        home, listing, now_us = self.fabric.home, self.listing, self.fabric.clock()
+        home, wanted, now_us = self.fabric.home, request.wanted, self.fabric.clock()
 
         def read() -> JobRange | FabricError:
             try:
-                return read_range(home, listing, request.anchor, request.job, now_us)
+                if wanted.job_ids:
+                    return JobRange(tuple(read_jobs(home, wanted.job_ids)))
+                return read_range(home, wanted, now_us)
             except FabricError as error:
                 return error
+            except Exception as error:  # whatever it is, what waits for the range must not wait forever
+                return FabricError(f"the jobs of the range cannot be read: {type(error).__name__}: {error}")
 
-        self.fabric.background.run(read, partial(self._take_range, request), owner=self)
+        self.fabric.background.run(read, partial(self._take_range, wanted), owner=self)
 
-    def _take_range(self, request: JobTable.RangeRequested, found: JobRange | FabricError) -> None:
-        self.table.mark_range(request, () if isinstance(found, FabricError) else found.jobs)
-        waiting, self._after_ranges = self._after_ranges, None
+    def _take_range(self, wanted: RangeToMark, found: JobRange | FabricError) -> None:
+        jobs, last = ((), None) if isinstance(found, FabricError) else (found.jobs, found.last)
+        self.table.mark_range(wanted, jobs, last)
+        pending, self._after_ranges = self._after_ranges, None
         if isinstance(found, FabricError):
             self.fabric.show_problem(found, "marking the range")
         elif found.missing is not None:
             name = formats.printable(found.missing.name)
             self.fabric.show_message(f"{name} is no longer in this list: no range was marked", "warning")
-        elif waiting is not None:
-            self.with_targets(waiting)
+        elif pending is not None and pending.marking == self.table.marking:
+            pending.take(wanted, jobs)
+            if pending.ranges:
+                self._after_ranges = pending
+            else:
+                self._read_targets(list(pending.job_ids), pending.act)
 
-    def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
-        """Act on the marked jobs as the store has them now, once all ranges are marked."""
+    def with_targets(self, then: Act) -> None:
+        """Act on the jobs that are marked now, as the store has them, once all ranges are marked."""
         table = self.table
         fold = table.fold_of(table.job)
         if table.ranges_pending:
-            self._after_ranges = then
+            ranges = list(table.ranges_pending)
+            self._after_ranges = PendingAct(then, set(table.marks), ranges, table.marking)
         elif fold is not None and not table.marks:
-            read = partial(read_jobs, self.fabric.home, fold.job_ids)
-            self.fabric.background.run(read, then, owner=self, newest="marked")
+            self._read_targets(fold.job_ids, then)
         elif table.marks_are_current:
-            then(self.targets())
+            then(Targets(tuple(self.targets())))
         else:
-            read = partial(read_jobs, self.fabric.home, list(table.marks))
-            self.fabric.background.run(read, partial(self._take_marked, then), owner=self, newest="marked")
+            self._read_targets(list(table.marks), then)
 
-    def _take_marked(self, then: Callable[[Sequence[JobRow]], None], marked: list[JobRow]) -> None:
-        self.table.keep_marks(marked)
-        if marked:
-            then(marked)
+    def _read_targets(self, job_ids: Sequence[str], then: Act) -> None:
+        home, listing, now_us = self.fabric.home, self.table.listing_in_view, self.fabric.clock()
+        read = partial(read_targets, home, listing, job_ids, now_us)
+        take = partial(self._take_targets, frozenset(job_ids), then)
+        self.fabric.background.run(read, take, owner=self, newest="targets")
+
+    def _take_targets(self, job_ids: frozenset[str], then: Act, found: Targets) -> None:
+        """Act on jobs that were read; marks may be others by now, and these stay."""
+        self.table.renew_marks(job_ids, found.jobs)
+        if not self.is_current:
+            self.fabric.show_message("nothing is asked: another screen is in view", "warning")
+        elif found.jobs:
+            then(found)
         else:
             self.fabric.show_message("the marked jobs were deleted meanwhile", "warning")
 
     def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
         """Remove the marks of jobs that are deleted."""
         if kind == "delete":
-            deleted = {job.id for job in jobs}
-            self.table.keep_marks([job for job in self.table.marks.values() if job.id not in deleted])
+            self.table.renew_marks({job.id for job in jobs}, ())
 
     # Heading and time
 
@@ -506,7 +523,13 @@ class JobsScreen(JobActions):
     def can_do(self, action_id: str) -> bool:
         """Offer to compare two marked jobs or more, to narrow a list that has jobs, to go back from a filter."""
         is_narrowed = bool(self.filter_text or self.problems_only)
+        fold = None if self.table.marks else self.table.fold_of(self.table.job)
+        states = frozenset(state for state, _ in fold.states) if fold is not None else frozenset()
         match action_id:
+            case "job.halt" | "job.kill" if states - TERMINAL:
+                return True
+            case "job.resume" if states & {State.HALTED, State.FAILED}:
+                return True
             case "runs.compare":
                 return len(self.table.marks) >= 2
             case "runs.filter" | "runs.problems" | "runs.sort":
@@ -522,6 +545,10 @@ class JobsScreen(JobActions):
         if marked:
             return marked
         return [self.table.job] if self.table.job else []
+
+    def in_view(self) -> JobRow | None:
+        """Return the job under the cursor."""
+        return self.table.job
 
     @on(JobTable.Open)
     def action_runs_open(self) -> None:
@@ -545,12 +572,10 @@ class JobsScreen(JobActions):
 
     def action_runs_compare(self) -> None:
         """Compare the marked jobs side by side, or those of the sweep under the cursor."""
-        if not self.table.marks and self.table.fold_of(self.table.job) is not None:
-            self.with_targets(self._compare)
-        else:
-            self._compare(list(self.table.marks.values()))
+        self.with_targets(self._compare)
 
-    def _compare(self, marked: Sequence[JobRow]) -> None:
+    def _compare(self, targets: Targets) -> None:
+        marked = targets.jobs
         if len(marked) < 2:
             self.fabric.show_message("mark at least two jobs with space, then compare them", "warning")
             return

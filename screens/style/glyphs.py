@@ -22,6 +22,8 @@ class Glyphs:
     """A shape a state, so that no state is shown by colour alone."""
     lost: str
     mark: str
+    mark_some: str
+    """Of a line that stands for several jobs, of which not all are marked."""
     cursor: str
     more: str
     """Stands for what was cut off."""
@@ -66,6 +68,7 @@ UNICODE: Final = Glyphs(
     },
     lost="?",
     mark="▎",
+    mark_some="╎",
     cursor="│",
     more="…",
     dash="–",
@@ -99,6 +102,7 @@ ASCII: Final = Glyphs(
     },
     lost="?",
     mark="|",
+    mark_some=":",
     cursor="|",
     more="~",
     dash="-",

@@ -94,6 +94,9 @@ class Task:
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     error: FabricError | None = None
+    is_kept: bool = False
+    """Whether it is finished when the app is left: half of what was asked for is not what was asked for."""
+    over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def seconds(self) -> float:
@@ -157,9 +160,14 @@ class Background:
         """
         self._start(lambda report: work(), then, _Call(owner, newest, None))
 
-    def begin(self, title: str, work: Callable[[TaskReport], T], then: Callable[[T], Any]) -> Task:
-        """Do something that takes long, and list it; ``then`` is called with its value in the thread that draws."""
-        task = Task(title)
+    def begin(
+        self, title: str, work: Callable[[TaskReport], T], then: Callable[[T], Any], *, is_kept: bool = False
+    ) -> Task:
+        """Do something that takes long, and list it; ``then`` is called with its value in the thread that draws.
+
+        One that is kept is finished, too, when the app is left meanwhile.
+        """
+        task = Task(title, is_kept=is_kept)
         kept = self.running if len(self.tasks) > KEPT_TASKS else self.tasks
         self.tasks = [*kept, task]
         self._start(work, then, _Call(None, "", task))
@@ -170,6 +178,17 @@ class Background:
         """Drop the value of the call of that name."""
         self._newest.pop((id(owner), newest), None)
         owner.workers.cancel_group(owner, newest)
+
+    def finish(self, say: Callable[[str], object]) -> None:
+        """Wait, after the end of the app, for the tasks that are kept; ctrl-c leaves what is left of them undone."""
+        for task in [task for task in self.tasks if task.is_kept and task.ended is None]:
+            say(f"{task.title}: {task.text or 'begins'}; it is finished now, ctrl-c leaves the rest undone\n")
+            try:
+                task.over.wait()
+            except KeyboardInterrupt:
+                say(f"{task.title}: left at {task.text}\n")
+                return
+            say(f"{task.title}: {f'failed: {task.error}' if task.error else 'done'}\n")
 
     def _start(self, work: Callable[[TaskReport], T], then: Callable[[T], Any], call: _Call) -> None:
         node = call.owner or self._app
@@ -200,6 +219,7 @@ class Background:
             take = partial(then, value)
         if call.task is not None:
             call.task.error, call.task.ended = error, time.monotonic()
+            call.task.over.set()
         post(self._app, Finished(call, error, take))
 
     def _report_of(self, task: Task | None) -> TaskReport:

@@ -397,6 +397,36 @@ def test_what_such_a_controller_wrote_last_is_why(
     assert named(made) == "controllers end at once: ends: \\x1b[31mMemoryError", log_of(made)
 
 
+def test_controllers_that_answer_and_end_soon_by_a_failure_are_started_ever_less_often(
+    made: Home, spawned: list[Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(end := tmp_path / "end")
+    script = tmp_path / "python"
+    script.write_text(
+        f'#!/bin/sh\n{sys.executable} "$@" & read word < {end}\nkill $!; wait $!; echo "[1] no memory" >&2; exit 70\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(connect, "AGAIN_SECONDS", (0.0, 0.0, 1000.0))
+
+    def has_failed() -> bool:
+        connect.reap()
+        return made.path in connect._failures
+
+    for count in (1, 2, 3):
+        until(
+            lambda: status(made) or (not ensure_controller(made) and status(made)), "a controller to answer"
+        )
+        assert len(spawned) == count and not is_unheard(made)
+        end.write_text("now\n")
+        until(has_failed, "its end to be noticed")
+
+    for _ in range(20):
+        assert "controllers end at once: " in ensure_controller(made)
+    assert len(spawned) == 3
+    assert is_unheard(made)
+
+
 def test_a_home_that_takes_no_more_is_the_stores_trouble(
     made: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

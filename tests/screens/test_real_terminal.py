@@ -12,10 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.controller.processes import end_all
 from tests.screens import seeding
 from tests.waiting import patience, until
 from workbench.paths import Home
+from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries import requests
 
 TMUX = shutil.which("tmux")
 LOOK_SECONDS = 0.1
@@ -171,6 +174,32 @@ def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(termin
     terminal.until(
         lambda shown: "3 jobs" in shown and shown.index("mnist-baseline") < shown.index("mnist-wide")
     )
+
+
+def test_who_leaves_while_many_jobs_are_being_deleted_leaves_none_of_them_out(
+    clean_environment: Path, home: Home
+) -> None:
+    with Store.open(home) as store:
+        seeding.many_runs(store, 800)
+        seeding.remember_runs(store)
+    terminal = Terminal(clean_environment, home)
+    try:
+        terminal.start(120, 40)
+        terminal.until_shown("sweep-00799")
+        terminal.keys("Space", "G", "v")
+        terminal.until_shown("800 marked")
+        terminal.keys("D")
+        terminal.until_shown("Delete 800 jobs?")
+        terminal.keys("sweep-00799", "Enter", "C-q")
+        terminal.until(lambda _: terminal.code.exists() and terminal.code.read_text() == "0\n")
+        terminal.until_left("delete 800 jobs: ", "ctrl-c leaves the rest undone", "delete 800 jobs: done")
+    finally:
+        subprocess.run([*terminal.base, "kill-server"], capture_output=True)
+        end_all(home)
+
+    with Store.open(home) as store:  # a controller has removed some
+        asked = {one.job_id for one in requests.pending_requests(store) if one.kind == "delete"}
+        assert [row.name for row in jobs.list_jobs(store) if row.id not in asked] == []
 
 
 def _remembered(home: Home, sort: str) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 
-from workbench.errors import FabricError, LaunchRefused
+from workbench.errors import FabricError, LaunchRefused, lacks
 from workbench.job import refused_exit_code
 
 DEBUG_VARIABLE = "FABRIC_DEBUG"
 """Set to anything, a failure also shows where in fabric it came from."""
 
 EXIT_BUG = 70
+
+EXIT_LACKING = 75
+"""This process had too little memory, or too few threads or file descriptors: with more it would do."""
 
 OS_EXIT_CODES = {
     errno.ENOENT: 66,
@@ -42,6 +45,12 @@ def report(error: BaseException) -> int:
         file = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or type(error).__name__
         return fail(f"{file}{reason[:1].lower()}{reason[1:]}", exit_code=OS_EXIT_CODES[error.errno])
+    if lacking := lacks(error):
+        return fail(
+            f"this command has {lacking} left",
+            hint="the limits of this shell (`ulimit -a`) or of its container are low; a job that was submitted goes on",
+            exit_code=EXIT_LACKING,
+        )
     return fail(
         f"fabric itself failed: {type(error).__name__}: {error}",
         hint=f"this is a bug in fabric; {DEBUG_VARIABLE}=1 shows where it is",

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Final, Literal, Self
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, lacks
 from workbench.formats import duration
 from workbench.services.setting_check import POLICIES
 from workbench.terminal.console import narrate, person_present
@@ -125,7 +125,12 @@ class Interruption:
 
     def _obey(self) -> None:
         while (kind := self._asked.get()) is not None:
-            self._stop(kind)
+            try:
+                self._stop(kind)
+            except Exception as error:  # the next signal is to be obeyed all the same
+                with suppress(Exception):
+                    why = f"this command has {lacking} left" if (lacking := lacks(error)) else repr(error)
+                    narrate(f"error: the {kind} could not be requested: {why}")
 
 
 EXIT_TIMED_OUT: Final = 124

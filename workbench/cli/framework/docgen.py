@@ -58,7 +58,7 @@ it comes from.
 | 69 | a backend cannot be reached or lacks what the job asks for, or the job is not running |
 | 70 | internal error (bug) |
 | 73 | the home or the disk cannot be written |
-| 75 | lost to the platform, or busy: try again |
+| 75 | lost to the platform, busy, or the command had too little memory: try again |
 | 77 | not allowed |
 | 78 | configuration error |
 

@@ -75,7 +75,7 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
   69         a backend cannot be reached or lacks what the job asks for; the job is not running
   70         internal error (bug)
   73         the home or the disk cannot be written
-  75         lost to the platform, or busy: try again
+  75         lost to the platform, busy, or too little memory for the command: try again
   77         not allowed
   78         configuration error
 

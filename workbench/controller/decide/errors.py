@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,6 +22,7 @@ from workbench.errors import (
     SlotsBusy,
     TryAgain,
     UsageError,
+    lacks,
 )
 from workbench.job import Reason
 
@@ -74,22 +74,6 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case BackendError():
             return BackendTrouble("fault", Reason(text, "S200", hint), started)
     return BackendTrouble("fault", Reason(text, "S101", hint), started)
-
-
-def lacks(error: BaseException) -> str:
-    """Say what this process had too little of for what failed; empty where it failed for another reason."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
-            return "no file descriptors"
-        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM):
-            return "no memory"
-        if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
-            return "no memory or threads"
-        cause = cause.__cause__ or cause.__context__
-    return ""
 
 
 def sentence(error: BaseException) -> str:

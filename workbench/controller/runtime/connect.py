@@ -52,6 +52,9 @@ _starting: dict[Path, float] = {}
 AGAIN_SECONDS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """How long nobody starts another controller after so many in a row that ended before they answered."""
 
+STEADY_SECONDS: Final = 60.0
+"""A controller that fails within this time counts as one of a row, though it has answered before."""
+
 _LOG_BYTES: Final = 4096
 """So much of what a controller that has failed wrote is read for its last line."""
 
@@ -62,6 +65,7 @@ class _Spawn:
 
     home: Home
     log_bytes: int
+    began: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ _spawns: dict[int, _Spawn] = {}
 """What is known of the children of :data:`_spawned`, by their pid."""
 
 _failures: dict[Path, _Failure] = {}
+_failed_before: dict[Path, int] = {}
+"""How many had failed in a row before the one that answers now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +196,7 @@ def nudge_or_start(home: Home) -> None:
         return  # one is there, and as many wait for it as can
     if connection is not None:
         connection.close()
-        _failures.pop(home.path, None)
+        _note_answer(home)
     else:
         _start(home)
 
@@ -257,6 +263,7 @@ def restart_controller(home: Home, say: Callable[[str], None]) -> ControllerStat
     require_home(home)
     end_controller(home, say)
     _failures.pop(home.path, None)
+    _failed_before.pop(home.path, None)
     _spawn(home, wait=True)
     until = time.monotonic() + RESTART_SECONDS
     while (found := status(home)) is None:
@@ -281,7 +288,7 @@ def send_message(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None
     hang.end_silence(home)
     if answer is not None:
         _starting.pop(home.path, None)
-        _failures.pop(home.path, None)
+        _note_answer(home)
     return answer
 
 
@@ -407,7 +414,7 @@ def _spawn(home: Home, *, wait: bool = False) -> None:
             pid = spawn()
     except OSError as error:
         raise FabricError(f"the controller could not be started: {error.strerror or error}") from error
-    _spawns[pid] = _Spawn(home, begins)
+    _spawns[pid] = _Spawn(home, begins, time.monotonic())
     _spawned.append(pid)
     _starting[home.path] = time.monotonic()
 
@@ -427,13 +434,25 @@ def reap() -> None:
                 _spawned.remove(pid)
 
 
+def _note_answer(home: Home) -> None:
+    """Remember that a controller answers, and how many had failed before it: it may be the next one of the row."""
+    if (failure := _failures.pop(home.path, None)) is not None:
+        _failed_before[home.path] = failure.count
+
+
 def _note_failure(spawn: _Spawn, exit_code: int) -> None:
-    """Remember that a controller has failed, if none of this home has answered since it was started."""
+    """Remember that a controller has failed.
+
+    One that had answered counts where it failed by itself soon after its start: it would do so again and again. One
+    that somebody killed is another matter.
+    """
     path = spawn.home.path
-    if path not in _starting:
+    has_answered = path not in _starting
+    if has_answered and (exit_code < 0 or time.monotonic() - spawn.began >= STEADY_SECONDS):
+        _failed_before.pop(path, None)
         return
     known = _failures.get(path)
-    count = known.count + 1 if known is not None else 1
+    count = (known.count if known is not None else _failed_before.get(path, 0)) + 1
     again_at = time.monotonic() + AGAIN_SECONDS[min(count, len(AGAIN_SECONDS)) - 1]
     why = _last_line(spawn) or (f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}")
     _failures[path] = _Failure(count, again_at, exit_code, why)

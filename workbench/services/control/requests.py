@@ -65,23 +65,26 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
 
     Raises:
         CannotWrite: a request cannot be written; all the others were, or their jobs were told to stop all the same.
-        UnknownName: a job no longer exists.
+        UnknownName: a job no longer exists; all the others were asked for.
     """
     from workbench.controller.runtime.client import STOPS, ask, ensure_controller
-    from workbench.errors import CannotWrite
+    from workbench.errors import CannotWrite, UnknownName
 
     ids: list[int] = []
-    failures: list[CannotWrite] = []
+    failures: list[CannotWrite | UnknownName] = []
     for row in jobs:
         try:
             ids.append(ask(store, row.id, kind, origin=origin))
-        except CannotWrite as error:
+        except (CannotWrite, UnknownName) as error:
             failures.append(error)
     if ids and kind in STOPS:
         have_stop_heard(store, jobs, kind, store.note)
     elif ids:
         ensure_controller(store.home)
     if failures:
+        failures.sort(
+            key=lambda error: isinstance(error, UnknownName)
+        )  # what was not written is the worse news
         raise type(failures[0])("\n".join(str(error) for error in failures), hint=failures[0].hint)
     return tuple(ids)
 

@@ -275,6 +275,17 @@ def _metric_order(sort: str) -> tuple[str, dict[str, Any]]:
     return value_sql(metric.which, ":metric"), {"metric": metric.name.encode("utf-8", "replace").decode()}
 
 
+def listed_of(store: Store, listing: JobList, job_ids: Sequence[str], *, now_us: int) -> frozenset[str]:
+    """Return those of some jobs that a listing has, folded away or not."""
+    teach(store.connection, store.home)
+    sql = (
+        "SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(:job_ids)) AND jobs.deleted_us IS NULL "
+        f"AND ({listing.where.sql})"
+    )
+    values = {**dict(listing.where.values), "now_us": now_us, "job_ids": json.dumps(list(job_ids))}
+    return frozenset(job_id for (job_id,) in store.rows(sql, values))
+
+
 def jobs_between(store: Store, listing: JobList, first: str, last: str, *, now_us: int) -> tuple[JobRow, ...]:
     """Return all jobs of a listing from one job to another, both included, whichever of them comes first.
 

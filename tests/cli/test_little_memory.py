@@ -1,0 +1,81 @@
+"""A command that may use little memory ends by a sentence or by a second signal, and starts no row of controllers."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.conftest import EXECUTABLE, Fabric, processes_that_name
+from tests.waiting import until
+from workbench.paths import Home
+
+CONTROLLERS_MAX = 6
+"""Ever less often while they fail: at once, then after 1, 2, 4 and 8 s."""
+LIMITS_KIB = (60_000, 100_000, 200_000)
+MORE_KIB = (30_000, 50_000, 70_000, 80_000, 90_000, 120_000, 140_000, 170_000, 250_000, 400_000)
+
+
+@pytest.mark.parametrize(
+    "kib",
+    [
+        *LIMITS_KIB,
+        *(pytest.param(kib, marks=pytest.mark.soak("more of the same limits")) for kib in MORE_KIB),
+    ],
+)
+def test_a_run_that_may_use_little_memory_says_so_or_ends_with_the_second_signal(
+    kib: int, fabric: Fabric, home: Home, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    command = f"ulimit -v {kib}; exec {shlex.quote(str(EXECUTABLE))} run -- 'echo hello'"
+    with said.open("wb") as stream:
+        process = subprocess.Popen(
+            ["sh", "-c", command], cwd=fabric.folder, env=fabric.variables, stdin=subprocess.DEVNULL,
+            stdout=stream, stderr=stream,
+        )  # fmt: skip
+    controllers: set[int] = set()
+
+    def has_ended() -> bool:
+        controllers.update(_controllers(home))
+        return process.poll() is not None
+
+    by_itself = _comes(has_ended, 15)
+    if not by_itself:
+        process.send_signal(signal.SIGTERM)
+        _comes(has_ended, 3)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        until(has_ended, lambda: f"the end of the command, {_text(said)}", seconds=20)
+
+    shown = _text(said)
+    assert len(controllers) <= CONTROLLERS_MAX, shown
+    assert "this is a bug" not in shown, shown
+    if process.returncode in (0, -signal.SIGTERM, 143):
+        return
+    assert "memory" in shown.lower() or "thread" in shown.lower(), (process.returncode, shown)
+
+
+def _controllers(home: Home) -> set[int]:
+    found = set()
+    for process in processes_that_name(str(home.path)):
+        with contextlib.suppress(psutil.Error):
+            if any("controller" in word and word.endswith("__main__.py") for word in process.cmdline()):
+                found.add(process.pid)
+    return found
+
+
+def _comes(holds: Callable[[], bool], seconds: float) -> bool:
+    with contextlib.suppress(AssertionError):
+        until(holds, "the end of the command", seconds=seconds)
+        return True
+    return False
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
