@@ -27,6 +27,7 @@ from typing import Any, Final
 
 PACKAGES: Final = (
     "workbench.cli",
+    "workbench.controller.runtime",
     "workbench.services",
     "workbench.store",
     "workbench.manifest",
