@@ -19,7 +19,7 @@ PATIENCE: Final = float(os.environ.get("FABRIC_TEST_PATIENCE", "1"))
 LIMIT_SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 0.01
 REST: Final = 2.0
-"""How many times as long as a look took nobody looks again: what is waited for has two of three parts of a processor."""
+"""How many times as long as a look took nobody looks again: two of three parts of a processor are left to others."""
 REST_SECONDS: Final = 0.5
 """The longest rest after a look."""
 

@@ -20,7 +20,9 @@ OF_PROGRAMS = (1 << 31) - 1
 
 
 def answering(home: Home) -> ControllerStatus:
-    return until(lambda: status(home), "a controller to answer")
+    found = until(lambda: status(home), "a controller to answer")
+    assert found is not None
+    return found
 
 
 def facts(pid: int) -> dict[str, object]:
