@@ -103,15 +103,11 @@ def _import_ours() -> None:
 
 
 def command() -> None:
-    """Run the command line as a process of its own, and leave at once: taking the interpreter apart takes 20 ms."""
-    import atexit
-
+    """Run the command line as a process of its own."""
     code = main()
-    threads = sys.modules.get("threading")
-    if threads is None or all(one.daemon for one in threads.enumerate() if one is not threads.main_thread()):
-        atexit._run_exitfuncs()
-        os._exit(code)  # what was printed is flushed
-    sys.exit(code)  # waits for those that are at something
+    from workbench.process_end import end_process
+
+    end_process(code)  # what was printed is flushed
 
 
 if __name__ == "__main__":

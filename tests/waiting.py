@@ -18,6 +18,10 @@ PATIENCE: Final = float(os.environ.get("FABRIC_TEST_PATIENCE", "1"))
 """How many times longer than on a quiet machine a test may wait."""
 LIMIT_SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 0.01
+REST: Final = 2.0
+"""How many times as long as a look took nobody looks again: two of three parts of a processor are left to others."""
+REST_SECONDS: Final = 0.5
+"""The longest rest after a look."""
 
 Found = TypeVar("Found")
 What = str | Callable[[], object]
@@ -43,7 +47,7 @@ def until(
         holds: Asked again and again until it gives something true.
         what: What is waited for; without it the condition's source stands for it.
         seconds: The limit, before :data:`PATIENCE`.
-        every: The pause between two questions, in seconds.
+        every: The least pause between two questions, in seconds; one that takes long to answer is asked less often.
         despite: Errors of the condition that mean "not yet".
 
     Raises:
@@ -52,6 +56,7 @@ def until(
     deadline = time.monotonic() + patience(seconds)
     while True:
         error: Exception | None = None
+        asked_at = time.monotonic()
         try:
             if found := holds():
                 return found
@@ -59,7 +64,7 @@ def until(
             error = raised
         if time.monotonic() >= deadline:
             raise late(what or _source(holds), seconds) from error
-        time.sleep(every)
+        time.sleep(max(every, _rest_after(asked_at)))
 
 
 async def until_async(
@@ -78,12 +83,13 @@ async def until_async(
         what: What is waited for; without it the condition's source stands for it.
         pause: Sleeps, and lets others go on: a pilot's ``pause`` for screens, ``asyncio.sleep``.
         seconds: The limit, before :data:`PATIENCE`.
-        every: The pause between two questions, in seconds.
+        every: The least pause between two questions, in seconds; one that takes long to answer is asked less often.
         despite: Errors of the condition that mean "not yet".
     """
     deadline = time.monotonic() + patience(seconds)
     while True:
         error: Exception | None = None
+        asked_at = time.monotonic()
         try:
             if found := await holds():
                 return found
@@ -91,7 +97,11 @@ async def until_async(
             error = raised
         if time.monotonic() >= deadline:
             raise late(what or _source(holds), seconds) from error
-        await pause(every)
+        await pause(max(every, _rest_after(asked_at)))
+
+
+def _rest_after(asked_at: float) -> float:
+    return min(REST * (time.monotonic() - asked_at), REST_SECONDS)
 
 
 def ended(

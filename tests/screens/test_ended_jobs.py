@@ -22,6 +22,13 @@ from workbench.store.db.rows import JobRow
 from workbench.store.queries import jobs as job_queries
 
 
+@pytest.fixture(autouse=True)
+def nothing_of_other_tests() -> None:
+    """Leave what other tests of this process have in memory out of what is counted again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def store(home: Home) -> Iterator[Store]:
     with Store.open(home) as store:

@@ -1,5 +1,6 @@
 """``python -m workbench.controller``; also run as a file, which starts faster."""
 
+import gc
 import os
 import sys
 
@@ -13,6 +14,9 @@ if __name__ == "__main__":
         root = str(Path(__file__).resolve().parents[2])
         if root not in sys.path:
             sys.path.append(root)
+    # Importing makes many objects and no garbage: it is looked for once there is work.
+    gc.disable()
     from workbench.controller.main import main
+    from workbench.process_end import end_process
 
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -229,6 +230,9 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             )
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
+            # What was imported stays, and is never looked at again.
+            gc.freeze()
+            gc.enable()
             preload_modules()
             log.say(f"version {VERSION} looks after {home.path}")
             why = loop.run()
