@@ -26,6 +26,7 @@ from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_sharing import share_session
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.learner.platform.descriptors import raise_limit
+from workbench.learner.platform.files import make_nothing_without
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
@@ -154,6 +155,7 @@ def main(arguments: Sequence[str]) -> int:
         return error.exit_code
     if lock is None:
         return 0
+    make_nothing_without(str(home.path), home.identity.name)
     refresh(home)
     keep_reserve(home)
     raise_limit()

@@ -63,7 +63,7 @@ def _extract(archive: str, folder: str) -> None:
             path = inside(folder, member.name)
             paths.append(os.path.relpath(path, folder))
             if member.isdir():
-                os.makedirs(path, exist_ok=True)
+                make_folders([path], mode=0o777)
             elif member.isreg():
                 _write_member(tar, member, path)
             elif member.issym():
@@ -75,16 +75,16 @@ def _extract(archive: str, folder: str) -> None:
     refuse_links(paths, links)
     # Links last: nothing is ever read or written through one.
     for path, source in copies.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folders([os.path.dirname(path)], mode=0o777)
         shutil.copy2(source, path, follow_symlinks=False)
     for name, target in links.items():
         path = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folders([os.path.dirname(path)], mode=0o777)
         os.symlink(target, path)
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_folders([os.path.dirname(path)], mode=0o777)
     source = tar.extractfile(member)
     assert source is not None
     with open(path, "wb") as target:
