@@ -15,9 +15,6 @@ USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host |
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
-_LOCK_TRIES = 50
-_LOCK_PAUSE_SECONDS = 0.01
-
 
 def main(arguments: list[str]) -> int:
     """Run one of the agent's commands and return its exit code."""
@@ -64,9 +61,12 @@ def guard(folder: str) -> int:
 
         restore_limit()
     try:
-        if _take_lock(folder) is None:
+        lock = state.take_lock(folder)
+        if lock is None:
             return 0
         found = state.read(folder)
+        if found.get("phase") != "exited" and found.get("pid") != os.getpid() and state.is_kept(found):
+            return 0  # its mount came back just now, and it takes its lock again
         was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
@@ -96,25 +96,8 @@ def guard(folder: str) -> int:
         from workbench.learner.guard.guard import Guard
 
         launch.env.update(variables)
-        Guard(folder, launch, secrets, mounts).run()
+        Guard(folder, launch, secrets, mounts, lock=lock).run()
     return 0
-
-
-def _take_lock(folder: str) -> int | None:
-    """Return the descriptor that holds the learner's lock; None when an agent holds it.
-
-    Others hold it for a moment to see whether it is held: it is tried a few times.
-    """
-    import fcntl
-
-    lock = os.open(os.path.join(folder, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE_SECONDS)
-    return None
 
 
 def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:

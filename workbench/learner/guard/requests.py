@@ -48,6 +48,16 @@ class Requests:
             self._read()
         return self._stop if self._stop != before else {}
 
+    def watch_anew(self) -> None:
+        """Watch the folders that are there now: those before ended with their mount."""
+        if self._attempt_descriptor is not None:
+            os.close(self._attempt_descriptor)
+            self._attempt_descriptor = None
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        self._check_at = 0.0
+
     def note_change(self) -> None:
         """Note that a folder has signalled a change."""
         self._is_changed = True

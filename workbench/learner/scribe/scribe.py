@@ -112,6 +112,7 @@ class Scribe:
     def run(self) -> None:
         """Serve until all output is saved and the end is recorded: by the guard, or here when that is dead."""
         behind = True
+        self._note_losses()
         while not self._recorded:
             self._wait(0.0 if behind else self._timeout())
             self._listen()
@@ -121,6 +122,12 @@ class Scribe:
                 self._note_usage()
             else:
                 behind = self._finish()
+
+    def _note_losses(self) -> None:
+        for channel in self._channels:
+            if channel.pump is not None and channel.pump.lost_bytes:
+                text = reasons.lost_with_mount(channel.pump.lost_bytes)
+                self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": text})
 
     # Waiting
 
@@ -175,7 +182,7 @@ class Scribe:
             try:
                 behind = self._pump(channel) or behind
                 channel.stalled = False
-            except OSError as error:
+            except (ImportError, OSError) as error:  # the agent's files lie in the home, too
                 channel.stalled = True
                 stall = stall_text(error)
         self._send_stall(stall)
@@ -313,7 +320,7 @@ class Scribe:
             if channel.pump is not None:
                 channel.pump.empty()
             done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
-        except OSError as error:
+        except (ImportError, OSError) as error:
             self._send_stall(stall_text(error))
             return False
         self._send_stall("")
@@ -323,12 +330,15 @@ class Scribe:
         if not self._stall or self._finishing_since is None:
             return False
         waited = time.monotonic() - self._finishing_since
-        is_removed = state.is_removed(self._folder, self._folder_descriptor)
-        return self._given_up or waited > PATIENCE_SECONDS or is_removed
+        if self._given_up or state.is_removed(self._folder, self._folder_descriptor):
+            return True
+        return waited > (state.HOME_SECONDS if state.is_away(self._folder) else PATIENCE_SECONDS)
 
 
-def stall_text(error: OSError) -> str:
+def stall_text(error: Exception) -> str:
     """Return the sentence for the state file on why output waits."""
+    if not isinstance(error, OSError):
+        return "output waits: a part of the agent cannot be read (%s)" % error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: the command's output waits until there is room"
     return "output cannot be written and waits: %s" % (error.strerror or error)
