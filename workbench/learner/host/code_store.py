@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from workbench.learner.host.unpack import BROKEN, inside, put_in_place, refuse_links
+from workbench.learner.host.unpack import BROKEN, inside, make_link, put_in_place, refuse_links
 from workbench.learner.platform.errors import Failure, naming
 from workbench.learner.platform.files import make_folders, remove, write_files
 
@@ -133,7 +133,7 @@ def _fill(store: str, entries: Sequence[Entry], folder: str) -> None:
     refuse_links(paths, links)
     # Links last: nothing is ever written through one.
     for name, target in links.items():
-        os.symlink(target, os.path.join(folder, name))
+        make_link(target, os.path.join(folder, name))
 
 
 def _checked(content: str, size_bytes: int) -> str:
