@@ -15,7 +15,9 @@ import pytest
 from tests.learner.agent import Learner, kill
 from tests.store.sshfs import SshfsMount, sshfs_mount
 from tests.waiting import ended, until
+from workbench.learner.guard.requests import Requests
 from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
@@ -101,6 +103,22 @@ def test_it_goes_on_when_its_folder_is_mounted_again(
     assert one.records("note") == []
 
 
+def test_it_goes_on_when_its_mount_has_come_back_by_itself(
+    mount: SshfsMount, remote: Make, stay: Path
+) -> None:
+    mount.unmount()
+    mount.mount("reconnect")
+    one = remote(COUNT)
+    one.start()
+    before = len(one.until_printed(b"line 100\n"))
+    mount.lose_connection()
+    until(lambda: len(one.output()) > 2 * before, "it to go on", despite=(OSError, ValueError))
+    (stay / "go").touch()
+
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == counted(stay)
+
+
 def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: SshfsMount, remote: Make) -> None:
     one = remote('cd /; trap "exit 0" TERM; echo on; while :; do sleep 0.05; done')
     one.start()
@@ -113,6 +131,23 @@ def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: SshfsMount, rem
 
     assert one.wait()["stopped"] == "halt"
     assert one.output().startswith(b"on\n")
+
+
+def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: SshfsMount) -> None:
+    folder = mount.point / "attempt-1" / "learner-1"
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        launch = LaunchDocument({"attempt_dir": str(folder.parent), "learners": 1})
+        requests = Requests(str(folder), launch, descriptor)
+        mount.unmount()
+        until(lambda: requests.check() == {} and requests._is_away, "it to have looked")
+        mount.mount()
+        state.ask_to_stop(str(folder), {"kind": "halt"})
+
+        assert until(requests.check, "the request") == {"kind": "halt"}
+    finally:
+        os.close(descriptor)
 
 
 def test_a_command_that_ends_meanwhile_is_recorded_with_all_that_it_printed(

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from workbench.learner.journal.output import Records
-from workbench.learner.journal.tail import Tail
+from workbench.learner.journal.tail import FileTail
 from workbench.learner.scribe.pump import Pump
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_has_the_last_bytes_of_what_it_was_given(seed: int) -> None:
     chosen = random.Random(seed)
-    tail, content = Tail(100), b""
+    tail, content = FileTail(100), b""
     for _ in range(30):
         data = chosen.randbytes(chosen.choice((0, 1, 30, 99, 100, 101, 250)))
         tail.note(len(content), data)
@@ -30,14 +30,14 @@ def test_it_has_the_last_bytes_of_what_it_was_given(seed: int) -> None:
 
 
 def test_bytes_that_do_not_follow_begin_it_anew() -> None:
-    tail = Tail(100)
+    tail = FileTail(100)
     tail.note(0, b"first")
     tail.note(50, b"later")
 
     assert (tail.start, tail.end, tail.since(50)) == (50, 55, b"later")
 
 
-def pump_of(path: Path, tail: Tail) -> tuple[Pump, int]:
+def pump_of(path: Path, tail: FileTail) -> tuple[Pump, int]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     return Pump(reading, str(path), 0, tail), writing
@@ -50,7 +50,7 @@ def close(pump: Pump, writing: int) -> None:
 
 @pytest.mark.parametrize("kept", [0, 3, 9])
 def test_output_that_was_lost_is_written_again(tmp_path: Path, kept: int) -> None:
-    path, tail = tmp_path / "output.log", Tail(1 << 16)
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
     pump, writing = pump_of(path, tail)
     for data in (b"one\n", b"two\n"):
         os.write(writing, data)
@@ -68,7 +68,7 @@ def test_output_that_was_lost_is_written_again(tmp_path: Path, kept: int) -> Non
 
 
 def test_what_is_not_known_any_more_is_counted_and_keeps_its_place(tmp_path: Path) -> None:
-    path, tail = tmp_path / "output.log", Tail(4)
+    path, tail = tmp_path / "output.log", FileTail(4)
     pump, writing = pump_of(path, tail)
     os.write(writing, b"0123456789")
     pump.move()
@@ -88,7 +88,7 @@ def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch:
     def refused(*_: object) -> int:
         raise OSError(22, "no splice here")
 
-    path, tail = tmp_path / "output.log", Tail(100)
+    path, tail = tmp_path / "output.log", FileTail(100)
     pump, writing = pump_of(path, tail)
     monkeypatch.setattr(system, "splice", refused)
     os.write(writing, b"one\n")
@@ -102,7 +102,7 @@ def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch:
 
 
 def test_records_that_were_lost_are_written_again(tmp_path: Path) -> None:
-    path, tail = tmp_path / "records.jsonl", Tail(1 << 16)
+    path, tail = tmp_path / "records.jsonl", FileTail(1 << 16)
     records = Records(str(path), {"format": 1}, tail)
     records.append([{"kind": "a"}, {"kind": "b"}])
     records.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import ended, until
@@ -31,10 +32,19 @@ class SshfsMount:
         self._connect.chmod(0o700)
         self._server: subprocess.Popen[bytes] | None = None
 
-    def mount(self) -> None:
+    def mount(self, *options: str) -> None:
         """Mount it."""
+        more = [word for option in options for word in ("-o", option)]
         self._server = subprocess.Popen(
-            ["sshfs", "-f", f"server:{self.kept}", str(self.point), "-o", f"ssh_command={self._connect}"],
+            [
+                "sshfs",
+                "-f",
+                f"server:{self.kept}",
+                str(self.point),
+                "-o",
+                f"ssh_command={self._connect}",
+                *more,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -48,6 +58,12 @@ class SshfsMount:
             self._server.send_signal(signal.SIGKILL)
             ended(self._server)
             self._server = None
+
+    def lose_connection(self) -> None:
+        """Let the server's end die; with the option ``reconnect`` the mount comes back by itself."""
+        assert self._server is not None
+        for process in psutil.Process(self._server.pid).children():
+            process.kill()
 
     def unmount(self) -> None:
         """Leave the bare mount point; files that are open fail from now on."""

@@ -8,12 +8,17 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
 
 USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
+
+_GOING_TRIES = 20
+_GOING_PAUSE_SECONDS = 0.01
 
 
 def main(arguments: list[str]) -> int:
@@ -65,7 +70,7 @@ def guard(folder: str) -> int:
         if lock is None:
             return 0
         found = state.read(folder)
-        if found.get("phase") != "exited" and found.get("pid") != os.getpid() and state.is_kept(found):
+        if found.get("phase") != "exited" and _stays(found):
             return 0  # its mount came back just now, and it takes its lock again
         was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
@@ -98,6 +103,17 @@ def guard(folder: str) -> int:
         launch.env.update(variables)
         Guard(folder, launch, secrets, mounts, lock=lock).run()
     return 0
+
+
+def _stays(found: dict[str, Any]) -> bool:
+    """Say whether the agent that wrote a state runs though its lock is free; a killed one is gone in a moment."""
+    from workbench.learner.journal import state
+
+    for _ in range(_GOING_TRIES):
+        if found.get("pid") == os.getpid() or not state.is_kept(found):
+            return False
+        time.sleep(_GOING_PAUSE_SECONDS)
+    return True
 
 
 def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:

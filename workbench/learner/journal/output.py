@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from workbench.learner.journal.launch_document import LaunchDocument
-    from workbench.learner.journal.tail import Tail
+    from workbench.learner.journal.tail import FileTail
 
 MAGIC = b"FABRIDX1"
 HEADER = struct.Struct("<8sQQ")
@@ -117,7 +117,7 @@ class Index:
 class Records:
     """The writer of ``records.jsonl``; ``seq`` is the number of the last record."""
 
-    def __init__(self, path: str, header: dict[str, Any], tail: Tail | None = None) -> None:
+    def __init__(self, path: str, header: dict[str, Any], tail: FileTail | None = None) -> None:
         """Open the file, cut off a torn line; ``header`` is written where there is none yet.
 
         With a ``tail`` what the file has lost since is written again, and what is appended is noted there.

@@ -18,7 +18,7 @@ OUTPUT_BYTES = 9 << 20
 RECORD_BYTES = 1 << 20
 
 
-class Tail:
+class FileTail:
     """The last bytes that one file was given. Memory is taken as they come."""
 
     def __init__(self, capacity: int) -> None:
@@ -66,9 +66,9 @@ class Tail:
         return self._memory[_HEADER.size + at : _HEADER.size + at + count]
 
 
-class Tails:
+class JournalTails:
     """The tails of a learner's output, by journal, and of its records."""
 
     def __init__(self, names: list[str]) -> None:
-        self.outputs = {name: Tail(OUTPUT_BYTES) for name in names}
-        self.records = Tail(RECORD_BYTES)
+        self.outputs = {name: FileTail(OUTPUT_BYTES) for name in names}
+        self.records = FileTail(RECORD_BYTES)

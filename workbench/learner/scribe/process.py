@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Mapping
 
     from workbench.learner.journal.launch_document import LaunchDocument
-    from workbench.learner.journal.tail import Tails
+    from workbench.learner.journal.tail import JournalTails
     from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
     from workbench.learner.scribe.usage import Sampler
@@ -69,11 +69,11 @@ class ScribeProcess:
     def __init__(
         self, folder: str, folder_descriptor: int, launch: LaunchDocument, mask: Mask, pipes: Pipes
     ) -> None:
-        self._tails: Tails | None = None
+        self._tails: JournalTails | None = None
         if system.may_lose_writes(folder):
-            from workbench.learner.journal.tail import Tails
+            from workbench.learner.journal.tail import JournalTails
 
-            self._tails = Tails(pipes.names)
+            self._tails = JournalTails(pipes.names)
         self._folder = folder
         self._folder_descriptor = folder_descriptor
         self._launch = launch
@@ -269,7 +269,7 @@ def open_channels(
     launch: LaunchDocument,
     mask: Mask,
     read_ends: Mapping[str, int | None],
-    tails: Tails | None = None,
+    tails: JournalTails | None = None,
 ) -> list[OutputChannel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
 

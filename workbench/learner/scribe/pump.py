@@ -9,7 +9,7 @@ from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.journal.tail import Tail
+    from workbench.learner.journal.tail import FileTail
 
 _BYTES = 1 << 20
 _CANNOT_SPLICE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -23,7 +23,7 @@ class Pump:
     With a ``tail`` what the file has lost since is written again first, and what is moved is noted there.
     """
 
-    def __init__(self, pipe: int, output_path: str, published_end: int, tail: Tail | None = None) -> None:
+    def __init__(self, pipe: int, output_path: str, published_end: int, tail: FileTail | None = None) -> None:
         self.pipe = pipe
         self.ended = False
         """Whether no process holds the other end any more."""
@@ -84,7 +84,7 @@ class Pump:
         for end in self._copies or ():
             os.close(end)
 
-    def _restore(self, tail: Tail) -> None:
+    def _restore(self, tail: FileTail) -> None:
         """Write again what the file was given and does not have; it keeps its offsets."""
         if tail.end <= self._offset:
             return

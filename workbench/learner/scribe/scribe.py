@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import select
+import signal
 import time
 
 from workbench.learner.journal import reasons, state
@@ -32,6 +33,9 @@ RETRY_SECONDS = 0.2
 
 PATIENCE_SECONDS = 600.0
 """How long bytes of a learner that has ended wait for room on a full disk."""
+
+STALE_SECONDS = 1.0
+"""How long files fail whose folder answers, until they are opened anew."""
 
 SAMPLE_FROM_SECONDS = 0.5
 """How long a learner has run when its usage is first sampled."""
@@ -88,6 +92,7 @@ class Scribe:
         self._sample_from = time.monotonic() + SAMPLE_FROM_SECONDS
         self._partial = b""
         self._stall = ""
+        self._failing_since: float | None = None
         self._finishing_since: float | None = None
         self._given_up = False
         self._output_saved = False
@@ -185,6 +190,7 @@ class Scribe:
             except (ImportError, OSError) as error:  # the agent's files lie in the home, too
                 channel.stalled = True
                 stall = stall_text(error)
+                self._renew(error)
         self._send_stall(stall)
         return behind
 
@@ -260,7 +266,22 @@ class Scribe:
             with contextlib.suppress(OSError):  # the guard is dead, and its own pipe says so too
                 os.write(self._report, line.encode() + b"\n")
 
+    def _renew(self, error: Exception) -> None:
+        """Let the guard start another scribe where what is open is dead and its folder is not.
+
+        sshfs comes back by itself (``reconnect``) within the same mount, and then fails only for files that were open.
+        """
+        now = time.monotonic()
+        if not isinstance(error, OSError) or error.errno not in system.MOUNT_GONE or self._control is None:
+            return
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= STALE_SECONDS and not state.is_away(self._folder):
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def _send_stall(self, stall: str) -> None:
+        if not stall:
+            self._failing_since = None
         if stall == self._stall:
             return
         self._stall = stall
@@ -322,6 +343,7 @@ class Scribe:
             done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
         except (ImportError, OSError) as error:
             self._send_stall(stall_text(error))
+            self._renew(error)
             return False
         self._send_stall("")
         return done

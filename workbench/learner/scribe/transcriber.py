@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
     from workbench.learner.collectors.interface import Collector
-    from workbench.learner.journal.tail import Tail
+    from workbench.learner.journal.tail import FileTail
 
 POLL_SECONDS = 0.25
 """How often collectors look at files whose changes are not reported to them."""
@@ -80,7 +80,7 @@ class Transcriber:
         name: str = "output",
         collect: bool = True,
         reports_announced: bool = False,
-        records_tail: Tail | None = None,
+        records_tail: FileTail | None = None,
     ) -> None:
         """Open the journal in a learner's folder.
 
