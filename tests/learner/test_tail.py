@@ -67,6 +67,20 @@ def test_output_that_was_lost_is_written_again(tmp_path: Path, kept: int) -> Non
     close(pump, writing)
 
 
+def test_output_that_reads_as_zeros_is_written_again(tmp_path: Path) -> None:
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"one\ntwo\n")
+    pump.move()
+    close(pump, writing)
+    path.write_bytes(b"one\0\0\0\0\0")
+
+    pump, writing = pump_of(path, tail)
+
+    assert path.read_bytes() == b"one\ntwo\n"
+    close(pump, writing)
+
+
 def test_what_is_not_known_any_more_is_counted_and_keeps_its_place(tmp_path: Path) -> None:
     path, tail = tmp_path / "output.log", FileTail(4)
     pump, writing = pump_of(path, tail)

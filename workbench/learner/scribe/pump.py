@@ -39,7 +39,7 @@ class Pump:
         """How much the file had lost that could not be written again: zeros stand there."""
         try:
             if tail is not None:
-                self._restore(tail)
+                self._restore(tail, published_end)
             os.lseek(self._output, self._offset, os.SEEK_SET)
         except OSError:
             os.close(self._output)
@@ -84,19 +84,23 @@ class Pump:
         for end in self._copies or ():
             os.close(end)
 
-    def _restore(self, tail: FileTail) -> None:
-        """Write again what the file was given and does not have; it keeps its offsets."""
-        if tail.end <= self._offset:
+    def _restore(self, tail: FileTail, published_end: int) -> None:
+        """Write again what the file was given and may not have; it keeps its offsets.
+
+        That is all that is not published, whatever its size says: the server may have got the rest a moment ago, and
+        the kernel still know zeros there.
+        """
+        if tail.end <= published_end:
             return
-        start = max(self._offset, tail.start)
-        self.lost_bytes = start - self._offset
+        start = max(published_end, tail.start)
+        self.lost_bytes = max(0, start - self._offset)
         data, at = memoryview(tail.since(start)), start
         while data:
             written = os.pwrite(self._output, data, at)
             data, at = data[written:], at + written
         if at > os.fstat(self._output).st_size:
             os.ftruncate(self._output, at)
-        self._offset = at
+        self._offset = max(at, self._offset)
 
     def _move(self) -> int:
         if self._tail is not None and self._tees:
