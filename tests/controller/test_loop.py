@@ -92,7 +92,7 @@ def test_a_controller_without_its_lock_file_writes_nothing_of_what_came_meanwhil
 
     there[0] = False
     bench.backend.exit(job_id)
-    until(lambda: bench.ended == "its lock file was removed")
+    until(lambda: bench.ended.startswith("its lock file was removed"))
 
     assert bench.row(job_id).state is State.PROCESSING
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.writing import Journal
+from workbench.logs import journal as reading
 from workbench.logs.journal import JournalReader
 
 
@@ -133,3 +134,17 @@ def test_one_line_of_many_megabytes_has_a_beginning(tmp_path: Path) -> None:
     assert reader.tail_offset(1) == 6
     assert reader.tail_offset(2) == 0
     assert reader.offset_of_line(1) == 6
+
+
+def test_entries_that_cannot_be_read_yet_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "learner-1")
+    journal.publish(b"one\n", 1)
+    journal.publish(b"two\n", 2)
+    real = reading._size
+    with JournalReader(journal.folder) as reader:
+        monkeypatch.setattr(reading, "_size", lambda *said: real(*said) + 5000 * 24)
+
+        assert reader.entries() == 2
+        assert reader.read(0, 100) == b"one\ntwo\n"

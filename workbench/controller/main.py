@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +25,9 @@ from workbench.controller.runtime.login_server import LOGINS
 from workbench.controller.runtime.prewarm import prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_sharing import share_session
-from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
+from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain, UsageError
 from workbench.learner.platform.descriptors import raise_limit
+from workbench.learner.platform.files import make_nothing_without
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
@@ -54,6 +55,12 @@ in to, and the client then polls with ``asked``.
 """
 
 STORE_AGAIN_SECONDS: Final = 0.5
+
+STORE_SECONDS: Final = 60.0
+"""How long it tries to open a store that cannot be written for anything but want of room, or is locked.
+
+Whoever needs a controller later starts another, which finds the home as it is then.
+"""
 
 EXIT_BUG: Final = 70
 
@@ -155,6 +162,7 @@ def main(arguments: Sequence[str]) -> int:
         return error.exit_code
     if lock is None:
         return 0
+    make_nothing_without(str(home.path), home.identity.name)
     refresh(home)
     keep_reserve(home)
     raise_limit()
@@ -216,7 +224,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         from workbench.controller.loop.loop import Loop, Settings
         from workbench.controller.runtime.prewarm import preload_modules
 
-        store = _open(home, process, log)
+        store = _open(home, process, log, is_ours=lock.is_ours)
         if store is None:
             log.say(f"ends: {process.ended}")
             return 0
@@ -262,21 +270,41 @@ def _load_paramiko_early(home: Home) -> None:
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 
 
-def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store | None:
-    """Open and upgrade the store; None when the process is ended while the disk is full or the store locked."""
+def _open(
+    home: Home, process: ControllerProcess, log: ControllerLog, *, is_ours: Callable[[], bool]
+) -> Store | None:
+    """Open and upgrade the store; None when the process is ended while the disk is full or the store locked.
+
+    Raises:
+        CannotWrite: nobody could write it for a while, for another reason than want of room.
+        TryAgain: it was locked for as long.
+    """
     from workbench.store.db.database import Store
 
+    tried_until = time.monotonic() + STORE_SECONDS
     while not process.ended:
+        if not is_ours():
+            process.end("its lock file was removed, or the mount that it lies on has ended")
+            break
         try:
             store = Store.open(home, migrate=True, makes=False)
             store.bind_controller()
             return store
+        except NoSpaceLeft as error:
+            _note_trouble(process, log, error)
+            tried_until = time.monotonic() + STORE_SECONDS
         except (CannotWrite, TryAgain) as error:
-            if str(error) != process.trouble:
-                process.trouble = str(error)
-                log.say(f"{error}; it is tried again")
-            time.sleep(STORE_AGAIN_SECONDS)
+            if time.monotonic() >= tried_until:
+                raise
+            _note_trouble(process, log, error)
+        time.sleep(STORE_AGAIN_SECONDS)
     return None
+
+
+def _note_trouble(process: ControllerProcess, log: ControllerLog, error: FabricError) -> None:
+    if str(error) != process.trouble:
+        process.trouble = str(error)
+        log.say(f"{error}; it is tried again")
 
 
 def _read(arguments: Sequence[str]) -> tuple[Home, bool]:

@@ -8,6 +8,8 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
 
@@ -15,8 +17,8 @@ USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host |
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
-_LOCK_TRIES = 50
-_LOCK_PAUSE_SECONDS = 0.01
+_GOING_TRIES = 20
+_GOING_PAUSE_SECONDS = 0.01
 
 
 def main(arguments: list[str]) -> int:
@@ -64,9 +66,12 @@ def guard(folder: str) -> int:
 
         restore_limit()
     try:
-        if _take_lock(folder) is None:
+        lock = state.take_lock(folder)
+        if lock is None:
             return 0
         found = state.read(folder)
+        if found.get("phase") != "exited" and _stays(found):
+            return 0  # its mount came back just now, and it takes its lock again
         was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
@@ -96,25 +101,19 @@ def guard(folder: str) -> int:
         from workbench.learner.guard.guard import Guard
 
         launch.env.update(variables)
-        Guard(folder, launch, secrets, mounts).run()
+        Guard(folder, launch, secrets, mounts, lock=lock).run()
     return 0
 
 
-def _take_lock(folder: str) -> int | None:
-    """Return the descriptor that holds the learner's lock; None when an agent holds it.
+def _stays(found: dict[str, Any]) -> bool:
+    """Say whether the agent that wrote a state runs though its lock is free; a killed one is gone in a moment."""
+    from workbench.learner.journal import state
 
-    Others hold it for a moment to see whether it is held: it is tried a few times.
-    """
-    import fcntl
-
-    lock = os.open(os.path.join(folder, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            time.sleep(_LOCK_PAUSE_SECONDS)
-    return None
+    for _ in range(_GOING_TRIES):
+        if found.get("pid") == os.getpid() or not state.is_kept(found):
+            return False
+        time.sleep(_GOING_PAUSE_SECONDS)
+    return True
 
 
 def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:

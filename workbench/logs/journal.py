@@ -30,6 +30,9 @@ class JournalEntry:
     """In the whole output up to ``end``."""
 
 
+_BACK_ENTRIES: Final = 4096
+"""So many entries are looked through at once for the last that can be read."""
+
 _NOTHING: Final = JournalEntry(0, 0, 0)
 
 _Condition = Callable[[JournalEntry], bool]
@@ -53,9 +56,22 @@ class JournalReader:
         return self.entry(count - 1) if count else _NOTHING
 
     def entries(self) -> int:
-        """Count the whole entries of the index."""
+        """Count the whole entries of the index, as far as they can be read.
+
+        On sshfs the size of a file that is written may be that of a moment later than its content.
+        """
         index = self._index_file()
-        return 0 if index < 0 else max(0, _size(index, self.folder.index) - HEADER_BYTES) // _ENTRY.size
+        if index < 0:
+            return 0
+        count = max(0, _size(index, self.folder.index) - HEADER_BYTES) // _ENTRY.size
+        while count and not self._has_entry(count - 1):
+            first = max(0, count - _BACK_ENTRIES)
+            count = first + len(self.entries_from(first, count - first - 1))
+        return count
+
+    def _has_entry(self, number: int) -> bool:
+        at = HEADER_BYTES + number * _ENTRY.size
+        return len(_read(self._index_file(), _ENTRY.size, at, self.folder.index)) == _ENTRY.size
 
     def entry(self, number: int) -> JournalEntry:
         """Return an entry that is there, from 0."""

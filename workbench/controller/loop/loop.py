@@ -201,7 +201,7 @@ class Loop:
     def _turn(self, events: list[Event]) -> None:
         if not self._settings.is_ours():
             # Before anything is written: the home may be gone with it, and a job's history would make it anew.
-            self._ended = self._ended or "its lock file was removed"
+            self._ended = self._ended or "its lock file was removed, or the mount that it lies on has ended"
             return
         touched: set[str] = set()
         self._guarded(self._notice_gap_now)

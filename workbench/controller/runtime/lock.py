@@ -62,6 +62,7 @@ class ControllerLock:
 
         Raises:
             CannotWrite: the home takes no more.
+            ConfigError: its file system has no locks.
         """
         while True:
             try:
@@ -76,6 +77,11 @@ class ControllerLock:
             except BlockingIOError:
                 os.close(descriptor)
                 return None
+            except OSError as error:
+                os.close(descriptor)
+                from workbench.store.db.errors import lock_failure
+
+                raise lock_failure(error, home.controller_lock) from error
             lock = cls(home, descriptor)
             if lock.is_ours():
                 return lock

@@ -9,6 +9,7 @@ import threading
 import zipfile
 
 from workbench.learner.boot.bootstrap import SUFFIX, unpack
+from workbench.learner.platform.files import make_folders
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _sources() -> Iterator[tuple[str, str]]:
 def _put(path: str, content: bytes) -> None:
     if os.path.exists(path):
         return
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    make_folders([os.path.dirname(path)])
     # Several launches of one controller put it there at once.
     new = "%s.new-%d-%d" % (path, os.getpid(), threading.get_ident())
     with open(new, "wb") as file:

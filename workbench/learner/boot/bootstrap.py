@@ -36,7 +36,8 @@ class CheckedLoader(SourceFileLoader):
         """Keep a module's compiled code; nothing where the disk has little room or does not take all of it."""
         new = "%s.new-%d-%d" % (path, os.getpid(), _thread.get_ident())
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            # Not what is above it: the mount that the module lies on may have ended while it was compiled.
+            _make_folder(os.path.dirname(path))
             room = os.statvfs(os.path.dirname(path))
             if room.f_bavail * room.f_frsize < SPARED_BYTES:
                 return
@@ -51,6 +52,13 @@ class CheckedLoader(SourceFileLoader):
         except OSError:
             pass  # a full disk, or a folder of somebody else's: it is compiled at each start
         _remove(new)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return
 
 
 def _remove(path: str) -> None:

@@ -6,6 +6,7 @@ the output; each notices the other's death.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from workbench.learner.stores.retention import RetentionWorker
     from workbench.learner.stores.upload_process import UploadWorker
 
+LOG = "guard.log"
+"""What the agents say themselves, in the learner's folder, where whoever starts them wants it there."""
+
 LEFTOVER_SECONDS = 2.0
 """How long processes have to end that the command left behind."""
 
@@ -43,9 +47,16 @@ class Guard:
     """The guard of one learner. Its caller holds the lock and has read the secrets."""
 
     def __init__(
-        self, folder: str, launch: LaunchDocument, secrets: dict[str, str], mounts: Sequence[Mount] = ()
+        self,
+        folder: str,
+        launch: LaunchDocument,
+        secrets: dict[str, str],
+        mounts: Sequence[Mount] = (),
+        *,
+        lock: int,
     ) -> None:
         self._folder = folder
+        self._lock = lock
         self._folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._launch = launch
         self._environment = {
@@ -82,6 +93,7 @@ class Guard:
         self._is_removed = False
         self._has_reports = False
         self._lost_bytes = 0
+        self._ended_at = 0.0
 
     def run(self) -> None:
         """Keep the learner until it has ended and that is recorded."""
@@ -96,6 +108,9 @@ class Guard:
         while not self._output_saved or (self._deciding and not self._is_removed):
             self._wait()
             self._step()
+            if self._is_home_given_up():
+                self._scribe.kill()
+                return
         self._record_exit()
         # Python gives its handlers up before the folders are closed, and by itself this signal ends a process.
         signal.signal(folder_signal.NUMBER, signal.SIG_IGN)
@@ -121,9 +136,12 @@ class Guard:
             times.append(self._scribe_at - now)
         if self._refused():
             times.append(self._retry_at - now)
+        elif self._output_stall:
+            times.append(_RETRY_SECONDS)
         return min(times)
 
     def _step(self) -> None:
+        self._follow_mount()
         self._read_signals()
         self._reap()
         self._read_scribe()
@@ -251,6 +269,49 @@ class Guard:
 
     # Ending
 
+    def _follow_mount(self) -> bool:
+        """Go on in the folder that its path leads to, where its mount has ended and is there again; say whether it did.
+
+        Its lock ended with the mount, and is taken first. Where another agent was faster, the learner is that one's: it
+        ends what still runs, and we write nothing any more.
+        """
+        if not state.is_mounted_anew(self._folder, self._folder_descriptor):
+            return False
+        # The scribe may still reach the files of the former mount. All that it knows is in the pipe and the tails.
+        self._scribe.kill()
+        try:
+            lock = state.take_lock(self._folder)
+            if lock is None:
+                os._exit(0)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False  # it has ended again
+        os.dup2(folder, self._folder_descriptor, inheritable=False)
+        os.close(folder)
+        with contextlib.suppress(OSError):  # it is closed, though its mount has ended
+            os.close(self._lock)
+        self._lock = lock
+        self._follow_log()
+        self._requests.watch_anew()
+        self._state.write(durable=False)
+        return True
+
+    def _follow_log(self) -> None:
+        """Let what the agents themselves say go to the log that is there now."""
+        try:
+            log = os.open(os.path.join(self._folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return  # it was started without one
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.close(log)
+
+    def _is_home_given_up(self) -> bool:
+        """Say whether the command ended long ago and its end cannot be recorded: the home did not come back."""
+        if not self._command_ended or not state.is_away(self._folder) or self._is_removed:
+            return False
+        return system.elapsed_seconds() - self._ended_at > state.HOME_SECONDS
+
     def _follow_requests(self) -> None:
         """Act on requests to stop, on another learner's decision, and on limits."""
         # Read first: it takes the events of the watch, and a removal is reported once.
@@ -339,6 +400,7 @@ class Guard:
     def _record_command_end(self, exit_code: int | None, number: int | None) -> None:
         """Record how the command ended, at once: the rest may take long, and the guard may be killed meanwhile."""
         self._command_ended = True
+        self._ended_at = system.elapsed_seconds()
         self._unstarted = ""
         self._state.update(
             phase="stopping",
@@ -359,6 +421,8 @@ class Guard:
 
     def _decide(self) -> None:
         """Record that this learner's end decides the attempt, if it does; tried again while the disk is full."""
+        if state.is_away(self._folder) and not self._is_removed:
+            return  # how the others ended cannot be seen
         failed = self._stopping.why is not None
         ended = self._state.document["exit_code"], self._state.document["signal"]
         try:
@@ -446,8 +510,19 @@ class Guard:
             self._folder, self._folder_descriptor
         ):
             select.poll().poll(_RETRY_SECONDS * 1000)
+            if self._is_home_given_up():
+                return
+            if self._follow_mount():
+                self._save_again()
         self._state.clear()
         self._scribe.await_end(_SCRIBE_END_SECONDS)
+
+    def _save_again(self) -> None:
+        """Have a scribe look whether the file system kept all of the output."""
+        self._output_saved = False
+        while not self._output_saved and not self._is_home_given_up():
+            self._wait()
+            self._step()
 
     def _upload_results(self, worker: UploadWorker, why: dict[str, Any] | None) -> dict[str, Any] | None:
         """Store what the learner leaves behind; return its reason, which says so where that failed."""

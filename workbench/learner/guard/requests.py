@@ -20,6 +20,9 @@ WATCH_FROM_SECONDS = 0.02
 
 _POLL_SECONDS = 0.2
 
+_NETWORK_SECONDS = 2.0
+"""How often a folder on another machine is looked at though its changes are reported: not those of its next mount."""
+
 
 class Requests:
     """Reads ``stop.json`` and ``decision.json`` when they change, and looks whether there are reports.
@@ -34,6 +37,8 @@ class Requests:
         self._attempt_descriptor: int | None = None
         self._watcher: Watcher | None = None
         self._is_changed = False
+        self._is_away = False
+        self._is_elsewhere = False
         self._check_at = 0.0
         self._stop: dict[str, Any] = {}
         self.decision: dict[str, Any] = {}
@@ -48,6 +53,16 @@ class Requests:
             self._read()
         return self._stop if self._stop != before else {}
 
+    def watch_anew(self) -> None:
+        """Watch the folders that are there now: those before ended with their mount."""
+        if self._attempt_descriptor is not None:
+            os.close(self._attempt_descriptor)
+            self._attempt_descriptor = None
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        self._check_at = 0.0
+
     def note_change(self) -> None:
         """Note that a folder has signalled a change."""
         self._is_changed = True
@@ -60,7 +75,9 @@ class Requests:
         if not was_changed and now < self._check_at:
             return False
         if self._check_at and not self._is_watched:
-            self._watch()
+            self._is_away = state.is_away(self._folder)
+            if not self._is_away:
+                self._watch()
         self._check_at = now + self._pause_seconds()
         return True
 
@@ -69,6 +86,7 @@ class Requests:
         return self._attempt_descriptor is not None or self._watcher is not None
 
     def _watch(self) -> None:
+        self._is_elsewhere = system.may_lose_writes(self._folder)
         # Who ends sooner is asked nothing, and leaves a disk no time to fill up.
         state.keep_spares(self._folder)
         # The folder of the attempt too: the removal of a folder that is in use is reported by the one above it only.
@@ -92,9 +110,9 @@ class Requests:
 
     def _pause_seconds(self) -> float:
         if not self._is_watched:
-            return WATCH_FROM_SECONDS
+            return _POLL_SECONDS if self._is_away else WATCH_FROM_SECONDS
         is_polled = self._watcher is not None and self._watcher.fileno() is None
-        return _POLL_SECONDS if is_polled else 3600.0
+        return _POLL_SECONDS if is_polled else _NETWORK_SECONDS if self._is_elsewhere else 3600.0
 
     def _paths(self) -> list[str]:
         paths = [

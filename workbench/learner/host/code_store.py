@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from workbench.learner.host.unpack import BROKEN, inside, put_in_place, refuse_links
+from workbench.learner.host.unpack import BROKEN, inside, make_link, put_in_place, refuse_links
 from workbench.learner.platform.errors import Failure, naming
 from workbench.learner.platform.files import make_folders, remove, write_files
 
@@ -122,7 +122,7 @@ def _fill(store: str, entries: Sequence[Entry], folder: str) -> None:
         paths.append(os.path.relpath(path, folder))
         above = path if kind == "folder" else os.path.dirname(path)
         if above not in made:
-            os.makedirs(above, exist_ok=True)
+            make_folders([above], mode=0o777)
             made.add(above)
         if kind == "file":
             _clone(_checked(_content(store, digest), size_bytes), path)
@@ -133,7 +133,7 @@ def _fill(store: str, entries: Sequence[Entry], folder: str) -> None:
     refuse_links(paths, links)
     # Links last: nothing is ever written through one.
     for name, target in links.items():
-        os.symlink(target, os.path.join(folder, name))
+        make_link(target, os.path.join(folder, name))
 
 
 def _checked(content: str, size_bytes: int) -> str:
@@ -182,7 +182,7 @@ def _take_file(store: str, archive: tarfile.TarFile, member: tarfile.TarInfo) ->
                 digest.update(data)
                 stream.write(data)
         path = _content(store, digest.hexdigest())
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_folders([os.path.dirname(path)])
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

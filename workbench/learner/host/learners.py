@@ -12,7 +12,7 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Subscriber
-from workbench.learner.journal.state import STALL, read_stop, unwritten
+from workbench.learner.journal.state import STALL, is_kept, read_stop, unwritten
 from workbench.learner.platform import leases, process_table, processes, run, system
 from workbench.learner.platform.watch import Watcher
 from workbench.learner.texts import clean
@@ -54,8 +54,8 @@ class LearnerObserver(Subscriber):
     """Answers one caller with the status of learners. One call at a time; :meth:`interrupt` may come from any thread.
 
     A learner's status: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
-    document is there), ``alive`` (its lock is held), ``state`` (its state file, or None), ``stall`` (why there is none
-    yet though its agent lives).
+    document is there), ``alive`` (its lock is held, or its agent runs), ``state`` (its state file, or None), ``stall``
+    (why there is none yet though its agent lives).
     """
 
     def __init__(self) -> None:
@@ -153,8 +153,9 @@ def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, An
     alive = leases.is_held(os.path.join(folder, LOCK), listed)
     content = system.content_of(os.path.join(folder, "state.json"))
     state = _object(content)
-    if state is not None and not alive and state.get("lockless"):
-        alive = _runs(state)
+    if state is not None and not alive and state.get("phase") != "exited":
+        # Its host has no flock, or its mount was ended and came back: the lock is held on the former one.
+        alive = is_kept(state)
     launch = read_object(os.path.join(folder, "launch.json"))
     document = launch or {}
     stall = clean(unwritten(folder), _STALL_CHARACTERS) if alive and state is None else ""
@@ -219,14 +220,3 @@ def _object(content: bytes) -> Optional[Dict[str, Any]]:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
-
-
-def _runs(state: Mapping[str, Any]) -> bool:
-    """Say whether the agent of a host without ``flock`` runs: a pid means nothing without boot and start."""
-    pid, ticks = state.get("pid"), state.get("start_ticks")
-    return (
-        isinstance(pid, int)
-        and state.get("boot_id") == system.boot_id()
-        and system.start_ticks(pid) == ticks
-        and bool(ticks)
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -63,7 +64,7 @@ def _extract(archive: str, folder: str) -> None:
             path = inside(folder, member.name)
             paths.append(os.path.relpath(path, folder))
             if member.isdir():
-                os.makedirs(path, exist_ok=True)
+                make_folders([path], mode=0o777)
             elif member.isreg():
                 _write_member(tar, member, path)
             elif member.issym():
@@ -75,16 +76,34 @@ def _extract(archive: str, folder: str) -> None:
     refuse_links(paths, links)
     # Links last: nothing is ever read or written through one.
     for path, source in copies.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folders([os.path.dirname(path)], mode=0o777)
         shutil.copy2(source, path, follow_symlinks=False)
     for name, target in links.items():
         path = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folders([os.path.dirname(path)], mode=0o777)
+        make_link(target, path)
+
+
+def make_link(target: str, path: str) -> None:
+    """Make a symbolic link of a job's code.
+
+    Raises:
+        Failure: the file system has none (exFAT): another try would not help.
+    """
+    try:
         os.symlink(target, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        text = (
+            f"The code has a symbolic link, {os.path.basename(path)}, and the file system of {path} has none."
+        )
+        hint = "Name it in .fabricignore, or keep the jobs on another file system (FABRIC_HOME here)."
+        raise Failure("bad_input", text, hint) from error
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_folders([os.path.dirname(path)], mode=0o777)
     source = tar.extractfile(member)
     assert source is not None
     with open(path, "wb") as target:

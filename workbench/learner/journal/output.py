@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.journal.tail import FileTail
 
 MAGIC = b"FABRIDX1"
 HEADER = struct.Struct("<8sQQ")
@@ -116,8 +117,12 @@ class Index:
 class Records:
     """The writer of ``records.jsonl``; ``seq`` is the number of the last record."""
 
-    def __init__(self, path: str, header: dict[str, Any]) -> None:
-        """Open the file, cut off a torn line; ``header`` is written where there is none yet."""
+    def __init__(self, path: str, header: dict[str, Any], tail: FileTail | None = None) -> None:
+        """Open the file, cut off a torn line; ``header`` is written where there is none yet.
+
+        With a ``tail`` what the file has lost since is written again, and what is appended is noted there.
+        """
+        self._tail = tail
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._repair(header)
@@ -130,9 +135,12 @@ class Records:
         self._size = _whole_lines(self._descriptor, size)
         if self._size < size:
             os.ftruncate(self._descriptor, self._size)
+        if self._tail is not None and self._tail.start <= self._size < self._tail.end:
+            lost = self._tail.since(self._size)
+            self._size = append_whole(self._descriptor, lost, self._size)
         self.seq = 0
         if not self._size:
-            self._size = append_whole(self._descriptor, _line(header), 0)
+            self._append(_line(header))
             return
         for record in self.backwards():
             if type(record.get("seq")) is int:
@@ -150,8 +158,14 @@ class Records:
             {"seq": self.seq + offset, **_unnumbered(record)} for offset, record in enumerate(records, 1)
         ]
         data = b"".join(map(_line, numbered))
-        self._size = append_whole(self._descriptor, data, self._size)
+        self._append(data)
         self.seq += len(records)
+
+    def _append(self, data: bytes) -> None:
+        before = self._size
+        self._size = append_whole(self._descriptor, data, before)
+        if self._tail is not None:
+            self._tail.note(before, data)
 
     def backwards(self) -> Iterator[dict[str, Any]]:
         """Give the records that are there, the last one first, without the header."""

@@ -98,6 +98,13 @@ def of_lost_output(count: int) -> dict[str, Any]:
     return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
 
 
+def lost_with_mount(count: int) -> str:
+    """Say that a file system took output and did not keep it."""
+    return (
+        "the mount of the home ended, and %d bytes of output are missing: zeros stand in their place" % count
+    )
+
+
 def of_unsaved_output(why: dict[str, Any] | None) -> dict[str, Any]:
     """Say of a command whose end is known that no agent was left to save what it printed last.
 

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import time
 
 from workbench.learner.platform import system
 
@@ -36,6 +37,34 @@ _LINK_CHARACTERS = 59
 
 _STOP = "stop.json"
 _DECISION = "decision.json"
+
+
+HOME_SECONDS = 12 * 3600.0
+"""How long a command that has ended waits for a home whose mount has ended: until somebody looks in the morning."""
+
+_LOCK_TRIES = 50
+_LOCK_PAUSE_SECONDS = 0.01
+
+
+def take_lock(folder: str) -> Optional[int]:
+    """Return the descriptor that holds a learner's lock; None when an agent holds it.
+
+    Others hold it for a moment to see whether it is held: it is tried a few times.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    import fcntl
+
+    lock = os.open(os.path.join(folder, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_SECONDS)
+    os.close(lock)
+    return None
 
 
 class StateFile:
@@ -218,6 +247,41 @@ def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
     except OSError:
         return False  # a disk that does not answer now
     return False
+
+
+def is_away(folder: str) -> bool:
+    """Say whether a learner's folder cannot be reached now: its mount has ended and may come back."""
+    try:
+        os.stat(folder)
+    except OSError:
+        return True
+    return False
+
+
+def is_mounted_anew(folder: str, descriptor: int) -> bool:
+    """Say whether a folder's path leads to another mount than its descriptor, whose own has ended."""
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        return False
+    try:
+        return os.fstat(descriptor).st_dev != device
+    except OSError as error:
+        return error.errno in system.MOUNT_ENDED
+
+
+def is_kept(document: dict[str, Any]) -> bool:
+    """Say whether the agent that wrote a state runs. Its lock says that better, where there is one that holds.
+
+    A lock ends with the mount that its file lies on, and its agent takes it again a moment after the next mount.
+    """
+    pid, ticks = document.get("pid"), document.get("start_ticks")
+    return (
+        isinstance(pid, int)
+        and document.get("boot_id") == system.boot_id()
+        and system.start_ticks(pid) == ticks
+        and bool(ticks)
+    )
 
 
 def refuse(folder: str, launch: LaunchDocument, text: str) -> None:

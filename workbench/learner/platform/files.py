@@ -8,11 +8,13 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import struct
 from io import FileIO
 from types import MappingProxyType
 from typing import BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from workbench.learner.platform import system
 from workbench.learner.platform.beneath import Root, relative
 from workbench.learner.platform.errors import Failure, naming
 from workbench.learner.platform.open_files import add_mode, give_back, temporary_name
@@ -29,27 +31,79 @@ Below = Mapping[str, Sequence[str]]
 """Paths by the folder that they are relative to, whose content a job may change: no link leads out of it."""
 
 
-def make_folders(paths: Iterable[str], below: Below = MappingProxyType({})) -> None:
-    """Make folders and those on the way, 0700 each; what is there is left as it is."""
-    _make_folders(paths)
+_marks: Dict[str, str] = {}
+
+
+def make_nothing_without(folder: str, mark: str) -> None:
+    """Have this process make a folder, and folders in it, only where a file of that name lies in it.
+
+    It is for a home, which others have made: where its file is missing, its mount has ended, and what was made there
+    would lie in the bare mount point, hidden as soon as the mount is back.
+    """
+    _marks[os.path.normpath(folder)] = mark
+
+
+def make_folders(paths: Iterable[str], below: Below = MappingProxyType({}), mode: int = 0o700) -> None:
+    """Make folders and those on the way, 0700 each; what is there is left as it is.
+
+    Raises:
+        Failure: they would lie in a home that is not there now (:func:`make_nothing_without`).
+    """
+    _make_folders(paths, mode)
     for root, inner in below.items():
         with Root(root) as opened:
             for path in inner:
                 os.close(opened.make_folder(path))
 
 
-def _make_folders(paths: Iterable[str]) -> None:
+def _make_folders(paths: Iterable[str], mode: int) -> None:
     for path in paths:
-        missing = []
-        while not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for folder in reversed(missing):
-            try:
-                os.mkdir(folder, 0o700)
-            except FileExistsError:
-                if not os.path.isdir(folder):
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+        if os.path.isdir(path):
+            continue
+        for folder, mark in _marks.items():
+            if path == folder or path.startswith(folder + os.sep):
+                _make_in_marked(folder, mark, path, mode)
+                break
+        else:
+            _make_folder(path, mode)
+
+
+def _make_in_marked(folder: str, mark: str, path: str, mode: int) -> None:
+    # From the descriptor on, a mount that ends takes what is made along.
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.stat(mark, dir_fd=descriptor)
+            inside = os.path.relpath(path, folder)
+            if inside != os.curdir:
+                _make_folder(inside, mode, descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.ENOENT and error.errno not in system.MOUNT_ENDED:
+            raise
+        text = f"{folder} is not there now: {os.path.join(folder, mark)} is missing."
+        raise Failure("try_again", text, "If it was mounted, mount it again.") from error
+
+
+def _make_folder(path: str, mode: int, at: Optional[int] = None) -> None:
+    missing = []
+    while path and not _is_folder(path, at):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, mode, dir_fd=at)
+        except FileExistsError:
+            if not _is_folder(folder, at):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+
+
+def _is_folder(path: str, at: Optional[int]) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path, dir_fd=at).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def runnable(paths: Iterable[str]) -> Sequence[str]:

@@ -33,6 +33,9 @@ MOUNT_ENDED = frozenset(
 MOUNT_GONE = MOUNT_ENDED | {errno.EIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 """The same, and what they meet while a server does not answer: nobody knows what lies there."""
 
+_AWAY = (b"fuse", b"virtiofs", b"nfs", b"cifs", b"smb", b"9p", b"ceph")
+"""How the names of file systems begin whose files are somewhere else."""
+
 _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EMLINK)
 """What a file system without hard links answers: FUSE EPERM, SMB EOPNOTSUPP."""
 
@@ -172,17 +175,29 @@ def reports_changes(path: str) -> bool:
     nothing.
     """
     try:
-        device = os.stat(path).st_dev
+        return not _filesystem_type(path).startswith((b"fuse", b"virtiofs"))
     except OSError as error:
         return error.errno not in MOUNT_GONE
-    if not LINUX or os.major(device):  # disks have a number of their own
+
+
+def may_lose_writes(path: str) -> bool:
+    """Say whether a file system may lose the last of what was written to it when its mount ends: a disk's does not."""
+    try:
+        return _filesystem_type(path).startswith(_AWAY)
+    except OSError:
         return True
+
+
+def _filesystem_type(path: str) -> bytes:
+    device = os.stat(path).st_dev
+    if not LINUX or os.major(device):  # disks have a number of their own
+        return b""
     number = b"%d:%d" % (os.major(device), os.minor(device))
     for line in read_bytes("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(b" - ")
         if before.split(b" ", 3)[2:3] == [number]:
-            return not after.startswith((b"fuse", b"virtiofs"))
-    return True
+            return after.split(b" ", 1)[0]
+    return b""
 
 
 def is_mounted(descriptor: int) -> bool:
@@ -263,6 +278,25 @@ def _splice(source: int, target: int, count: int) -> int:
     return int(library.splice(source, None, target, None, count, nonblock))
 
 
+def tee(source: int, target: int, count: int) -> int:
+    """Copy bytes from a pipe into another one, from which they are not taken; return how many were copied.
+
+    Raises:
+        BlockingIOError: nothing waits in the pipe.
+        OSError: ENOSYS where the system has no such call.
+    """
+    library = libc()
+    if library is None or not LINUX:
+        raise OSError(errno.ENOSYS, "no tee here")
+    copied = int(library.tee(source, target, count, 2))
+    if copied < 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return copied
+
+
 def user_name(uid: int = -1) -> str:
     """Return a user's name, our own unless a number is given; the number where it has no name."""
     uid = os.getuid() if uid < 0 else uid
@@ -318,8 +352,9 @@ def libc() -> Any:  # a ctypes library has no narrower type
 
             _library = ctypes.CDLL(None, use_errno=True)
             if LINUX:
-                _library.splice.restype = ctypes.c_ssize_t
+                _library.splice.restype = _library.tee.restype = ctypes.c_ssize_t
                 number, offset = ctypes.c_int, ctypes.c_void_p
+                _library.tee.argtypes = [number, number, ctypes.c_size_t, ctypes.c_uint]
                 _library.splice.argtypes = [number, offset, number, offset, ctypes.c_size_t, ctypes.c_uint]
         except (ImportError, OSError, AttributeError):
             return None

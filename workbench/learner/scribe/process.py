@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Mapping
 
     from workbench.learner.journal.launch_document import LaunchDocument
+    from workbench.learner.journal.tail import JournalTails
     from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
     from workbench.learner.scribe.usage import Sampler
@@ -61,11 +62,18 @@ class ScribeProcess:
         launch: its launch document.
         mask: finds its secrets.
         pipes: what it prints into.
+
+    Where the folder's file system may lose the last that it was given, each scribe leaves that to the next one.
     """
 
     def __init__(
         self, folder: str, folder_descriptor: int, launch: LaunchDocument, mask: Mask, pipes: Pipes
     ) -> None:
+        self._tails: JournalTails | None = None
+        if system.may_lose_writes(folder):
+            from workbench.learner.journal.tail import JournalTails
+
+            self._tails = JournalTails(pipes.names)
         self._folder = folder
         self._folder_descriptor = folder_descriptor
         self._launch = launch
@@ -140,6 +148,16 @@ class ScribeProcess:
         self._faults = self._faults + 1 if quickly and not killed else 0
         return _PAUSE_SECONDS if self._faults else 0.0
 
+    def kill(self) -> None:
+        """Kill it, and wait until it is gone: what it wrote is whole, and the next one goes on from there."""
+        if not self.pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        # The guard buries it as it does every other that was killed.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
     def release_gpus(self) -> None:
         """Release the GPUs' leases here and in the scribe, which inherited them: no process of the learner is left."""
         if self._launch.slots:
@@ -202,7 +220,9 @@ class ScribeProcess:
         stall = ""
         while True:
             try:
-                channels = open_channels(self._folder, self._launch, self._mask, self._pipes.read_ends)
+                channels = open_channels(
+                    self._folder, self._launch, self._mask, self._pipes.read_ends, self._tails
+                )
                 break
             except OSError as error:
                 if state.is_removed(self._folder, self._folder_descriptor):
@@ -245,9 +265,15 @@ def is_network_own(launch: LaunchDocument) -> bool:
 
 
 def open_channels(
-    folder: str, launch: LaunchDocument, mask: Mask, read_ends: Mapping[str, int | None]
+    folder: str,
+    launch: LaunchDocument,
+    mask: Mask,
+    read_ends: Mapping[str, int | None],
+    tails: JournalTails | None = None,
 ) -> list[OutputChannel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
+
+    What they lost of their ``tails`` is written again.
 
     Raises:
         OSError: the disk takes no more; the pipes are as they were.
@@ -257,12 +283,19 @@ def open_channels(
         for name, read_end in read_ends.items():
             is_output = name == "output"
             transcriber = Transcriber(
-                folder, launch, mask=mask, name=name, collect=is_output, reports_announced=is_output
+                folder,
+                launch,
+                mask=mask,
+                name=name,
+                collect=is_output,
+                reports_announced=is_output,
+                records_tail=None if tails is None else tails.records,
             )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
                 output = os.path.join(folder, name + ".log")
-                channels[-1].pump = Pump(read_end, output, transcriber.publisher.end)
+                tail = None if tails is None else tails.outputs[name]
+                channels[-1].pump = Pump(read_end, output, transcriber.publisher.end, tail)
     except OSError:
         for channel in channels:
             channel.transcriber.close()

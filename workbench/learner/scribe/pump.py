@@ -7,6 +7,10 @@ import os
 
 from workbench.learner.platform import system
 
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.journal.tail import FileTail
+
 _BYTES = 1 << 20
 _CANNOT_SPLICE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
@@ -15,18 +19,31 @@ class Pump:
     """A pipe's read end, not blocking, and the output file that its bytes are appended to.
 
     Where there is no splice (macOS, some network file systems) bytes pass through memory for a moment.
+
+    With a ``tail`` what the file has lost since is written again first, and what is moved is noted there.
     """
 
-    def __init__(self, pipe: int, output_path: str, published_end: int) -> None:
+    def __init__(self, pipe: int, output_path: str, published_end: int, tail: FileTail | None = None) -> None:
         self.pipe = pipe
         self.ended = False
         """Whether no process holds the other end any more."""
         self.capacity = system.pipe_capacity(pipe)
         self._output = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # Not opened for appending, which splice refuses. A file cut short keeps its offsets.
-        os.lseek(self._output, max(os.fstat(self._output).st_size, published_end), os.SEEK_SET)
-        self._splices = True
+        self._offset = max(os.fstat(self._output).st_size, published_end)
+        self._splices = self._tees = True
         self._in_hand = b""
+        self._tail = tail
+        self._copies: tuple[int, int] | None = None
+        self.lost_bytes = 0
+        """How much the file had lost that could not be written again: zeros stand there."""
+        try:
+            if tail is not None:
+                self._restore(tail, published_end)
+            os.lseek(self._output, self._offset, os.SEEK_SET)
+        except OSError:
+            os.close(self._output)
+            raise
 
     def move(self) -> int:
         """Move what waits, up to a size; return how many bytes that was, 0 when nothing waits.
@@ -64,8 +81,33 @@ class Pump:
         """Give the descriptors back."""
         os.close(self._output)
         os.close(self.pipe)
+        for end in self._copies or ():
+            os.close(end)
+
+    def _restore(self, tail: FileTail, published_end: int) -> None:
+        """Write again what the file was given and may not have; it keeps its offsets.
+
+        That is all that is not published, whatever its size says: the server may have got the rest a moment ago, and
+        the kernel still know zeros there.
+        """
+        if tail.end <= published_end:
+            return
+        start = max(published_end, tail.start)
+        self.lost_bytes = max(0, start - self._offset)
+        data, at = memoryview(tail.since(start)), start
+        while data:
+            written = os.pwrite(self._output, data, at)
+            data, at = data[written:], at + written
+        if at > os.fstat(self._output).st_size:
+            os.ftruncate(self._output, at)
+        self._offset = max(at, self._offset)
 
     def _move(self) -> int:
+        if self._tail is not None and self._tees:
+            # A copy first: what is moved is not seen, and the file system may lose it.
+            data = self._copy_of_what_waits()
+            if self._tees:
+                return self._move_seen(data) if data else 0
         if self._splices:
             try:
                 return system.splice(self.pipe, self._output, _BYTES)
@@ -75,10 +117,55 @@ class Pump:
                 self._splices = False
         return self._copy()
 
+    def _move_seen(self, data: bytes) -> int:
+        """Move what waits and is known; whoever is killed in it takes none along here either."""
+        moved = 0
+        if self._splices:
+            try:
+                moved = system.splice(self.pipe, self._output, len(data))
+            except OSError as error:
+                if error.errno not in _CANNOT_SPLICE:
+                    raise
+                self._splices = False
+        if not self._splices:
+            moved = os.write(self._output, data)
+            os.read(self.pipe, moved)
+        self._note(data[:moved])
+        return moved
+
+    def _copy_of_what_waits(self) -> bytes:
+        """Return what waits in the pipe, from which it is not taken; nothing at its end.
+
+        Raises:
+            BlockingIOError: nothing waits.
+        """
+        if self._copies is None:
+            self._copies = os.pipe()
+            system.enlarged(self._copies[1], self.capacity)
+        try:
+            count = system.tee(self.pipe, self._copies[1], _BYTES)
+        except BlockingIOError:
+            raise
+        except OSError:
+            self._tees = False
+            return b""
+        parts = []
+        while count:
+            parts.append(os.read(self._copies[0], count))
+            count -= len(parts[-1])
+        return b"".join(parts)
+
+    def _note(self, data: bytes) -> None:
+        if self._tail is not None:
+            self._tail.note(self._offset, data)
+        self._offset += len(data)
+
     def _copy(self) -> int:
         if not self._in_hand:
             self._in_hand = os.read(self.pipe, 1 << 16)
         count = len(self._in_hand)
         while self._in_hand:
-            self._in_hand = self._in_hand[os.write(self._output, self._in_hand) :]
+            written = os.write(self._output, self._in_hand)
+            self._note(self._in_hand[:written])
+            self._in_hand = self._in_hand[written:]
         return count

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import select
+import signal
 import time
 
 from workbench.learner.journal import reasons, state
@@ -32,6 +33,9 @@ RETRY_SECONDS = 0.2
 
 PATIENCE_SECONDS = 600.0
 """How long bytes of a learner that has ended wait for room on a full disk."""
+
+STALE_SECONDS = 1.0
+"""How long files fail whose folder answers, until they are opened anew."""
 
 SAMPLE_FROM_SECONDS = 0.5
 """How long a learner has run when its usage is first sampled."""
@@ -88,6 +92,7 @@ class Scribe:
         self._sample_from = time.monotonic() + SAMPLE_FROM_SECONDS
         self._partial = b""
         self._stall = ""
+        self._failing_since: float | None = None
         self._finishing_since: float | None = None
         self._given_up = False
         self._output_saved = False
@@ -112,6 +117,7 @@ class Scribe:
     def run(self) -> None:
         """Serve until all output is saved and the end is recorded: by the guard, or here when that is dead."""
         behind = True
+        self._note_losses()
         while not self._recorded:
             self._wait(0.0 if behind else self._timeout())
             self._listen()
@@ -121,6 +127,12 @@ class Scribe:
                 self._note_usage()
             else:
                 behind = self._finish()
+
+    def _note_losses(self) -> None:
+        for channel in self._channels:
+            if channel.pump is not None and channel.pump.lost_bytes:
+                text = reasons.lost_with_mount(channel.pump.lost_bytes)
+                self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": text})
 
     # Waiting
 
@@ -175,9 +187,10 @@ class Scribe:
             try:
                 behind = self._pump(channel) or behind
                 channel.stalled = False
-            except OSError as error:
+            except (ImportError, OSError) as error:  # the agent's files lie in the home, too
                 channel.stalled = True
                 stall = stall_text(error)
+                self._renew(error)
         self._send_stall(stall)
         return behind
 
@@ -253,7 +266,22 @@ class Scribe:
             with contextlib.suppress(OSError):  # the guard is dead, and its own pipe says so too
                 os.write(self._report, line.encode() + b"\n")
 
+    def _renew(self, error: Exception) -> None:
+        """Let the guard start another scribe where what is open is dead and its folder is not.
+
+        sshfs comes back by itself (``reconnect``) within the same mount, and then fails only for files that were open.
+        """
+        now = time.monotonic()
+        if not isinstance(error, OSError) or error.errno not in system.MOUNT_GONE or self._control is None:
+            return
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= STALE_SECONDS and not state.is_away(self._folder):
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def _send_stall(self, stall: str) -> None:
+        if not stall:
+            self._failing_since = None
         if stall == self._stall:
             return
         self._stall = stall
@@ -313,8 +341,9 @@ class Scribe:
             if channel.pump is not None:
                 channel.pump.empty()
             done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
-        except OSError as error:
+        except (ImportError, OSError) as error:
             self._send_stall(stall_text(error))
+            self._renew(error)
             return False
         self._send_stall("")
         return done
@@ -323,12 +352,15 @@ class Scribe:
         if not self._stall or self._finishing_since is None:
             return False
         waited = time.monotonic() - self._finishing_since
-        is_removed = state.is_removed(self._folder, self._folder_descriptor)
-        return self._given_up or waited > PATIENCE_SECONDS or is_removed
+        if self._given_up or state.is_removed(self._folder, self._folder_descriptor):
+            return True
+        return waited > (state.HOME_SECONDS if state.is_away(self._folder) else PATIENCE_SECONDS)
 
 
-def stall_text(error: OSError) -> str:
+def stall_text(error: Exception) -> str:
     """Return the sentence for the state file on why output waits."""
+    if not isinstance(error, OSError):
+        return "output waits: a part of the agent cannot be read (%s)" % error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: the command's output waits until there is room"
     return "output cannot be written and waits: %s" % (error.strerror or error)

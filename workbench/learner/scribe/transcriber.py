@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
     from workbench.learner.collectors.interface import Collector
+    from workbench.learner.journal.tail import FileTail
 
 POLL_SECONDS = 0.25
 """How often collectors look at files whose changes are not reported to them."""
@@ -79,6 +80,7 @@ class Transcriber:
         name: str = "output",
         collect: bool = True,
         reports_announced: bool = False,
+        records_tail: FileTail | None = None,
     ) -> None:
         """Open the journal in a learner's folder.
 
@@ -89,6 +91,7 @@ class Transcriber:
             name: of the output: that of the setup has a journal of its own.
             collect: whether there are records.
             reports_announced: whether :meth:`look_for_reports` is called once there are any.
+            records_tail: the last bytes of the records, where their file system may lose them.
         """
         self.launch = (
             launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
@@ -102,6 +105,7 @@ class Transcriber:
         )
         self._collectors: list[Collector] | None = None
         self._records: output.Records | None = None
+        self._records_tail = records_tail
         self._waiting: list[dict[str, Any]] = []
         self._cursors: dict[str, Any] = {}
         self._fed = 0
@@ -319,7 +323,7 @@ class Transcriber:
 
     def _open_records(self) -> None:
         path = os.path.join(self._folder, "records.jsonl")
-        self._records = output.Records(path, records_header(self.launch))
+        self._records = output.Records(path, records_header(self.launch), self._records_tail)
 
     def _make_collectors(self) -> None:
         from workbench.learner import collectors

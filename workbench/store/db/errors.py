@@ -15,6 +15,7 @@ from typing import Final
 
 from workbench.errors import (
     CannotWrite,
+    ConfigError,
     FabricError,
     InputMissing,
     NoSpaceLeft,
@@ -49,6 +50,8 @@ _WRITE_ERRORS: Final = {
 }
 
 _GONE_HINT: Final = "mount it again, then try again; or FABRIC_HOME names another folder"
+
+_ELSEWHERE: Final = "FABRIC_HOME names a folder on another file system"
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 """What a disk without room answers, and one whose quota is used up."""
@@ -94,6 +97,14 @@ def write_failure(error: OSError, path: Path) -> CannotWrite:
     return CannotWrite(f"cannot write {path}: {why}", hint="FABRIC_HOME names another folder")
 
 
+def lock_failure(error: OSError, path: Path) -> ConfigError:
+    """Say in a sentence that a home's file system has no locks of files, without which two may write at once."""
+    why = (error.strerror or str(error)).lower()
+    return ConfigError(
+        f"{path} cannot be locked: its file system has no locks of files ({why})", hint=_ELSEWHERE
+    )
+
+
 def read_failure(error: OSError, path: Path) -> InputMissing:
     """Say in a sentence why a file or folder could not be read."""
     if is_gone(error):
@@ -125,9 +136,28 @@ def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
         return NoSpaceLeft(text + full, hint=_MAKE_ROOM)
     if (lost := _why_lost(error, database)) is not None:
         return lost
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMMAP and not maps_files(
+        database.parent
+    ):
+        lacks = "its file system maps no files into memory, as a store needs that was made on another one"
+        return ConfigError(f"cannot open the store {database}: {lacks}", hint=_ELSEWHERE)
     if why := _CANNOT_WRITE.get(code):
         return CannotWrite(text + why, hint="FABRIC_HOME names another folder")
     return FabricError(f"the store {database} failed: {error}", hint="fabric doctor checks it")
+
+
+def maps_files(folder: Path) -> bool:
+    """Say whether files of a folder can be mapped into memory; True where that cannot be tried."""
+    import mmap
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(1)
+            mmap.mmap(file.fileno(), 1).close()
+    except OSError as error:
+        return error.errno not in (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
+    return True
 
 
 @contextmanager

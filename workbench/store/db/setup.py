@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from workbench.errors import ConfigError, InputMissing
 from workbench.formats import count
 from workbench.paths import Home
+from workbench.store.db.errors import lock_failure, maps_files
 from workbench.store.db.filesystem import filesystem_type, is_network, machine_id
 from workbench.store.db.schema import FIRST, FIRST_NAME, LATEST, statements
 
@@ -79,8 +80,7 @@ def create(connection: sqlite3.Connection, home: Home) -> None:
             return
         if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
             raise InputMissing(f"{home.database} is an SQLite file, but not a store of fabric's")
-        network = is_network(filesystem_type(home.path))
-        connection.execute(f"PRAGMA journal_mode = {'DELETE' if network else 'WAL'}")
+        connection.execute(f"PRAGMA journal_mode = {_mode(home)}")
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in statements(FIRST + _RECORD):
@@ -126,12 +126,21 @@ def upgrade(connection: sqlite3.Connection, home: Home) -> None:
 
 
 def journal_mode(connection: sqlite3.Connection, home: Home) -> str:
-    """Set and return how SQLite keeps its journal: ``wal``, or ``delete`` on a network file system."""
-    mode = "delete" if is_network(filesystem_type(home.path)) else "wal"
+    """Set and return how SQLite keeps its journal: ``wal``, or ``delete`` where that cannot be.
+
+    That is on network file systems, and on those that map no files into memory.
+    """
     found = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+    mode = _mode(home) if found != "wal" else "delete" if is_network(filesystem_type(home.path)) else "wal"
     if found != mode:
         found = str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
     return found
+
+
+def _mode(home: Home) -> str:
+    """Return how SQLite can keep its journal: readers of a log beside the database map an index into memory."""
+    kind = filesystem_type(home.path)
+    return "delete" if is_network(kind) or (kind.startswith("fuse") and not maps_files(home.path)) else "wal"
 
 
 def bind_controller(connection: sqlite3.Connection, home: Home, *, force: bool = False) -> None:
@@ -167,7 +176,10 @@ def one_at_a_time(home: Home) -> Iterator[None]:
     """Hold a lock on ``home.json``: SQLite's own does not cover the change of the journal mode."""
     descriptor = os.open(home.identity, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise lock_failure(error, home.identity) from error
         yield
     finally:
         os.close(descriptor)

@@ -1,0 +1,90 @@
+"""A home on a mount that is taken away and mounted again while jobs run, as a server's that is rebooted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything
+from tests.controller.processes import alive, answers
+from tests.store.sshfs import SshfsMount, sshfs_mount
+from tests.waiting import until
+from workbench.controller.runtime.client import stop_controller
+from workbench.paths import Home
+
+WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
+
+
+@pytest.fixture
+def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[SshfsMount]:
+    with sshfs_mount(clean_environment / "mnt") as mount:
+        yield mount
+
+
+@pytest.fixture
+def remote(mounted: SshfsMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    home = Home(mounted.point / "home")
+    monkeypatch.setenv("FABRIC_HOME", str(home.path))
+    monkeypatch.delenv("FABRIC_NO_CONTROLLER")
+    yield home
+    end_everything(home)
+
+
+def runs(fabric: Fabric) -> None:
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+
+
+@pytest.mark.parametrize("ends", ["unmount", "end"])
+def test_a_controller_whose_home_is_gone_ends_and_the_next_one_finds_its_jobs(
+    fabric: Fabric, mounted: SshfsMount, remote: Home, ends: str
+) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    runs(fabric)
+    pid = answers(remote).pid
+
+    getattr(mounted, ends)()
+    until(lambda: not alive(pid), "the controller to end")
+    mounted.unmount()
+    left = list(mounted.point.rglob("*"))
+    mounted.mount()
+
+    assert list(map(str, left)) == []
+    runs(fabric)
+    assert answers(remote).pid != pid
+    stop_controller(remote)
+
+
+@pytest.mark.parametrize("ends", ["unmount", "end"])
+def test_a_job_goes_on_when_its_home_is_mounted_again(
+    fabric: Fabric, mounted: SshfsMount, remote: Home, clean_environment: Path, ends: str
+) -> None:
+    go = clean_environment / "go"
+    command = f"n=0; until [ -e {go} ]; do n=$((n+1)); echo line $n; sleep 0.01; done; exit 3"
+    fabric("run", "-q", "-d", "--", command)
+    until(lambda: "line 100\n" in fabric("logs", "@last").stdout, "100 lines")
+
+    getattr(mounted, ends)()
+    mounted.unmount()
+    mounted.mount()
+    printed = len(fabric("logs", "@last").stdout)
+    until(lambda: len(fabric("logs", "@last").stdout) > printed, "the job to go on")
+    go.touch()
+
+    assert fabric("wait", "@last", expect=3)
+    numbers = [int(line.split()[1]) for line in fabric("logs", "@last").stdout.splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_job_is_halted_after_its_home_was_mounted_again(
+    fabric: Fabric, mounted: SshfsMount, remote: Home
+) -> None:
+    fabric("run", "-q", "-d", "--", WAITS)
+    runs(fabric)
+    mounted.end()
+    mounted.unmount()
+    mounted.mount()
+
+    assert fabric("halt", "@last").stderr.endswith("HALTED\n")
+    assert fabric("logs", "@last").stdout.startswith("started\n")

@@ -1,0 +1,280 @@
+"""A learner whose folder lies on a mount that is taken away and mounted again: it goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.learner.agent import Learner, kill
+from tests.store.sshfs import SshfsMount, sshfs_mount
+from tests.waiting import ended, until
+from workbench.learner.guard.requests import Requests
+from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.learner.platform import system
+
+Make = Callable[..., Learner]
+
+COUNT = (
+    'cd /; n=0; until [ -e "$STAY/go" ]; do n=$((n+1)); echo "line $n"; sleep 0.001; done; '
+    'echo "$n" > "$STAY/count"; exit 3'
+)
+
+
+@pytest.fixture
+def mount(clean_environment: Path) -> Iterator[SshfsMount]:
+    with sshfs_mount(clean_environment / "mnt") as mount:
+        yield mount
+
+
+@pytest.fixture
+def stay(clean_environment: Path) -> Path:
+    """A folder that stays while the mount is away; commands find it as STAY."""
+    folder = clean_environment / "stay"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def remote(mount: SshfsMount, stay: Path) -> Iterator[Make]:
+    made: list[Learner] = []
+    attempt = mount.point / "attempt-1"
+    attempt.mkdir()
+
+    def make(command: str, **document: Any) -> Learner:
+        env = {"PATH": os.environ["PATH"], "STAY": str(stay)}
+        made.append(Learner(attempt, command, env=env, **document))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.process is not None and one.process.poll() is None:
+            kill(one.process.pid, signal.SIGCONT)
+            one.process.kill()
+            ended(one.process)
+        until(lambda one=one: not one.clear(), "nothing to be left")  # type: ignore[misc] # mypy knows no default
+
+
+def counted(stay: Path) -> bytes:
+    count = int((stay / "count").read_text())
+    return b"".join(b"line %d\n" % (n + 1) for n in range(count))
+
+
+def pid_of(one: Learner) -> int:
+    assert one.process is not None
+    return one.process.pid
+
+
+def is_locked(one: Learner) -> bool:
+    descriptor = os.open(one.folder / "agent.lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.mark.parametrize("ends", ["unmount", "end"])
+def test_it_goes_on_when_its_folder_is_mounted_again(
+    mount: SshfsMount, remote: Make, stay: Path, ends: str
+) -> None:
+    one = remote(COUNT)
+    one.start()
+    for number in (100, 1000):
+        before = len(one.until_printed(b"line %d\n" % number))
+        getattr(mount, ends)()
+        mount.unmount()
+        mount.mount()
+        until(lambda: len(one.output()) > before and is_locked(one), "it to go on")  # noqa: B023
+    (stay / "go").touch()
+
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == (one.folder / "output.log").read_bytes() == counted(stay)
+    assert one.entries()[-1][2] == one.output().count(b"\n")
+    assert one.records("note") == []
+
+
+def test_it_goes_on_when_its_mount_has_come_back_by_itself(
+    mount: SshfsMount, remote: Make, stay: Path
+) -> None:
+    mount.unmount()
+    mount.mount("reconnect")
+    one = remote(COUNT)
+    one.start()
+    before = len(one.until_printed(b"line 100\n"))
+    mount.lose_connection()
+    until(lambda: len(one.output()) > 2 * before, "it to go on", despite=(OSError, ValueError))
+    (stay / "go").touch()
+
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == counted(stay)
+
+
+def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: SshfsMount, remote: Make) -> None:
+    one = remote('cd /; trap "exit 0" TERM; echo on; while :; do sleep 0.05; done')
+    one.start()
+    one.until_printed(b"on\n")
+    mount.end()
+    mount.unmount()
+    mount.mount()
+
+    one.stop()
+
+    assert one.wait()["stopped"] == "halt"
+    assert one.output().startswith(b"on\n")
+
+
+def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: SshfsMount) -> None:
+    folder = mount.point / "attempt-1" / "learner-1"
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        launch = LaunchDocument({"attempt_dir": str(folder.parent), "learners": 1})
+        requests = Requests(str(folder), launch, descriptor)
+        mount.unmount()
+        until(lambda: requests.check() == {} and requests._is_away, "it to have looked")
+        mount.mount()
+        state.ask_to_stop(str(folder), {"kind": "halt"})
+
+        assert until(requests.check, "the request") == {"kind": "halt"}
+    finally:
+        os.close(descriptor)
+
+
+def test_a_command_that_ends_meanwhile_is_recorded_with_all_that_it_printed(
+    mount: SshfsMount, remote: Make, stay: Path
+) -> None:
+    one = remote(COUNT)
+    one.start()
+    one.until_printed(b"line 100\n")
+    command = one.state()["command_pid"]
+    mount.end()
+    mount.unmount()
+    (stay / "go").touch()
+    until(lambda: not system.start_ticks(command), "the command to end")
+    mount.mount()
+
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == counted(stay)
+
+
+def test_another_agent_leaves_a_learner_alone_whose_guard_has_not_taken_its_lock_again(
+    mount: SshfsMount, remote: Make, stay: Path
+) -> None:
+    one = remote(COUNT)
+    one.start()
+    one.until_printed(b"line 100\n")
+    kill(pid_of(one), signal.SIGSTOP)
+    mount.unmount()
+    mount.mount()
+    assert not is_locked(one)
+
+    assert not one.run_again()
+
+    kill(pid_of(one), signal.SIGCONT)
+    until(lambda: is_locked(one), "it to be locked")
+    (stay / "go").touch()
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == counted(stay)
+
+
+def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: SshfsMount, remote: Make) -> None:
+    one = remote("cd /; while :; do echo line; sleep 0.01; done")
+    one.start()
+    one.until_printed(b"line\n")
+    scribe = one.scribe()
+    kill(pid_of(one), signal.SIGSTOP)
+    mount.end()
+    mount.unmount()
+    mount.mount()
+    lock = state.take_lock(str(one.folder))
+    assert lock is not None
+    before = (one.folder / "output.log").read_bytes(), one.state()
+
+    kill(pid_of(one), signal.SIGCONT)
+    assert one.process is not None
+    assert ended(one.process) == 0
+
+    assert not system.start_ticks(scribe)
+    assert ((one.folder / "output.log").read_bytes(), one.state()) == before
+    os.close(lock)
+
+
+def test_it_does_not_wait_without_end_for_a_home_that_never_comes_back(
+    mount: SshfsMount, remote: Make, stay: Path
+) -> None:
+    one = remote(COUNT)
+    process = one.start_with(
+        "from workbench.learner.journal import state",
+        "state.HOME_SECONDS = 0.2",
+    )
+    one.until_printed(b"line 100\n")
+    found = one.state()
+    mount.end()
+    mount.unmount()
+    (stay / "go").touch()
+
+    assert ended(process) == 0
+    assert not system.start_ticks(found["scribe_pid"])
+    assert (stay / "count").exists(), "the command was not left to end by itself"
+    assert list(mount.point.iterdir()) == []
+
+
+def test_files_that_lost_their_end_are_as_they_were(mount: SshfsMount, remote: Make, stay: Path) -> None:
+    """What sshfs had said it wrote, and the server never got, is written again from memory."""
+    one = remote(COUNT, usage_seconds=0)
+    one.start()
+    one.until_printed(b"line 500\n")
+    mount.end()
+    mount.unmount()
+    kept = mount.kept / "attempt-1" / "learner-1"
+    size = (kept / "output.log").stat().st_size
+    os.truncate(kept / "output.log", size // 2)
+    mount.mount()
+    until(lambda: (kept / "output.log").stat().st_size >= size, "it to be written again")
+    (stay / "go").touch()
+    one.wait()
+
+    assert one.output() == counted(stay)
+    assert one.records("note") == []
+
+
+def test_no_second_process_is_needed_to_see_that_a_mount_is_another(mount: SshfsMount) -> None:
+    folder = mount.point / "learner-1"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert not state.is_mounted_anew(str(folder), descriptor)
+        mount.unmount()
+        assert state.is_away(str(folder))
+        assert not state.is_mounted_anew(str(folder), descriptor)
+        mount.mount()
+        assert state.is_mounted_anew(str(folder), descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_state_says_whether_its_agent_runs() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    document = {
+        "pid": process.pid,
+        "start_ticks": system.start_ticks(process.pid),
+        "boot_id": system.boot_id(),
+    }
+    try:
+        assert state.is_kept(document)
+        assert not state.is_kept({**document, "boot_id": "another"})
+        assert not state.is_kept({**document, "start_ticks": 1})
+    finally:
+        process.kill()
+        process.wait()
+    assert not state.is_kept(document)

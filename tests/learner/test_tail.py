@@ -1,0 +1,132 @@
+"""The last bytes of a journal's files in memory, and files that are made whole from them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from workbench.learner.journal.output import Records
+from workbench.learner.journal.tail import FileTail
+from workbench.learner.scribe.pump import Pump
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_has_the_last_bytes_of_what_it_was_given(seed: int) -> None:
+    chosen = random.Random(seed)
+    tail, content = FileTail(100), b""
+    for _ in range(30):
+        data = chosen.randbytes(chosen.choice((0, 1, 30, 99, 100, 101, 250)))
+        tail.note(len(content), data)
+        content += data
+
+        assert tail.end == len(content)
+        assert tail.start == max(0, len(content) - 100)
+        assert tail.since(tail.start) == content[tail.start :]
+        middle = (tail.start + tail.end) // 2
+        assert tail.since(middle) == content[middle:]
+
+
+def test_bytes_that_do_not_follow_begin_it_anew() -> None:
+    tail = FileTail(100)
+    tail.note(0, b"first")
+    tail.note(50, b"later")
+
+    assert (tail.start, tail.end, tail.since(50)) == (50, 55, b"later")
+
+
+def pump_of(path: Path, tail: FileTail) -> tuple[Pump, int]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    return Pump(reading, str(path), 0, tail), writing
+
+
+def close(pump: Pump, writing: int) -> None:
+    os.close(writing)
+    pump.close()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 9])
+def test_output_that_was_lost_is_written_again(tmp_path: Path, kept: int) -> None:
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    for data in (b"one\n", b"two\n"):
+        os.write(writing, data)
+        assert pump.move() == 4
+    close(pump, writing)
+    os.truncate(path, min(kept, 8))
+
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"three\n")
+    pump.move()
+
+    assert pump.lost_bytes == 0
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    close(pump, writing)
+
+
+def test_output_that_reads_as_zeros_is_written_again(tmp_path: Path) -> None:
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"one\ntwo\n")
+    pump.move()
+    close(pump, writing)
+    path.write_bytes(b"one\0\0\0\0\0")
+
+    pump, writing = pump_of(path, tail)
+
+    assert path.read_bytes() == b"one\ntwo\n"
+    close(pump, writing)
+
+
+def test_what_is_not_known_any_more_is_counted_and_keeps_its_place(tmp_path: Path) -> None:
+    path, tail = tmp_path / "output.log", FileTail(4)
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"0123456789")
+    pump.move()
+    close(pump, writing)
+    os.truncate(path, 2)
+
+    pump, writing = pump_of(path, tail)
+
+    assert pump.lost_bytes == 4
+    assert path.read_bytes() == b"01\0\0\0\x006789"
+    close(pump, writing)
+
+
+def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.learner.platform import system
+
+    def refused(*_: object) -> int:
+        raise OSError(22, "no splice here")
+
+    path, tail = tmp_path / "output.log", FileTail(100)
+    pump, writing = pump_of(path, tail)
+    monkeypatch.setattr(system, "splice", refused)
+    os.write(writing, b"one\n")
+    assert pump.move() == 4
+    monkeypatch.setattr(system, "tee", refused)
+    os.write(writing, b"two\n")
+    assert pump.move() == 4
+
+    assert path.read_bytes() == tail.since(0) == b"one\ntwo\n"
+    close(pump, writing)
+
+
+def test_records_that_were_lost_are_written_again(tmp_path: Path) -> None:
+    path, tail = tmp_path / "records.jsonl", FileTail(1 << 16)
+    records = Records(str(path), {"format": 1}, tail)
+    records.append([{"kind": "a"}, {"kind": "b"}])
+    records.close()
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - 5)  # in the middle of a line
+
+    records = Records(str(path), {"format": 1}, tail)
+
+    assert path.read_bytes() == whole
+    assert records.seq == 2
+    records.append([{"kind": "c"}])
+    assert path.read_bytes().count(b'"seq":3') == 1
+    records.close()
