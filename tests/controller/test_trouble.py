@@ -16,6 +16,7 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef
 from tests.controller.conftest import FAR, Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
+from tests.learner.agent import remove_folder
 from tests.store.small_disk import fill
 from tests.waiting import patience, until
 from workbench.clock import now_us
@@ -466,7 +467,7 @@ def test_a_real_job_whose_folder_is_removed_leaves_no_process(
     bench.wake()
     ground.prints(job_id, "ready")
     bench.runs(job_id)
-    shutil.rmtree(bench.home.job(job_id).path)
+    remove_folder(bench.home.job(job_id).path)
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 75)
