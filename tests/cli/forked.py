@@ -1,11 +1,8 @@
-"""Commands and controllers without the start of a Python: one process has imported what they need, and forks for each.
+"""Commands without the start of a Python: one process has imported what they need, and forks for each.
 
 Each command is a process all the same, with streams, a folder, an environment and an exit code of its own. It is what a
 command does most of the time in tests that start one, and half of the gate's command line took it. How a command starts
 as a program is tried where :meth:`Fabric.start` and the terminals start it.
-
-A controller that such a command starts is forked, too, with the words and the environment of the program that it stands
-for, in ``/proc`` as well. Controllers are programs where :meth:`Fabric.start` and ``tests/controller`` start them.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -31,7 +27,7 @@ from typing import Any, Final
 
 PACKAGES: Final = (
     "workbench.cli",
-    "workbench.controller",
+    "workbench.controller.runtime",
     "workbench.services",
     "workbench.store",
     "workbench.manifest",
@@ -45,14 +41,12 @@ PACKAGES: Final = (
     "runners",
 )
 """What is imported ahead; the rest, as the screens, is when a command asks for it."""
-LEFT_OUT: Final = frozenset({"__main__", "conformance", "searcher_child"})
+LEFT_OUT: Final = frozenset({"__main__", "conformance"})
 USED_LATER: Final = ("paramiko",)
 """What functions of these import."""
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
-SHOWN_BYTES: Final = 16 << 10
-"""How much room this process's words and its environment have each, for those of what is forked to be shown there."""
 _LENGTH: Final = struct.Struct("=I")
 _ENDED: Final = struct.Struct("=i")
 
@@ -131,14 +125,8 @@ class Forks:
             self._started_with = read_at_start(os.environ)
             # OpenBLAS would start threads, which a process that is forked must not have. Nothing names the home of
             # the test that was the first to ask: with that it would be ended.
-            room = "." * SHOWN_BYTES
-            environment = {
-                "PATH": os.defpath,
-                "OPENBLAS_NUM_THREADS": "1",
-                **self._started_with,
-                "ROOM": room,
-            }
-            argv = [sys.executable, "-P", __file__, room]
+            environment = {"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **self._started_with}
+            argv = [sys.executable, "-P", __file__]
             self._server = subprocess.Popen(
                 argv, stdin=theirs.fileno(), stdout=subprocess.PIPE, env=environment, cwd="/"
             )
@@ -205,7 +193,6 @@ FORKS: Final = Forks()
 def main() -> None:
     """Import, then fork for every command that is asked for on stdin, until that is closed."""
     _import_all()
-    del os.environ["ROOM"]
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -213,37 +200,28 @@ def main() -> None:
     signal.set_wakeup_fd(write_end)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     running: dict[int, int] = {}
-    # Commands ask for controllers on the one end, all of them; each message comes whole.
-    wanted, wanting = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with socket.socket(fileno=os.dup(0)) as line, wanted, wanting, selectors.DefaultSelector() as ready:
-        for source in (line, wanted, read_end):
-            ready.register(source, selectors.EVENT_READ)
+    with socket.socket(fileno=os.dup(0)) as line, selectors.DefaultSelector() as ready:
+        ready.register(line, selectors.EVENT_READ)
+        ready.register(read_end, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
                 if key.fd == read_end:
                     os.read(read_end, 4096)
                     _tell_of_ended(running)
                     continue
-                is_command = key.fileobj is line
-                asked = _receive(line) if is_command else _receive_whole(wanted)
+                asked = _receive(line)
                 if asked is None:
                     return
                 request, descriptors = asked
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)
-                    for descriptor in (read_end, write_end, descriptors.pop(), *running.values()):
+                    for descriptor in (read_end, write_end, descriptors[3], *running.values()):
                         os.close(descriptor)
                     line.close()
-                    wanted.close()
                     ready.close()
-                    if is_command:
-                        _become(request, descriptors)
-                        _Controllers(wanting).take_the_place_of_programs()
-                        _run()
-                    else:
-                        wanting.close()
-                        _become_controller(request)
+                    _become(request, descriptors[:3])
+                    _run()
                     return
                 running[pid] = descriptors.pop()
                 os.write(running[pid], _ENDED.pack(pid))
@@ -280,13 +258,6 @@ def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return json.loads(_read(line.fileno(), _LENGTH.unpack(head)[0])), list(descriptors)
 
 
-def _receive_whole(line: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    data, extra, _, _ = line.recvmsg(1 << 20, socket.CMSG_SPACE(array.array("i").itemsize))
-    descriptors = array.array("i", extra[0][2])
-    os.set_inheritable(descriptors[0], False)
-    return json.loads(data), list(descriptors)
-
-
 def _become(request: dict[str, Any], streams: list[int]) -> None:
     """Be a process that was started with these words, folder, environment and streams."""
     for number, descriptor in enumerate(streams):
@@ -315,89 +286,6 @@ def _run() -> None:
 
     command()
     sys.exit()
-
-
-class _Controllers:
-    """What a command calls as ``posix_spawn`` and ``waitpid``: controllers are forked by the process that forks."""
-
-    def __init__(self, wanting: socket.socket) -> None:
-        self._wanting = wanting
-        self._ends: dict[int, int] = {}
-        self._spawn, self._wait = os.posix_spawn, os.waitpid
-
-    def take_the_place_of_programs(self) -> None:
-        """Have this process start controllers so."""
-        os.posix_spawn = self.spawn  # type: ignore[assignment] # takes what starts a controller, and passes all else on
-        os.waitpid = self.wait
-
-    def spawn(self, path: str, argv: list[str], env: dict[str, str], **options: Any) -> int:
-        """Start a program; a controller is asked for."""
-        if argv[1:2] != ["-P"] or not argv[2].endswith("/workbench/controller/__main__.py"):
-            return self._spawn(path, argv, env, **options)
-        os.umask(mask := os.umask(0o077))
-        request = {"argv": argv, "env": env, "cwd": str(Path.cwd()), "umask": mask}
-        request["actions"] = [[int(action[0]), *action[1:]] for action in options["file_actions"]]
-        end, theirs = os.pipe()
-        try:
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))
-            self._wanting.sendmsg([json.dumps(request).encode()], [rights])
-        finally:
-            os.close(theirs)
-        pid: int = _ENDED.unpack(_read(end, _ENDED.size))[0]
-        os.set_blocking(end, False)
-        self._ends[pid] = end
-        return pid
-
-    def wait(self, pid: int, options: int) -> tuple[int, int]:
-        """Ask whether a child has ended; controllers are asked for without waiting alone."""
-        if pid not in self._ends:
-            return self._wait(pid, options)
-        try:
-            code = _ENDED.unpack(os.read(self._ends[pid], _ENDED.size))[0]
-        except BlockingIOError:
-            return 0, 0
-        os.close(self._ends.pop(pid))
-        return pid, code << 8 if code >= 0 else -code
-
-
-def _become_controller(request: dict[str, Any]) -> None:
-    """Be the controller that would have been started as a program."""
-    from workbench.controller.main import main
-    from workbench.process_end import end_process
-
-    os.setsid()
-    os.umask(request["umask"])
-    for kind, number, *how in request["actions"]:
-        if kind == os.POSIX_SPAWN_OPEN:
-            opened = os.open(*how)
-            os.dup2(opened, number)
-            os.close(opened)
-        else:
-            os.dup2(number, how[0])
-    os.closerange(3, 1024)  # as a controller's program does
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT}:
-        with contextlib.suppress(OSError):  # of the C library
-            signal.signal(number, signal.SIG_IGN if number in _IGNORED_BY_PYTHON else signal.SIG_DFL)
-    _become(request, [])
-    _show(request["argv"], request["env"])
-    end_process(main(request["argv"][3:]))
-
-
-_IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
-
-
-def _show(argv: list[str], env: Mapping[str, str]) -> None:
-    """Have ``/proc`` show words and an environment, as far as there is room, in the place of this process's own."""
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    begin, end, env_begin, env_end = (int(field) for field in fields[45:49])
-    _overwrite(begin, end, argv)
-    _overwrite(env_begin, env_end, [f"{name}={value}" for name, value in env.items()])
-
-
-def _overwrite(begin: int, end: int, texts: list[str]) -> None:
-    room = end - begin
-    data = b"".join(os.fsencode(text) + b"\0" for text in texts)
-    ctypes.memmove(begin, data[: room - 1].ljust(room, b"\0"), room)
 
 
 def _tell_of_ended(running: dict[int, int]) -> None:
