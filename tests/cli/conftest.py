@@ -27,6 +27,8 @@ Serve = Callable[..., dict[str, Any]]
 
 EXECUTABLE = Path(sys.executable).with_name("fabric")
 DEADLINE_SECONDS = 150.0
+WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
+"""A command that goes on until it is asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,11 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
             if stream:
                 stream.close()
         assert code == 0
+
+
+def until_runs(fabric: Fabric) -> None:
+    """Wait until the last job runs."""
+    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
 
 
 def end_everything(home: Home) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import WAITS, Fabric, end_everything
 from tests.store.small_disk import (
     FILES,
     break_ext4,
@@ -26,7 +26,6 @@ from tests.store.small_disk import (
 from tests.waiting import patience, until
 from workbench.paths import Home
 
-WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
 FULL = "the disk is full"
 
 

@@ -7,33 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import WAITS, Fabric, end_everything, until_runs
 from tests.cli.jobs import add_job
-from tests.store.fuse import RcloneMount, rclone_mount
-from tests.waiting import patience, until
+from tests.store.fuse import FuseMount, rclone_mount
+from tests.waiting import patience
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
-WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
-
 
 @pytest.fixture
-def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[RcloneMount]:
+def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[FuseMount]:
     with rclone_mount(clean_environment / "mnt") as mount:
         yield mount
 
 
 @pytest.fixture
-def fuse(mounted: RcloneMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+def fuse(mounted: FuseMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     home = Home(mounted.point / "home")
     monkeypatch.setenv("FABRIC_HOME", str(home.path))
     yield home
     end_everything(home)
-
-
-def runs(fabric: Fabric) -> None:
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
 
 
 def test_a_job_runs_and_its_output_is_read(fabric: Fabric, fuse: Home) -> None:
@@ -46,10 +40,10 @@ def test_a_job_runs_and_its_output_is_read(fabric: Fabric, fuse: Home) -> None:
 
 def test_a_job_is_halted_resumed_killed_and_deleted(fabric: Fabric, fuse: Home) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    runs(fabric)
+    until_runs(fabric)
     assert fabric("halt", "@last").stderr.endswith("HALTED\n")
     fabric("resume", "@last")
-    runs(fabric)
+    until_runs(fabric)
     assert fabric("kill", "@last").stderr.endswith("HALTED\n")
     fabric("delete", "@last", "--yes")
 
@@ -80,7 +74,7 @@ MOUNT_IT = "hint: mount it again, then try again; or FABRIC_HOME names another f
 
 
 def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
-    fabric: Fabric, mounted: RcloneMount, fuse: Home
+    fabric: Fabric, mounted: FuseMount, fuse: Home
 ) -> None:
     with Store.open(fuse) as store:
         add_job(store, "digits", State.COMPLETED)
@@ -97,11 +91,11 @@ def test_what_has_to_do_with_jobs_says_that_the_mount_has_ended(
 
 @pytest.mark.parametrize("words", ["run -- echo started; sleep 1000", "logs -f @last"])
 def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
-    fabric: Fabric, mounted: RcloneMount, fuse: Home, words: str
+    fabric: Fabric, mounted: FuseMount, fuse: Home, words: str
 ) -> None:
     if words.startswith("logs"):
         fabric("run", "-q", "-d", "--", WAITS)
-        runs(fabric)
+        until_runs(fabric)
     process = fabric.start(*words.split(" ", 2))
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
@@ -116,7 +110,7 @@ def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
 
 def test_a_command_whose_store_vanishes_says_so(fabric: Fabric, home: Home) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    runs(fabric)
+    until_runs(fabric)
     process = fabric.start("list", "--watch")
     assert process.stdout is not None
     process.stdout.readline()

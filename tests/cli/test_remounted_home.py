@@ -7,24 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import WAITS, Fabric, end_everything, until_runs
 from tests.controller.processes import alive, answers
-from tests.store.sshfs import SshfsMount, sshfs_mount
+from tests.store.fuse import FuseMount, sshfs_mount
 from tests.waiting import until
 from workbench.controller.runtime.client import stop_controller
 from workbench.paths import Home
 
-WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
-
 
 @pytest.fixture
-def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[SshfsMount]:
+def mounted(fabric: Fabric, clean_environment: Path) -> Iterator[FuseMount]:
     with sshfs_mount(clean_environment / "mnt") as mount:
         yield mount
 
 
 @pytest.fixture
-def remote(mounted: SshfsMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+def remote(mounted: FuseMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     home = Home(mounted.point / "home")
     monkeypatch.setenv("FABRIC_HOME", str(home.path))
     monkeypatch.delenv("FABRIC_NO_CONTROLLER")
@@ -32,16 +30,12 @@ def remote(mounted: SshfsMount, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hom
     end_everything(home)
 
 
-def runs(fabric: Fabric) -> None:
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
-
-
 @pytest.mark.parametrize("ends", ["unmount", "end"])
 def test_a_controller_whose_home_is_gone_ends_and_the_next_one_finds_its_jobs(
-    fabric: Fabric, mounted: SshfsMount, remote: Home, ends: str
+    fabric: Fabric, mounted: FuseMount, remote: Home, ends: str
 ) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    runs(fabric)
+    until_runs(fabric)
     pid = answers(remote).pid
 
     getattr(mounted, ends)()
@@ -51,14 +45,14 @@ def test_a_controller_whose_home_is_gone_ends_and_the_next_one_finds_its_jobs(
     mounted.mount()
 
     assert list(map(str, left)) == []
-    runs(fabric)
+    until_runs(fabric)
     assert answers(remote).pid != pid
     stop_controller(remote)
 
 
 @pytest.mark.parametrize("ends", ["unmount", "end"])
 def test_a_job_goes_on_when_its_home_is_mounted_again(
-    fabric: Fabric, mounted: SshfsMount, remote: Home, clean_environment: Path, ends: str
+    fabric: Fabric, mounted: FuseMount, remote: Home, clean_environment: Path, ends: str
 ) -> None:
     go = clean_environment / "go"
     command = f"n=0; until [ -e {go} ]; do n=$((n+1)); echo line $n; sleep 0.01; done; exit 3"
@@ -78,10 +72,10 @@ def test_a_job_goes_on_when_its_home_is_mounted_again(
 
 
 def test_a_job_is_halted_after_its_home_was_mounted_again(
-    fabric: Fabric, mounted: SshfsMount, remote: Home
+    fabric: Fabric, mounted: FuseMount, remote: Home
 ) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
-    runs(fabric)
+    until_runs(fabric)
     mounted.end()
     mounted.unmount()
     mounted.mount()

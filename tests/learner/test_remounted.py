@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, kill
-from tests.store.sshfs import SshfsMount, sshfs_mount
+from tests.store.fuse import FuseMount, sshfs_mount
 from tests.waiting import ended, until
 from workbench.learner.guard.requests import Requests
 from workbench.learner.journal import state
@@ -29,7 +29,7 @@ COUNT = (
 
 
 @pytest.fixture
-def mount(clean_environment: Path) -> Iterator[SshfsMount]:
+def mount(clean_environment: Path) -> Iterator[FuseMount]:
     with sshfs_mount(clean_environment / "mnt") as mount:
         yield mount
 
@@ -43,7 +43,7 @@ def stay(clean_environment: Path) -> Path:
 
 
 @pytest.fixture
-def remote(mount: SshfsMount, stay: Path) -> Iterator[Make]:
+def remote(mount: FuseMount, stay: Path) -> Iterator[Make]:
     made: list[Learner] = []
     attempt = mount.point / "attempt-1"
     attempt.mkdir()
@@ -85,7 +85,7 @@ def is_locked(one: Learner) -> bool:
 
 @pytest.mark.parametrize("ends", ["unmount", "end"])
 def test_it_goes_on_when_its_folder_is_mounted_again(
-    mount: SshfsMount, remote: Make, stay: Path, ends: str
+    mount: FuseMount, remote: Make, stay: Path, ends: str
 ) -> None:
     one = remote(COUNT)
     one.start()
@@ -104,10 +104,10 @@ def test_it_goes_on_when_its_folder_is_mounted_again(
 
 
 def test_it_goes_on_when_its_mount_has_come_back_by_itself(
-    mount: SshfsMount, remote: Make, stay: Path
+    mount: FuseMount, remote: Make, stay: Path
 ) -> None:
     mount.unmount()
-    mount.mount("reconnect")
+    mount.mount("-o", "reconnect")
     one = remote(COUNT)
     one.start()
     before = len(one.until_printed(b"line 100\n"))
@@ -119,7 +119,7 @@ def test_it_goes_on_when_its_mount_has_come_back_by_itself(
     assert one.output() == counted(stay)
 
 
-def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: SshfsMount, remote: Make) -> None:
+def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: FuseMount, remote: Make) -> None:
     one = remote('cd /; trap "exit 0" TERM; echo on; while :; do sleep 0.05; done')
     one.start()
     one.until_printed(b"on\n")
@@ -133,7 +133,7 @@ def test_a_request_to_stop_is_obeyed_after_the_next_mount(mount: SshfsMount, rem
     assert one.output().startswith(b"on\n")
 
 
-def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: SshfsMount) -> None:
+def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: FuseMount) -> None:
     folder = mount.point / "attempt-1" / "learner-1"
     folder.mkdir(parents=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -151,7 +151,7 @@ def test_a_mount_that_is_away_when_the_watch_would_begin_is_noticed(mount: Sshfs
 
 
 def test_a_command_that_ends_meanwhile_is_recorded_with_all_that_it_printed(
-    mount: SshfsMount, remote: Make, stay: Path
+    mount: FuseMount, remote: Make, stay: Path
 ) -> None:
     one = remote(COUNT)
     one.start()
@@ -168,7 +168,7 @@ def test_a_command_that_ends_meanwhile_is_recorded_with_all_that_it_printed(
 
 
 def test_another_agent_leaves_a_learner_alone_whose_guard_has_not_taken_its_lock_again(
-    mount: SshfsMount, remote: Make, stay: Path
+    mount: FuseMount, remote: Make, stay: Path
 ) -> None:
     one = remote(COUNT)
     one.start()
@@ -187,7 +187,7 @@ def test_another_agent_leaves_a_learner_alone_whose_guard_has_not_taken_its_lock
     assert one.output() == counted(stay)
 
 
-def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: SshfsMount, remote: Make) -> None:
+def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: FuseMount, remote: Make) -> None:
     one = remote("cd /; while :; do echo line; sleep 0.01; done")
     one.start()
     one.until_printed(b"line\n")
@@ -210,7 +210,7 @@ def test_it_writes_nothing_any_more_when_another_agent_has_its_lock(mount: Sshfs
 
 
 def test_it_does_not_wait_without_end_for_a_home_that_never_comes_back(
-    mount: SshfsMount, remote: Make, stay: Path
+    mount: FuseMount, remote: Make, stay: Path
 ) -> None:
     one = remote(COUNT)
     process = one.start_with(
@@ -229,7 +229,7 @@ def test_it_does_not_wait_without_end_for_a_home_that_never_comes_back(
     assert list(mount.point.iterdir()) == []
 
 
-def test_files_that_lost_their_end_are_as_they_were(mount: SshfsMount, remote: Make, stay: Path) -> None:
+def test_files_that_lost_their_end_are_as_they_were(mount: FuseMount, remote: Make, stay: Path) -> None:
     """What sshfs had said it wrote, and the server never got, is written again from memory."""
     one = remote(COUNT, usage_seconds=0)
     one.start()
@@ -248,7 +248,7 @@ def test_files_that_lost_their_end_are_as_they_were(mount: SshfsMount, remote: M
     assert one.records("note") == []
 
 
-def test_no_second_process_is_needed_to_see_that_a_mount_is_another(mount: SshfsMount) -> None:
+def test_no_second_process_is_needed_to_see_that_a_mount_is_another(mount: FuseMount) -> None:
     folder = mount.point / "learner-1"
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

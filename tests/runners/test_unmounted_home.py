@@ -12,7 +12,7 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import request_of
 from runners.process.runner import ProcessRunner
 from tests.runners.conftest import HOME
-from tests.store.sshfs import SshfsMount, sshfs_mount
+from tests.store.fuse import FuseMount, sshfs_mount
 from workbench.errors import TryAgain
 from workbench.learner.platform import files
 from workbench.paths import Home
@@ -20,14 +20,14 @@ from workbench.store.db.identity import make_home
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[SshfsMount]:
+def mount(tmp_path: Path) -> Iterator[FuseMount]:
     with sshfs_mount(tmp_path / "mnt") as mount:
         yield mount
 
 
 @pytest.mark.parametrize("inside", ["", "home"])
 def test_a_launch_makes_nothing_in_a_bare_mount_point(
-    mount: SshfsMount, inside: str, monkeypatch: pytest.MonkeyPatch
+    mount: FuseMount, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_marks", {})
     home = Home(mount.point / inside)
@@ -48,7 +48,7 @@ def test_a_launch_makes_nothing_in_a_bare_mount_point(
 
 
 def test_a_mount_whose_server_died_is_not_there_either(
-    mount: SshfsMount, monkeypatch: pytest.MonkeyPatch
+    mount: FuseMount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_marks", {})
     home = Home(mount.point / "home")

@@ -1,4 +1,7 @@
-"""A folder that is mounted by rclone: no hard links, no modes, and it can end, or come back, at any moment."""
+"""Folders that are mounted by FUSE, as people mount a network's, and that can end, or come back, at any moment.
+
+rclone has no hard links and no modes, and uploads what is written later. By sshfs every write passes.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,36 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import ended, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 
+SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
 
-class RcloneMount:
-    """A folder behind a mount point; as with a network's, what it holds outlives the mount."""
+MountCommand = Callable[[Path, Path], list[str]]
+"""Returns the words that mount, in the foreground, a kept folder (the second) at a mount point (the first)."""
 
-    def __init__(self, point: Path, kept: Path, rclone: str) -> None:
+
+class FuseMount:
+    """A folder behind a mount point; what it holds outlives the mount."""
+
+    def __init__(self, point: Path, kept: Path, command: MountCommand) -> None:
         self.point = point
         self.kept = kept
-        self._rclone = rclone
+        self._command = command
         self._server: subprocess.Popen[bytes] | None = None
 
     def mount(self, *words: str) -> None:
-        """Mount it."""
-        options = ("--vfs-cache-mode", "full", *words)
-        cache = str(self.kept.with_name(f"{self.kept.name}-cache"))
+        """Mount it, with more words for its program."""
         self._server = subprocess.Popen(
-            [self._rclone, "mount", str(self.kept), str(self.point), "--cache-dir", cache, *options],
+            [*self._command(self.point, self.kept), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -46,6 +53,12 @@ class RcloneMount:
             ended(self._server)
             self._server = None
 
+    def lose_connection(self) -> None:
+        """Let the far end of sshfs die; with the option ``reconnect`` the mount comes back by itself."""
+        assert self._server is not None
+        for process in psutil.Process(self._server.pid).children():
+            process.kill()
+
     def unmount(self) -> None:
         """Leave the bare mount point; files that are open fail from now on."""
         subprocess.run(["fusermount3", "-u", "-z", str(self.point)], capture_output=True, check=False)
@@ -54,7 +67,7 @@ class RcloneMount:
 
     def _is_mounted_or_failed(self) -> bool:
         assert self._server is not None
-        assert self._server.poll() is None, "rclone ended"
+        assert self._server.poll() is None, "the program that mounts it has ended"
         return self._is_mounted()
 
     def _is_mounted(self) -> bool:
@@ -63,18 +76,52 @@ class RcloneMount:
 
 
 @contextmanager
-def rclone_mount(point: Path) -> Iterator[RcloneMount]:
+def rclone_mount(point: Path) -> Iterator[FuseMount]:
     """Mount a folder by rclone; skips, aloud, where that is not possible."""
-    if not Path("/dev/fuse").exists() or shutil.which("fusermount3") is None:
-        pytest.skip("FUSE is not here (/dev/fuse, fusermount3)")
+    _require("fusermount3")
     try:
         rclone = find_rclone().path
     except FabricError as error:
         pytest.skip(f"rclone is not here: {error}")
+
+    def command(point: Path, kept: Path) -> list[str]:
+        cache = str(kept.with_name(f"{kept.name}-cache"))
+        return [rclone, "mount", str(kept), str(point), "--cache-dir", cache, "--vfs-cache-mode", "full"]
+
+    with _mounted(point, command) as mount:
+        yield mount
+
+
+@contextmanager
+def sshfs_mount(point: Path) -> Iterator[FuseMount]:
+    """Mount a folder by sshfs; skips, aloud, where that is not possible.
+
+    The server's end is OpenSSH's, started by sshfs itself: there is no network between them.
+    """
+    _require("fusermount3", "sshfs", str(SFTP_SERVER))
+    connect = point.with_name(f"{point.name}-connect")
+    connect.write_text(f"#!/bin/sh\nexec {SFTP_SERVER}\n")
+    connect.chmod(0o700)
+
+    def command(point: Path, kept: Path) -> list[str]:
+        return ["sshfs", "-f", f"server:{kept}", str(point), "-o", f"ssh_command={connect}"]
+
+    with _mounted(point, command) as mount:
+        yield mount
+
+
+def _require(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing or not Path("/dev/fuse").exists():
+        pytest.skip(f"FUSE is not here ({', '.join(missing) or '/dev/fuse'})")
+
+
+@contextmanager
+def _mounted(point: Path, command: MountCommand) -> Iterator[FuseMount]:
     kept = point.with_name(f"{point.name}-kept")
     for folder in (point, kept):
         folder.mkdir(mode=0o700)
-    mount = RcloneMount(point, kept, rclone)
+    mount = FuseMount(point, kept, command)
     try:
         mount.mount()
         yield mount
