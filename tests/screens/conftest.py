@@ -51,3 +51,13 @@ def three(home: Home) -> Home:
         seeding.three_runs(store)
         seeding.remember_runs(store)
     return home
+
+
+@pytest.fixture
+def five(home: Home) -> Home:
+    """A home with five jobs that wait: job-5, the newest, is listed first."""
+    with Store.open(home) as store:
+        for number in range(1, 6):
+            seeding.add_job(store, number, f"job-{number}")
+        seeding.remember_runs(store)
+    return home

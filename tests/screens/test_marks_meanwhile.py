@@ -33,16 +33,6 @@ def no_controller(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def five(home: Home) -> Home:
-    """A home with five jobs that wait: job-5, the newest, is listed first."""
-    with Store.open(home) as store:
-        for number in range(1, 6):
-            seeding.add_job(store, number, f"job-{number}")
-        seeding.remember_runs(store)
-    return home
-
-
-@pytest.fixture
 def year(home: Home) -> Home:
     """A home with 1,000 jobs that have ended, of which the list loads some, and two below that wait."""
     with Store.open(home) as store:
