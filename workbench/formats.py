@@ -146,7 +146,7 @@ def printable(text: str) -> str:
     """Return a text on one line, without control or direction characters that would drive the terminal."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else " " if c in "\n\r\t" else "�" for c in text)
+    return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in text)
 
 
 def json_value(value: Any) -> Any:  # any value that a document may hold

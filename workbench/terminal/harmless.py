@@ -22,7 +22,6 @@ _CONTROLS: Final = {
     for code in (*range(9), 11, 12, *range(14, 32), *range(0x7F, 0xA0))
     if chr(code) != _ESCAPE
 }
-_LINE_ENDS: Final = {9: "\\x09", 10: "\\x0a", 13: "\\x0d", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _HARM: Final = f"[{''.join(map(chr, _CONTROLS))}]"
 
 
@@ -40,13 +39,6 @@ def harmless(text: str) -> str:
     import re  # translate is slow where a text has other letters, too
 
     return re.sub(_HARM, lambda match: _CONTROLS[ord(match.group())], text)
-
-
-def one_line(text: str) -> str:
-    """Return a text in which all that controls a terminal or ends a line is written out."""
-    if text.isprintable():
-        return text
-    return harmless(text.replace(_ESCAPE, "\\x1b")).translate(_LINE_ENDS)
 
 
 class HarmlessStream(io.TextIOWrapper):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from workbench.formats import short
-from workbench.terminal.harmless import one_line
+from workbench.formats import printable, short
 from workbench.values import dataclass
 
 GAP = "  "
@@ -30,7 +29,7 @@ class Column:
 
 def render(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> str:
     """Return a table with a heading; no line is longer than ``width`` while a column can give way."""
-    rows = [[one_line(cell) for cell in row] for row in rows]
+    rows = [[printable(cell) for cell in row] for row in rows]
     kept = _kept(columns, rows, width)
     if len(kept) < len(columns):
         columns, rows = [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]

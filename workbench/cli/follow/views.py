@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
-from workbench.formats import MICROSECONDS, duration
+from workbench.formats import MICROSECONDS, duration, printable
 from workbench.job import TERMINAL, State, short_id
 from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import (
@@ -22,7 +22,6 @@ from workbench.services.follow.job_text import (
     state_line,
 )
 from workbench.terminal.console import is_terminal, narrate, state_style
-from workbench.terminal.harmless import one_line
 from workbench.terminal.status_line import StatusLine
 from workbench.terminal.stdout import STDOUT, Prefixed, write_all
 from workbench.values import dataclass
@@ -312,7 +311,7 @@ class CiView(PlainView):
         super().ended(row, results)
         if row.state is not State.COMPLETED:
             text = f"{row.name}: {row.reason.text or row.state.lower()}"
-            self._write(self._system.failed(one_line(text)))
+            self._write(self._system.failed(printable(text)))
 
     def _output_group(self, name: str, attempt: int) -> None:
         key = "fabric_output" if attempt == 1 else f"fabric_output_{attempt}"
@@ -325,7 +324,7 @@ class CiView(PlainView):
             self._write(self._system.end(self._open))
         self._open = key
         if key:
-            self._write(self._system.begin(key, one_line(title)))
+            self._write(self._system.begin(key, printable(title)))
 
     def _write(self, line: str) -> None:
         if line:
