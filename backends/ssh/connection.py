@@ -199,20 +199,20 @@ def _no_ssh(hop: Hop, transport: Any, error: Exception, seconds: float) -> Backe
     look like that.
     """
     words = first_words_of(transport.sock)
-    # paramiko says the same of a host that is silent and of one that hangs up; what it caught tells them apart.
+    # paramiko raises the same error for a host that is silent and for one that hangs up; its context differs.
     is_silent = isinstance(error.__context__, TimeoutError) or seconds >= BANNER_SECONDS
     if words and not words.startswith("SSH-"):
         return BackendUnreachable(f"{hop.label} does not speak SSH: it says {words[:80]!r}.")
     if is_silent and transport.remote_version:
-        said = f"begins to speak SSH, but does not go on for {seconds:.0f} s"
+        found = f"begins to speak SSH, but does not go on for {seconds:.0f} s"
     elif is_silent:
-        said = f"accepts a connection, but says nothing {'more ' if words else ''}for {seconds:.0f} s"
+        found = f"accepts a connection, but says nothing {'more ' if words else ''}for {seconds:.0f} s"
     elif words == "" and not transport.remote_version:
-        said = "accepts a connection and hangs up without a word"
+        found = "accepts a connection and hangs up without a word"
     else:
         return BackendUnreachable(f"{hop.label} does not speak SSH: {str(error) or 'it hung up'}.")
     return BackendUnreachable(
-        f"{hop.label} {said}.",
+        f"{hop.label} {found}.",
         hint="a firewall between may hold it back, or its sshd is overloaded (MaxStartups in its sshd_config), "
         "or something else listens there",
     )

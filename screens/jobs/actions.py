@@ -51,7 +51,7 @@ def ask_for(kind: RequestKind, asked: Sequence[JobRow], take: Callable[[Sequence
     def work(store: Store) -> str:
         changed = _changed(store, kind, asked)
         take(changed)
-        return "" if changed else _said(kind, asked, _request_some(store, kind, asked))
+        return "" if changed else _outcome(kind, asked, _request_some(store, kind, asked))
 
     return work
 
@@ -84,7 +84,7 @@ def request_all(
                 errors.append(error)
     if errors:
         raise errors[0]
-    return _said(kind, asked, done)
+    return _outcome(kind, asked, done)
 
 
 def _request_some(store: Store, kind: RequestKind, asked: Sequence[JobRow]) -> list[JobRow]:
@@ -113,7 +113,7 @@ def _give_tags(jobs: Sequence[JobRow], tags: tuple[str, ...], store: Store) -> s
     return f"{_names(there or jobs)}: {(' '.join(tags) or 'no tags') if there else 'deleted already'}"
 
 
-def _said(kind: RequestKind, asked: Sequence[JobRow], done: Sequence[JobRow]) -> str:
+def _outcome(kind: RequestKind, asked: Sequence[JobRow], done: Sequence[JobRow]) -> str:
     return f"{_names(done)}: {_REQUESTED[kind]}" if done else f"{_names(asked)}: nothing to {kind} any more"
 
 

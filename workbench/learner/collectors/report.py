@@ -99,7 +99,7 @@ class _ReportStream(LineStream):
     def _metrics(self, message: Dict[str, Any], begin: int, time_us: int) -> None:
         values: Dict[str, Number] = {}
         etimes: Dict[str, Any] = {}
-        """As they were said, which steps need."""
+        """As they were reported, which steps need."""
         texts: Dict[str, str] = {}
         given = message.get("values") or {}
         for name, value in given.items():

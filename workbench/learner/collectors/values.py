@@ -120,7 +120,7 @@ def _from_json(value: Any) -> Union[float, str]:
 def step_of(etimes: Mapping[str, Any]) -> Step:
     """Choose what counts the steps among evaluation times, whole numbers first; None where nothing does.
 
-    They are taken as they were said: as records hold them (:func:`number`) large ones are rounded.
+    They are taken as they were reported: as records hold them (:func:`number`) large ones are rounded.
     """
     found = [step for step in (as_step(etimes.get(name)) for name in STEP_NAMES) if step is not None]
     return next((step for step in found if isinstance(step, int)), found[0] if found else None)

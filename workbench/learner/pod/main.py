@@ -43,10 +43,8 @@ def execute(argv: list[str]) -> int:
 
     pod = config.read()
     environment = {**os.environ, **config.own_variables(pod)}
-    for number in (
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-    ):  # Python ignores them, and what is ignored stays so through exec
+    # Python ignores them, and what is ignored stays so through exec.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
         os.chdir(config.MODEL)
