@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import Fabric, belonging_to
+from tests.waiting import until
 from workbench.terminal.harmless import HarmlessStream, harmless, write_controls
 from workbench.terminal.table import Column, render
 
@@ -60,6 +61,7 @@ def foreign(fabric: Fabric) -> str:
         fabric("run", "-q", "--name", "trial", "--", "sh", "-c", f"exit {code}", expect=code)
     job_id = str(fabric.json("list", "--json")[-1]["id"])
     fabric("controller", "stop")
+    until(lambda: not belonging_to(fabric.jobs_home), "the controller, and with it the store, to be closed")
     folder = fabric.jobs_home.job(job_id)
     document = json.loads(folder.job_file.read_text())
     spec = spoil(document["spec"], {"name", "description", "version", "framework", "python"}.__contains__)
