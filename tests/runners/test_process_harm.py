@@ -98,10 +98,16 @@ def running(tmp_path: Path) -> Iterator[LaunchedAttempt]:
     runner = ProcessRunner(host, home_uuid=HOME)
     job = LaunchedAttempt.planned(runner, request_of("exec sleep 1000", home=HOME)).launch()
     job.until_running()
+    # A process has its command's environment only once it has become that command, which no stop waits for.
+    until(lambda: [_command_of(pid) for pid in markers().get(marker(job.ref()), ())] == ["sleep"])
     yield job
     runner.remove(job.request.attempt)
     runner.close()
     host.close()
+
+
+def _command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def stop_agents(job: LaunchedAttempt) -> set[int]:
