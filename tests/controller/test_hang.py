@@ -397,13 +397,14 @@ def test_what_such_a_controller_wrote_last_is_why(
     assert named(made) == "controllers end at once: ends: \\x1b[31mMemoryError", log_of(made)
 
 
+@pytest.mark.parametrize("fails", ["exit 70", "ulimit -c 0; kill -ABRT $$"])
 def test_controllers_that_answer_and_end_soon_by_a_failure_are_started_ever_less_often(
-    made: Home, spawned: list[Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Home, spawned: list[Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     os.mkfifo(end := tmp_path / "end")
     script = tmp_path / "python"
     script.write_text(
-        f'#!/bin/sh\n{sys.executable} "$@" & read word < {end}\nkill $!; wait $!; echo "[1] no memory" >&2; exit 70\n'
+        f'#!/bin/sh\n{sys.executable} "$@" & read word < {end}\nkill $!; wait $!; echo "[1] no memory" >&2; {fails}\n'
     )
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))

@@ -54,6 +54,18 @@ AGAIN_SECONDS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 STEADY_SECONDS: Final = 60.0
 """A controller that fails within this time counts as one of a row, though it has answered before."""
+_FAULTS: Final = frozenset(
+    {
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGSEGV,
+        signal.SIGSYS,
+        signal.SIGTRAP,
+    }
+)
+"""Signals by which a process fails by itself, as where a library gets no memory. Others are sent by somebody."""
 
 _LOG_BYTES: Final = 4096
 """So much of what a controller that has failed wrote is read for its last line."""
@@ -448,7 +460,8 @@ def _note_failure(spawn: _Spawn, exit_code: int) -> None:
     """
     path = spawn.home.path
     has_answered = path not in _starting
-    if has_answered and (exit_code < 0 or time.monotonic() - spawn.began >= STEADY_SECONDS):
+    was_killed = exit_code < 0 and -exit_code not in _FAULTS
+    if has_answered and (was_killed or time.monotonic() - spawn.began >= STEADY_SECONDS):
         _failed_before.pop(path, None)
         return
     known = _failures.get(path)
