@@ -21,9 +21,11 @@ from tests.controller.real import Ground
 from tests.waiting import ended, patience, until
 from workbench.controller.runtime import connect
 from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
+from workbench.controller.runtime.connect import end_controller
 from workbench.controller.runtime.lock import ControllerLock, read_lock
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import NotAllowed
+from workbench.learner.platform import system
 from workbench.paths import Home, runtime_folder
 from workbench.services.controller_watch import last_look_us
 from workbench.store.db.database import Store, home_uuid
@@ -156,6 +158,30 @@ def test_a_client_can_end_it(made: Home) -> None:
     assert stop_controller(made)
     assert ended(process) == 0
     assert not stop_controller(made)
+
+
+def test_when_it_was_ended_nothing_of_it_is_left(made: Home) -> None:
+    said: list[str] = []
+    pid = controller(made).pid
+    answers(made)
+
+    assert end_controller(made, said.append)
+    assert system.start_ticks(pid) == 0
+    assert not list(made.path.glob("*.db-wal"))
+    assert not said
+
+
+def test_one_that_takes_long_to_end_is_named(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    pid = controller(made).pid
+    answers(made)
+    held = read_lock(made)
+    assert held is not None
+    monkeypatch.setattr(connect, "ENDS_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(system, "start_ticks", {pid: held.start_ticks}.__getitem__)
+
+    assert end_controller(made, said.append)
+    assert said == [f"controller {pid} is ending: what it does now is not done yet"]
 
 
 def test_a_killed_controller_leaves_when_it_last_looked(made: Home) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.runtime import hang
-from workbench.controller.runtime.lock import read_lock
+from workbench.controller.runtime.lock import LockText, read_lock
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home, require_home
@@ -39,6 +39,9 @@ _CROWDED_SECONDS: Final = 0.05
 
 _LEAST_SECONDS: Final = 0.05
 """What is left at least to read an answer."""
+
+ENDS_WITHIN_SECONDS: Final = 10.0
+"""How long a controller that was asked to end is waited for."""
 
 RESTART_SECONDS: Final = 15.0
 """How long a controller that follows another may take to answer."""
@@ -247,9 +250,13 @@ def stop_controller(home: Home) -> bool:
 def end_controller(home: Home, say: Callable[[str], None]) -> bool:
     """End the controller, whether it answers or not; return whether there was one. Learners run on.
 
+    One that answers is gone when this returns, with nothing of the store open, so that the home may be moved; one that
+    takes longer than :data:`ENDS_WITHIN_SECONDS` is named.
+
     Raises:
         TryAgain: it does not answer, and does not die.
     """
+    held = read_lock(home)
     while not stop_controller(home):
         if found := hang.unanswering(home):
             say(f"{found.text}: it is ended")
@@ -262,6 +269,21 @@ def end_controller(home: Home, say: Callable[[str], None]) -> bool:
             return True
         if not hang.is_silent(home):
             return False
+    if held is not None and not _has_ended(held):
+        say(f"controller {held.pid} is ending: what it does now is not done yet")
+    return True
+
+
+def _has_ended(held: LockText) -> bool:
+    """Wait for the end of a controller that was asked to end; return whether it is gone."""
+    from workbench.learner.platform.system import start_ticks
+
+    until = time.monotonic() + ENDS_WITHIN_SECONDS
+    while held.start_ticks and start_ticks(held.pid) == held.start_ticks:
+        if time.monotonic() > until:
+            return False
+        reap()  # where it is a child of this process
+        time.sleep(_CROWDED_SECONDS)
     return True
 
 
