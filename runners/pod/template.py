@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from runners.interface import LaunchRequest
@@ -175,19 +176,41 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         },
     }
     whole = patched({"metadata": metadata, "spec": one_volume_a_claim(pod)}, options.pod_patch)
-    return _with_last_words(patched(whole, options.job_patch))
+    return _with_users_containers(patched(whole, options.job_patch))
 
 
-def _with_last_words(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod in which a container of the user's that fails before the learner leaves its last lines as why."""
+_SHELLS: Final = frozenset({"sh", "ash", "bash", "dash"})
+_FORWARD_TERM: Final = """\
+trap 'stopped=yes; [ -z "$child" ] || kill -TERM "$child"' TERM
+child= stopped=
+"$0" "$@" &
+child=$!
+[ -z "$stopped" ] || kill -TERM "$child"
+wait "$child"; code=$?
+while kill -0 "$child" 2>/dev/null; do wait "$child"; code=$?; done
+exit "$code"
+"""
+"""Runs a side-car's shell as a child: the kernel gives no SIGTERM to a container's first process that does not ask for
+it, so that a pod would stay, with its GPUs, for its whole grace period after its learner."""
+
+
+def _with_users_containers(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod whose user's containers, before and beside the learner, say why they fail, and end with it."""
     spec = pod["spec"]
     first = [
-        one
-        if one["name"] in (PREPARE, SIDE_CAR)
-        else {"terminationMessagePolicy": "FallbackToLogsOnError", **one}
+        one if one["name"] in (PREPARE, SIDE_CAR) else _users_container(one)
         for one in spec.get("initContainers") or ()
     ]
     return {**pod, "spec": {**spec, **({"initContainers": first} if first else {})}}
+
+
+def _users_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container that leaves its last lines if it fails; a side-car that is a shell also obeys SIGTERM."""
+    changed = {"terminationMessagePolicy": "FallbackToLogsOnError", **container}
+    command = [str(word) for word in container.get("command") or ()]
+    if container.get("restartPolicy") == "Always" and command and PurePosixPath(command[0]).name in _SHELLS:
+        changed["command"] = [command[0], "-c", _FORWARD_TERM, *command]
+    return changed
 
 
 _VOLUMES: Final = re.compile(r"given|journal|job|data|shm|secrets|results|cache|(user|claim|folder|bind)-\d+")

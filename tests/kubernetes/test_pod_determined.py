@@ -8,6 +8,7 @@ import pytest
 
 from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods
+from tests.waiting import until
 from workbench.job import short_id
 
 EXPERIMENT = f"""\
@@ -71,6 +72,10 @@ def test_a_pod_spec_s_containers_and_volumes_run_beside_the_trial_and_end_with_i
     (name,) = line.removeprefix("from the first ").removesuffix(" as it is").split()
     assert short_id(ended["id"]) in name
     assert pods.fabric.json("metrics", ended["id"], "--json")
+    until(
+        lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Succeeded"],
+        lambda: f"the pod to end with its learner: {json.dumps(pods.pods())}",
+    )
 
 
 def test_a_container_of_the_pod_spec_that_fails_before_the_trial_is_named_with_its_last_line(

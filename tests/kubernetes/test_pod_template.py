@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +18,7 @@ from runners.pod.plan import refusals
 from runners.pod.runner import PodRunner
 from runners.pod.template import ResultVolume, patched, template
 from tests.manifest.support import loaded
+from tests.waiting import ended, until
 
 EXPERIMENT = """\
 name: x
@@ -151,3 +158,60 @@ def test_a_folder_of_the_nodes_is_mounted_where_the_place_allows_it() -> None:
         "/mnt/results": ("/srv/out", "training-abc12"),
         "/mnt/checkpoints": ("/srv/out", "training-abc12/_checkpoints"),
     }
+
+
+BESIDE = """\
+name: a
+framework: {{command: "true"}}
+kubernetes:
+  pod_patch:
+    spec:
+      initContainers:
+      - {{name: before, image: i, command: [sh, -c, "true"]}}
+      - {{name: beside, image: i, restartPolicy: Always, command: {command}, args: [one word, two]}}
+"""
+
+
+def beside(command: str) -> dict[str, Any]:
+    containers = pod_of(BESIDE.format(command=command))["spec"]["initContainers"]
+    return next(one for one in containers if one["name"] == "beside")
+
+
+def test_only_a_side_car_that_is_a_shell_runs_below_one_that_passes_its_signal_on() -> None:
+    containers = pod_of(BESIDE.format(command="[python3, -c, '1']"))["spec"]["initContainers"]
+
+    assert [one["command"] for one in containers if one["name"] in ("before", "beside")] == [
+        ["sh", "-c", "true"],
+        ["python3", "-c", "1"],
+    ]
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "bash", "busybox"])
+def test_a_shell_beside_the_learner_ends_on_the_signal_that_its_first_process_would_not_get(
+    shell: str, tmp_path: Path
+) -> None:
+    script = 'echo "$0 $1 $2" >seen; while :; do sleep 0.1; done'
+    command = ["sh" if shell == "busybox" else shell, "-c", script, "name"]
+    container = beside(json.dumps(command))
+    argv = [*(["busybox"] if shell == "busybox" else ()), *container["command"], *container["args"]]
+    with subprocess.Popen(argv, cwd=tmp_path, start_new_session=True) as process:
+        try:
+            until(lambda: (tmp_path / "seen").exists() and (tmp_path / "seen").read_text())
+            process.terminate()
+            assert ended(process) == 128 + signal.SIGTERM
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the shell's own children have ended, too
+                os.killpg(process.pid, signal.SIGKILL)
+
+    assert (tmp_path / "seen").read_text() == "name one word two\n"
+
+
+def test_a_shell_beside_the_learner_has_the_time_and_the_exit_code_that_it_takes(tmp_path: Path) -> None:
+    script = "trap 'echo ends >seen; exit 3' TERM; echo begun >seen; while :; do sleep 0.05; done"
+    container = beside(json.dumps(["sh", "-c", script]))
+    with subprocess.Popen(container["command"], cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "seen").exists() and (tmp_path / "seen").read_text())
+        process.terminate()
+        assert ended(process) == 3
+
+    assert (tmp_path / "seen").read_text() == "ends\n"
