@@ -190,10 +190,19 @@ def failed_gang(pods: Iterable[Pod]) -> bool:
 
 
 def is_over(pod: Pod) -> bool:
-    """Return whether a pod's learner has ended."""
-    status = pod.get("status") or {}
-    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
-    return status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
+    """Return whether a pod's learner has ended; other containers of the pod may have ended before, or go on."""
+    return (pod.get("status") or {}).get("phase") in (
+        "Succeeded",
+        "Failed",
+    ) or "terminated" in _learner_state(pod)
+
+
+def outlives_learner(pod: Pod) -> bool:
+    """Return whether a container of the user's, not a side-car, runs on though the learner has ended."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return is_over(pod) and any(
+        "running" in (one.get("state") or {}) for one in statuses if one["name"] != LEARNER
+    )
 
 
 def is_side_car_running(pod: Pod) -> bool:

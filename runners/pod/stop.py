@@ -26,7 +26,7 @@ from runners.pod.names import (
     selector,
     stem_of,
 )
-from runners.pod.status import is_over, is_side_car_running
+from runners.pod.status import is_over, is_side_car_running, outlives_learner
 from runners.pod.watch import ClusterCache, Document, StopTries
 from workbench.errors import BackendUnreachable, TryAgain
 from workbench.learner.boot.sh_launch import ASK_TO_STOP
@@ -46,6 +46,9 @@ STOPS_AT_ONCE: Final = 16
 
 UNREACHED_SECONDS: Final = 30.0
 """How long a halt may not get through to a learner's agent before its pod is deleted, with the halt's grace period."""
+
+OUTLIVING_SECONDS: Final = 10
+"""The grace period of a pod in which a container of the user's goes on after the learner."""
 
 
 class StopRequests:
@@ -256,10 +259,18 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
 
 
 def release_attempt(cluster: Cluster, attempt: AttemptRef, ttl_seconds: int) -> None:
-    """Delete the Secrets of an ended attempt, and let the cluster delete its Job with all else after some time."""
+    """Delete the Secrets of an ended attempt, and let the cluster delete its Job with all else after some time.
+
+    A pod in which a container of a patch goes on is deleted now: it would keep its GPUs for ever.
+    """
     job = delete_secrets(cluster, attempt)
     if job is None:
         return
+    for pod in cluster.list("Pod", selector(attempt)).items:
+        if outlives_learner(pod) and not pod["metadata"].get("deletionTimestamp"):
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            with contextlib.suppress(Absent, Conflict):
+                cluster.delete("Pod", name, grace_seconds=OUTLIVING_SECONDS, uid=uid)
     stem, uid = stem_of(attempt), job["metadata"]["uid"]
     with contextlib.suppress(Absent, Conflict):
         if job["spec"].get("suspend"):  # it has no pods, and never ends by itself

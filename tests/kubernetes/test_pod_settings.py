@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric
-from tests.kubernetes.images import DEBIAN
+from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import make_volume, until_bound
@@ -241,3 +241,35 @@ kubernetes:
     assert annotations["sidecar.istio.io/inject"] == "false"
     assert (annotations["first"], annotations["both"]) == ("backend", "manifest")
     assert spec["dnsConfig"]["options"] == [{"name": "ndots", "value": "2"}]
+
+
+def test_containers_of_a_patch_neither_hide_the_learner_from_a_halt_nor_keep_its_pod(
+    fabric: Fabric, space: Space
+) -> None:
+    configure(space)
+    pods = Pods(fabric, space)
+    (fabric.folder / "m.yml").write_text(
+        f"""name: crowded
+framework: {{name: custom, version: "{DEBIAN}", command: "echo begun; exec sleep 1000"}}
+kubernetes:
+  pod_patch:
+    spec:
+      containers:
+      - {{name: short, image: "{BUSYBOX}", command: ["true"]}}
+      - {{name: long, image: "{BUSYBOX}", command: [sh, -c, "while :; do sleep 0.2; done"]}}
+"""
+    )
+    job = pods.start("m.yml")
+    pods.until_printed(job, "begun")
+    until(lambda: _ended_containers(pods) == ["short"], lambda: f"the short one to end: {pods.pods()}")
+
+    fabric("halt", job)
+
+    assert pods.wait(job)["state"] == "HALTED"
+    until(lambda: not pods.pods(), lambda: f"the pod to go: {pods.pods()}")
+
+
+def _ended_containers(pods: Pods) -> list[str]:
+    (pod,) = pods.pods()
+    found = pod["status"].get("containerStatuses") or ()
+    return [one["name"] for one in found if "terminated" in (one.get("state") or {})]
