@@ -343,7 +343,7 @@ class Dashboard(MadeLines):
         parts = []
         if progress.fraction is not None:
             parts.append((f"  {bar(progress.fraction, 10 if width < 100 else 24)}", "key", ""))
-            parts.append((f" {progress.fraction:.0%}", "text", "bold"))
+            parts.append((f" {formats.percent(progress.fraction)}", "text", "bold"))
         if progress.text:
             parts.append((f"  {formats.printable(progress.text)}", "text", ""))
         return parts

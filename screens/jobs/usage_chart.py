@@ -157,6 +157,8 @@ def amount(kind: ChartKind, value: float) -> str:
             return f"{formats.size(value)}/s"
         case "C":
             return f"{value:.0f} °C" if glyphs().unicode else f"{value:.0f} C"
+        case "%":
+            return formats.percent(value / 100)
         case _:
             return f"{value:.0f} {kind.unit}"
 
@@ -170,11 +172,9 @@ def amount_of(measure: str, value: float) -> str:
 def _label(kind: ChartKind, value: float) -> str:
     """Return a value in at most five cells."""
     if kind.unit.startswith("B"):
-        for unit in ("", "K", "M", "G"):
-            if value < 1000:
-                return f"{value:.0f}{unit}" if value >= 10 or value == int(value) else f"{value:.1f}{unit}"
-            value /= 1024
-        return f"{value:.0f}T" if value >= 10 else f"{value:.1f}T"
+        return formats.short_size(value)
+    if kind.unit == "%":
+        return formats.percent(value / 100)
     degree = "°" if kind.unit == "C" and glyphs().unicode else ""
     return f"{value:.0f}{degree}{kind.unit}"
 

@@ -392,7 +392,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
         if on_gpus:
             held = glyphs().dash if one.gpu_memory_bytes is None else formats.size(one.gpu_memory_bytes)
             gpu = f"{held:>10} "
-        facts = f"{one.cpu_percent:>5.0f}% {formats.size(one.memory_bytes):>10} {gpu}"
+        facts = f"{formats.percent(one.cpu_percent / 100):>6} {formats.size(one.memory_bytes):>10} {gpu}"
         return self.text_strip(
             [
                 (f"{one.pid:>8} ", "text", ""),

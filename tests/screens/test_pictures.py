@@ -146,7 +146,7 @@ COMPARED = {"charts": "train/loss", "values": "accuracy", "differences": "What d
 
 def _says(row: JobRow) -> dict[str, str]:
     return {
-        "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180 %",
+        "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180%",
         "config": "native plan", "files": "5.pt", "events": "History",
     }  # fmt: skip
 
@@ -329,7 +329,7 @@ def test_what_is_done_in_the_background(
     go_on = threading.Event()
 
     def work(report: Callable[[str], None]) -> str:
-        report("copied 43 %")
+        report("copied 43%")
         go_on.wait(60)
         return "there"
 
@@ -339,7 +339,7 @@ def test_what_is_done_in_the_background(
         await shown.until_shown("download digits 43%", "CPUs")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
-        await walk.see("background under way", "copied 43 %")
+        await walk.see("background under way", "copied 43%")
         go_on.set()
         await shown.until(lambda: "43%" not in shown.text())
         await walk.see("background done", "download digits")

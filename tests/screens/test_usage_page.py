@@ -452,8 +452,8 @@ def test_the_limit_is_a_line_above_what_is_used(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
     title, *rows = lines(curves([100.0] * 20, 400.0), "CPU")
 
-    assert "100 % of 400 %" in title
-    assert "max 100 %" in title
+    assert "100% of 400%" in title
+    assert "max 100%" in title
     assert rows[0].strip().startswith("400%")
     assert rows[0].count("╌" if unicode else "-") > 40
     assert rows[1].strip() == ""
@@ -479,9 +479,9 @@ def test_where_nothing_was_sampled_nothing_is_drawn() -> None:
 
 
 def test_values_are_written_short_where_charts_are_narrow() -> None:
-    title = lines(curves([6.0 * GIB] * 4, 8.0 * GIB, "memory_bytes"), "memory", (28, 4))[0]
+    title = lines(curves([6.0 * GIB] * 4, 8.0 * GIB, "memory_bytes"), "memory", (30, 4))[0]
 
-    assert title.rstrip() == "memory  6G of 8G      max 6G"
+    assert title.rstrip() == "memory  6.0G of 8.0G  max 6.0G"
 
 
 def test_memory_near_its_limit_is_marked() -> None:
