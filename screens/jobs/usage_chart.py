@@ -134,18 +134,28 @@ def _title(chart: UsageChart, curves: Sequence[UsageHistory], width: int, paint:
             parts.append((shown(kind, one.last), "text", ""))
     else:
         (one,) = curves
-        tight = kind.unit == "B" and one.limit is not None and one.last > TIGHT * one.limit
-        parts.append(
-            (f" {shown(kind, one.last)}", "warning" if tight else f"curve-{kind.colours[0]}", "bold")
-        )
+        role = "warning" if is_tight(one) else f"curve-{kind.colours[0]}"
+        parts.append((f" {shown(kind, one.last)}", role, "bold"))
         if one.limit is not None and one.measure != "utilization_percent":
-            parts.append((f" of {shown(kind, one.limit)}", "dim", ""))
+            of = f" of {shown(kind, one.limit)}"
+            # A part of a number would be another number; the limit stands at its line as well.
+            if sum(text.cells(part) for part, _, _ in parts) + text.cells(of) <= width:
+                parts.append((of, "dim", ""))
     right = f"max {' '.join(shown(kind, one) for one in greatest)}"
     used = sum(text.cells(part) for part, _, _ in parts)
     if used + 2 + text.cells(right) <= width:
         parts.append((" " * (width - used - text.cells(right)), "dim", ""))
         parts.append((right, "dim", ""))
     return _strip(parts, width, paint, base)
+
+
+def is_tight(history: UsageHistory) -> bool:
+    """Say whether something is so near to its limit that it matters: memory runs out, a hot GPU slows itself down."""
+    if history.limit is None:
+        return False
+    if history.measure == "memory_bytes":
+        return history.last >= TIGHT * history.limit
+    return history.measure == "temperature_celsius" and history.last >= history.limit
 
 
 def amount(kind: ChartKind, value: float) -> str:

@@ -233,14 +233,17 @@ def sample(
     gpus: int = 1,
     slices: int = 0,
     has_network: bool = True,
+    hottest: float | None = 92.0,
 ) -> None:
     """Take in samples of usage: seconds since the start, CPU in percent, bytes of memory; all else follows the CPU.
 
-    An agent of today gives them; ``slices`` are of divided GPUs, of which the driver knows the memory alone.
+    An agent of today gives them, one of before not how hot a GPU may get (``hottest``); ``slices`` are of divided
+    GPUs, of which the driver knows the memory alone.
     """
     folder = store.home.job(row.id).attempt(row.attempt).learner(learner)
     folder.path.mkdir(parents=True, exist_ok=True)
     start = row.started_us or row.submitted_us
+    heat = {} if hottest is None else {"temperature_limit_celsius": hottest}
     known = folder.records.read_text().splitlines() if folder.records.exists() else []
     if not known:
         head = {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": learner,
@@ -255,7 +258,7 @@ def sample(
                     "gpus": [
                         *({"uuid": f"GPU-{number}", "memory_bytes": memory * 4, "utilization_percent": cpu / 4,
                            "temperature_celsius": 40 + cpu / 10, "power_watts": cpu * 1.6,
-                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0} for number in range(gpus)),
+                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0, **heat} for number in range(gpus)),
                         *({"uuid": f"MIG-{number}", "memory_bytes": memory // 2, "utilization_percent": None,
                            "memory_limit_bytes": 10 << 30} for number in range(slices)),
                     ],

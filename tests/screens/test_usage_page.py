@@ -397,6 +397,7 @@ def test_limits_are_what_was_asked_for_and_what_gpus_have(home: Home) -> None:
     limits = {key[1:]: one.limit for key, one in read.curves.items()}
     assert limits["GPU-0", "memory_bytes"] == 80 * GIB
     assert limits["GPU-0", "power_watts"] == 700.0
+    assert limits["GPU-0", "temperature_celsius"] == 92.0
     assert limits["GPU-0", "utilization_percent"] == 100.0
     assert limits["", "memory_bytes"] == spec.memory_bytes or None
     assert read.measures[1]["GPU-0"] == (
@@ -493,6 +494,70 @@ def test_memory_near_its_limit_is_marked() -> None:
     value = next(segment for segment in title if "7.9 GiB" in segment.text)
     assert value.style is not None
     assert value.style.color == paint.style("warning").color
+
+
+def gpu_lines(
+    measure: str, values: list[float | None], limit: float | None, size: tuple[int, int] = (50, 7)
+) -> list[str]:
+    """Draw a measure of the first GPU."""
+    (found,) = [one for one in gpu(0) if measure in one.kind.measures]
+    one = UsageHistory(1, "GPU-0", measure, values[-1] or 0.0, 0, limit, tuple(values))
+    read = UsageCurves({1: {"GPU-0": (measure,)}}, {1: UsageSample(0, 1)}, {(1, "GPU-0", measure): one}, 0, 1)
+    return [strip.text for strip in draw_usage(found, read, size, Paint({}, coloured=False), Style())]
+
+
+def test_the_heat_at_which_a_gpu_slows_itself_down_is_a_line() -> None:
+    title, *rows = gpu_lines("temperature_celsius", [46.0] * 20, 92.0)
+
+    assert title.startswith("GPU 0 temperature  46 °C of 92 °C ")
+    assert rows[0].startswith(" 92°C ╌╌╌")
+    assert [row[6:].strip("⣿") for row in rows[3:]] == [""] * 3
+    assert rows[1][6:].strip() == ""
+
+
+def test_where_that_heat_is_not_known_there_is_no_line() -> None:
+    title, *rows = gpu_lines("temperature_celsius", [46.0] * 20, None)
+
+    assert title.startswith("GPU 0 temperature  46 °C   ")
+    assert rows[0].startswith("100°C ")
+    assert "╌" not in "".join(rows)
+
+
+def test_a_narrow_title_has_no_part_of_a_limit() -> None:
+    title = gpu_lines("temperature_celsius", [46.0] * 20, 92.0, (28, 4))[0]
+
+    assert title.rstrip() == "GPU 0 temperature  46 °C"
+
+
+@pytest.mark.parametrize(
+    ("measure", "last", "limit", "tight"),
+    [
+        ("memory_bytes", 90.0, 100.0, True),
+        ("memory_bytes", 89.0, 100.0, False),
+        ("memory_bytes", 1e12, None, False),
+        ("temperature_celsius", 92.0, 92.0, True),
+        ("temperature_celsius", 91.0, 92.0, False),
+        ("power_watts", 700.0, 700.0, False),  # a GPU at work takes what it may
+        ("utilization_percent", 100.0, 100.0, False),
+        ("cpu_percent", 800.0, 400.0, False),
+    ],
+)
+def test_what_is_near_its_limit_is_a_warning_where_that_does_harm(
+    measure: str, last: float, limit: float | None, tight: bool
+) -> None:
+    assert usage_chart.is_tight(UsageHistory(1, "", measure, last, 0, limit, (last,))) is tight
+
+
+@journey
+async def test_records_of_an_agent_that_does_not_know_how_hot_a_gpu_may_get_are_drawn(home: Home) -> None:
+    row = add_running(home, gpus=1, hottest=None)
+    with Store.open(home) as store:
+        read = UsageQuery(row.id, None, width=40, learners={1})(store)
+    assert read.curves[1, "GPU-0", "temperature_celsius"].limit is None
+    assert read.curves[1, "GPU-0", "power_watts"].limit == 700.0
+    async with opened(home, (200, 60), job="resnet") as shown:
+        text = await look(shown, "GPU 0 temperature  58 °C  ", "of 700 W")
+        assert "100°C" in text
 
 
 def test_the_file_of_processes_has_one_name() -> None:
