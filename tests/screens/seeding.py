@@ -40,6 +40,8 @@ def add_job(
     age_seconds: float = 600.0,
     learners: int = 1,
     gpus: int = 0,
+    cpus: float | None = None,
+    memory_bytes: int | None = None,
     backend: str = "local",
     backend_type: str = "local",
     tags: tuple[str, ...] = (),
@@ -60,6 +62,8 @@ def add_job(
         framework=Framework("pytorch", "2.5", command),
         learners=learners,
         gpus=gpus,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         params=params or {"lr": 0.1},
         data_stores=data_stores,
     )
@@ -73,8 +77,8 @@ def add_job(
         changed_us=submitted,
         learners=learners,
         gpus=gpus,
-        cpus=None,
-        memory_bytes=None,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         labels={"sweep": sweep} if sweep else {},
         parent=parent,
         trial=trial,
@@ -258,7 +262,8 @@ def sample(
                     "gpus": [
                         *({"uuid": f"GPU-{number}", "memory_bytes": memory * 4, "utilization_percent": cpu / 4,
                            "temperature_celsius": 40 + cpu / 10, "power_watts": cpu * 1.6,
-                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0, **heat} for number in range(gpus)),
+                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0, **heat}
+                          for number in range(gpus)),
                         *({"uuid": f"MIG-{number}", "memory_bytes": memory // 2, "utilization_percent": None,
                            "memory_limit_bytes": 10 << 30} for number in range(slices)),
                     ],
