@@ -55,13 +55,16 @@ def add_running(
     *,
     learners: int = 1,
     gpus: int = 0,
+    cpus: float | None = None,
+    memory_bytes: int | None = None,
     listed: bool = True,
     state: State | None = None,
     **more: Any,
 ) -> JobRow:
     """Make a job that runs, with samples of its usage and the lists of its processes."""
     with Store.open(home) as store:
-        row = seeding.add_job(store, 1, "resnet", age_seconds=600, learners=learners, gpus=gpus)
+        asked: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory_bytes": memory_bytes}
+        row = seeding.add_job(store, 1, "resnet", age_seconds=600, learners=learners, **asked)
         row = seeding.go(store, row, *seeding.RUN_UP)
         for learner in range(1, learners + 1):
             seeding.sample(store, row, SAMPLES, learner=learner, gpus=gpus, **more)
@@ -131,6 +134,22 @@ def test_curves_limits_and_processes_are_shown(home: Home, size: tuple[int, int]
             assert "of 700" in text
             await shown.press("G")
             await shown.until_shown("pid user", "└─ python train.py", "61.0 GiB")
+
+    walk()
+
+
+@pytest.mark.parametrize(("size", "memory"), [((80, 24), "5.0G of 8.0G"), ((120, 40), "5.0 GiB of 8.0 GiB")])
+def test_what_was_asked_for_is_the_limit_of_cpu_and_memory(
+    home: Home, size: tuple[int, int], memory: str
+) -> None:
+    add_running(home, cpus=4.0, memory_bytes=8 * GIB)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            text = await look(shown, "CPU  180% of 400%", f"memory  {memory}")
+            (line,) = [line for line in text.splitlines() if "400% " in line and "of" not in line]
+            assert line.startswith("  400% ╌╌╌") or line.startswith(" 400% ╌╌╌")
 
     walk()
 
@@ -389,7 +408,7 @@ def test_a_value_holds_until_the_next_sample_and_a_gap_is_one(home: Home) -> Non
 
 
 def test_limits_are_what_was_asked_for_and_what_gpus_have(home: Home) -> None:
-    row = add_running(home, gpus=1)
+    row = add_running(home, gpus=1, cpus=4.0, memory_bytes=8 * GIB)
     with Store.open(home) as store:
         spec = detail(store, row.id).spec
         read = UsageQuery(row.id, spec, width=40, learners={1})(store)
@@ -399,13 +418,22 @@ def test_limits_are_what_was_asked_for_and_what_gpus_have(home: Home) -> None:
     assert limits["GPU-0", "power_watts"] == 700.0
     assert limits["GPU-0", "temperature_celsius"] == 92.0
     assert limits["GPU-0", "utilization_percent"] == 100.0
-    assert limits["", "memory_bytes"] == spec.memory_bytes or None
+    assert limits["", "cpu_percent"] == 400.0
+    assert limits["", "memory_bytes"] == 8 * GIB
     assert read.measures[1]["GPU-0"] == (
         "memory_bytes",
         "power_watts",
         "temperature_celsius",
         "utilization_percent",
     )
+
+
+def test_what_was_not_asked_for_is_no_limit(home: Home) -> None:
+    row = add_running(home)
+    with Store.open(home) as store:
+        read = UsageQuery(row.id, detail(store, row.id).spec, width=40, learners={1})(store)
+
+    assert {one.limit for key, one in read.curves.items() if not key[1]} == {None}
 
 
 def test_a_series_is_read_again_only_when_that_would_be_seen(
