@@ -228,6 +228,14 @@ def report_progress(store: Store, row: JobRow, fraction: float, time_us: int, *,
         pass
 
 
+def busy(count: int) -> list[tuple[float, float, int]]:
+    """Return samples of four seconds each that rise and fall: seconds, CPU in percent, bytes of memory."""
+    return [
+        (4.0 * at, round(200 + 150 * math.sin(at / 9) + 40 * math.sin(at * 2.1), 1), (4 + at // 10) << 30)
+        for at in range(count)
+    ]
+
+
 def sample(
     store: Store,
     row: JobRow,

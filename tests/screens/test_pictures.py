@@ -275,6 +275,25 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
     same("unreachable", size, steps, unreachable=True)
 
 
+@sizes
+def test_what_a_job_on_two_gpus_uses(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, "resnet", gpus=2, cpus=4.0, memory_bytes=32 << 30)
+        row = seeding.go(store, row, *seeding.RUN_UP)
+        seeding.sample(store, row, seeding.busy(120), gpus=2)
+        seeding.list_processes(home, row)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        walk.shown.app.open_job(row, "usage")
+        await walk.see("usage", "CPU", "network", "400%", "learner 1")
+        await walk.pressed("usage, the end of the page", "G", "GPU 1 temperature", "python train.py")
+        await walk.shown.press("g", "w")
+        await walk.pressed("usage of the last minutes", "w", "the last 10 minutes")
+
+    same("usage", size, steps)
+
+
 @two_sizes
 def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:

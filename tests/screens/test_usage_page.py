@@ -38,6 +38,7 @@ from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import detail
 
+MIB = 1 << 20
 GIB = 1 << 30
 SAMPLES = [(2.0 * at, 120.0 + 60 * (at % 10 > 4), (4 + at // 100) * GIB) for at in range(200)]
 
@@ -524,6 +525,55 @@ def test_memory_near_its_limit_is_marked() -> None:
     assert value.style.color == paint.style("warning").color
 
 
+def traffic_lines(title: str, up: list[float | None], down: list[float | None]) -> list[str]:
+    """Draw what comes and what goes, the disk's or the network's, into 50 x 7 cells."""
+    (found,) = [one for one in machine() if one.kind.title == title]
+    both = {
+        (1, "", measure): UsageHistory(1, "", measure, values[-1] or 0.0, 0, None, tuple(values))
+        for measure, values in zip(found.kind.measures, (up, down), strict=True)
+    }
+    read = UsageCurves({1: {"": found.kind.measures}}, {1: UsageSample(0, 1)}, both, 0, 1)
+    return [strip.text for strip in draw_usage(found, read, (50, 7), Paint({}, coloured=False), Style())]
+
+
+@pytest.mark.parametrize(("title", "names"), [("disk", ("read", "write")), ("network", ("in", "out"))])
+@pytest.mark.parametrize(
+    ("unicode", "full", "half"), [(True, "⣿" * 44, "⠛" * 44), (False, "#" * 44, "'" * 44)]
+)
+def test_what_comes_is_drawn_upwards_and_what_goes_downwards(
+    monkeypatch: pytest.MonkeyPatch, title: str, names: tuple[str, str], unicode: bool, full: str, half: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+
+    head, *rows = traffic_lines(title, [20.0 * MIB] * 44, [10.0 * MIB] * 44)
+
+    assert head.startswith(f"{title}  {names[0]} 20.0 MiB/s {names[1]} 10.0 MiB/s")
+    assert rows == [
+        f"  20M {full}", f"      {full}", f"    0 {full}",
+        f"      {full}", f"      {half}", f"  20M {' ' * 44}",
+    ]  # fmt: skip
+
+
+def test_what_comes_and_what_goes_have_curves_of_their_own() -> None:
+    rows = traffic_lines("disk", [None] * 22 + [5.0 * MIB] * 22, [5.0 * MIB] * 22 + [None] * 22)[1:]
+
+    assert [row[6:28].strip("⣿") for row in rows] == [" " * 22] * 3 + [""] * 3
+    assert [row[28:].strip("⣿") for row in rows] == [""] * 3 + [" " * 22] * 3
+
+
+def test_traffic_in_a_narrow_chart_is_short() -> None:
+    (found,) = [one for one in machine() if one.kind.title == "disk"]
+    both = {
+        (1, "", measure): UsageHistory(1, "", measure, value, 0, None, (value,))
+        for measure, value in zip(found.kind.measures, (20.0 * MIB, 1536.0), strict=True)
+    }
+    read = UsageCurves({1: {"": found.kind.measures}}, {1: UsageSample(0, 1)}, both, 0, 1)
+
+    title = draw_usage(found, read, (42, 5), Paint({}, coloured=False), Style())[0].text
+
+    assert title == "disk/s  read 20M write 1.5K   max 20M 1.5K"
+
+
 def gpu_lines(
     measure: str, values: list[float | None], limit: float | None, size: tuple[int, int] = (50, 7)
 ) -> list[str]:
@@ -549,6 +599,23 @@ def test_where_that_heat_is_not_known_there_is_no_line() -> None:
     assert title.startswith("GPU 0 temperature  46 °C   ")
     assert rows[0].startswith("100°C ")
     assert "╌" not in "".join(rows)
+
+
+@pytest.mark.parametrize(("unicode", "half", "degree"), [(True, "⣤", "°"), (False, ".", "")])
+def test_use_and_temperature_have_a_scale_to_a_hundred(
+    monkeypatch: pytest.MonkeyPatch, unicode: bool, half: str, degree: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+    use = gpu_lines("utilization_percent", [50.0] * 44, 100.0, (50, 6))
+    heat = gpu_lines("temperature_celsius", [50.0] * 44, None, (50, 6))
+
+    assert use[0].startswith("GPU 0 use  50%  ")
+    assert heat[0].startswith(f"GPU 0 temperature  50 {degree}C  ")
+    assert use[1].startswith(" 100% ")
+    assert heat[1].startswith(f"100{degree}C ".rjust(6))
+    for _, *rows in (use, heat):
+        assert [row[6:].strip() for row in rows] == ["", "", half * 44, rows[3][6] * 44, rows[3][6] * 44]
+        assert rows[3][6] == ("⣿" if unicode else "#")
 
 
 def test_a_narrow_title_has_no_part_of_a_limit() -> None:
