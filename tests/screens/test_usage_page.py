@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +121,19 @@ def test_many_learners_have_charts_of_a_useful_height() -> None:
 
     assert {block.height for block in blocks if block.charts} == {5}
     assert {block.learner for block in blocks} == set(range(1, 33))
+
+
+def test_below_the_lowest_charts_of_a_learner_stands_the_time() -> None:
+    groups = [machine(), gpu(0)[:3]]
+
+    blocks = lay_out_usage([(1, groups, 2), (2, groups, 0)], 119, 60)
+
+    for learner, lists in ((1, [True]), (2, [])):
+        own = [block for block in blocks if block.learner == learner]
+        (at,) = [index for index, block in enumerate(own) if block.axes]
+        assert own[at].axes == len(own[at - 1].charts)
+        assert own[at].height == 1
+        assert [block.is_list for block in own[at + 1 :]] == lists
 
 
 # What is shown
@@ -653,6 +669,74 @@ async def test_records_of_an_agent_that_does_not_know_how_hot_a_gpu_may_get_are_
     async with opened(home, (200, 60), job="resnet") as shown:
         text = await look(shown, "GPU 0 temperature  58 °C  ", "of 700 W")
         assert "100°C" in text
+
+
+@pytest.mark.parametrize(("unicode", "upright"), [(True, "┊"), (False, ":")])
+def test_the_grid_stands_over_the_labels_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, unicode: bool, upright: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+    read = curves([100.0] * 40, 400.0)
+    x = usage_chart.time_axis(replace(read, from_us=60_000_000, to_us=540_000_000), 60_000_000)
+    assert x is not None
+    paint = Paint({}, coloured=False)
+
+    time = usage_chart.draw_time(x, 50, paint, Style()).text
+    rows = [strip.text for strip in draw_usage(machine()[0], read, (50, 7), paint, Style(), x)]
+
+    assert time.split("  ")[0] == " time 0 s"
+    labels = [(found.start() + found.end()) // 2 for found in re.finditer(r"\d+ min", time)]
+    assert len(labels) >= 3
+    at = [index for index, sign in enumerate(rows[3]) if sign == upright]
+    assert at[0] == 6
+    assert all(abs(label - column) <= 1 for label, column in zip(labels[:-1], at[1:], strict=False))
+    assert [index for index, sign in enumerate(rows[2]) if sign == upright] == at
+    assert upright not in rows[1]  # the limit's line
+    assert upright not in rows[-1]  # all of it is used
+
+
+def test_before_a_job_began_there_is_no_time() -> None:
+    read = replace(curves([100.0] * 40, None), from_us=0, to_us=3_600_000_000)
+    x = usage_chart.time_axis(read, 3_000_000_000)
+    assert x is not None
+
+    time = usage_chart.draw_time(x, 66, Paint({}, coloured=False), Style()).text
+
+    assert time[5:50].strip() == ""
+    assert "0 s" in time[50:]
+
+
+def test_one_sample_alone_has_no_time_axis() -> None:
+    assert usage_chart.time_axis(curves([100.0], None), 0) is None
+    assert usage_chart.draw_time(None, 30, Paint({}, coloured=False), Style()).text == " " * 30
+
+
+def test_a_tall_chart_has_a_label_half_way_up() -> None:
+    rows = lines(curves([100.0] * 20, 400.0), "CPU", (50, 9))[1:]
+
+    assert [row[:6].strip() for row in rows] == ["400%", "", "", "", "200%", "", "", "0"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_time_stands_below_the_charts_of_the_page(home: Home, size: tuple[int, int]) -> None:
+    add_running(home, gpus=1)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            await look(shown, "CPU")
+            page = shown.app.screen.query_one(UsagePage)
+            await shown.until(lambda: " time 0 s" in page.plain)
+            rows = page.plain.splitlines()
+            (at,) = [index for index, row in enumerate(rows) if row.startswith(" time ")]
+            assert rows[at - 1].startswith("    0 ")
+            starts = [found.start() for found in re.finditer(r" time 0 s ", rows[at])]
+            assert starts == [found.start() for found in re.finditer(r"    0 ", rows[at - 1])]
+            axes = {rows[at][start:end].rstrip() for start, end in pairwise([*starts, len(rows[at])])}
+            assert len(axes) == 1
+            assert rows[at + 1].lstrip().startswith("pid user")
+
+    walk()
 
 
 def test_the_file_of_processes_has_one_name() -> None:
