@@ -247,6 +247,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
 
     def _arrange(self) -> None:
         """Lay the page out: it fills the screen where it is shorter."""
+        before = self._blocks
         if self._read is None or not self._read.measures or not self.room:
             self._blocks = ()
             if self._job is not None and self._read is not None:
@@ -268,7 +269,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
             self.virtual_size = size
         self._drawn = {block: drawn for block, drawn in self._drawn.items() if block in self._blocks}
         self._ask()
-        if not self._blocks:
+        if not self._blocks or self._blocks != before:
             self.refresh()
 
     def _charts(self, learner: int) -> list[list[UsageChart]]:

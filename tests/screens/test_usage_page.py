@@ -227,6 +227,32 @@ async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
         await shown.until_shown("no list of its processes")
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_charts_make_room_for_the_processes_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    drawn, read = threading.Event(), ProcessReader.read
+
+    def read_late(self: ProcessReader, learners: frozenset[int]) -> dict[int, Any]:
+        assert drawn.wait(60)
+        return dict(read(self, learners))
+
+    monkeypatch.setattr(ProcessReader, "read", read_late)
+    add_running(home)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            await look(shown, "CPU", "its processes are being read")
+            drawn.set()
+            await shown.until_shown("pid user")
+            page = shown.app.screen.query_one(UsagePage)
+            seen = [line.strip() for line in shown.text().splitlines()[2:-1]]
+            assert seen == [line.strip() for line in page.plain.splitlines()][: len(seen)]
+
+    walk()
+
+
 @journey
 async def test_a_job_that_has_ended_has_curves_and_no_processes(home: Home) -> None:
     add_running(home, state=State.COMPLETED)
