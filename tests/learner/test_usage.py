@@ -605,6 +605,26 @@ def test_a_driver_without_the_question_for_a_limit_leaves_it_out() -> None:
     assert set(gpu_nvml.Nvml(OldLibrary()).limits("GPU-a")) == {"memory_limit_bytes", "power_limit_watts"}
 
 
+def test_the_first_record_of_a_learner_says_the_limits_of_its_gpus(start: Start, tmp_path: Path) -> None:
+    process = start(IDLE)
+    pretended = Gpus(tmp_path / "gpus.txt").only(GPUS.splitlines())
+    script = (
+        f"class Own:\n    def pids(self):\n        return [{process.pid}]\nimport json, select\n"
+        "from workbench.learner.scribe import usage\nsampler = usage.Sampler(Own(), ['GPU-a'], 0.01)\n"
+        "select.select([sampler.pipe], [], [])\nprint(json.dumps(sampler.take()[0]['gpus'][0]))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        timeout=patience(),
+        env={**pretended.env(), "PYTHONPATH": str(ROOT)},
+    )
+
+    found = json.loads(told.stdout)
+    assert (found["memory_limit_bytes"], found["power_limit_watts"]) == (80000, 400.0)
+
+
 def test_a_slice_of_a_gpu_has_memory_and_no_utilisation_heat_or_power(tmp_path: Path) -> None:
     mine = os.getpid()
     said = GPUS + f"process MIG-1 {mine} 3000 compute\n"
