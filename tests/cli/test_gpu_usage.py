@@ -25,3 +25,13 @@ async def test_the_usage_page_has_the_limits_that_the_driver_says(
         await shown.until_shown("1 overview")
         await shown.press("4")
         await shown.until_shown("GPU 0 power  95 W of 300 W", "GPU 0 temperature  41", " of 92", "300W", "92")
+
+
+def test_gpus_are_listed_with_their_use_as_the_screens_write_it(
+    fabric: Fabric, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    pretend(tmp_path / "gpus", monkeypatch).add("GPU-1", used=3 << 29)
+
+    (line,) = [line for line in fabric("gpus").stdout.splitlines() if "GPU-1" in line]
+
+    assert "  1.5 GiB of 24.0 GiB   7%  " in line
