@@ -109,6 +109,21 @@ def size(count: float) -> str:
     return f"{value:.1f} TiB"
 
 
+def short_size(count: float) -> str:
+    """Return a number of bytes in at most four characters, for axes and narrow columns: ``512B``, ``1.5K``, ``80G``."""
+    value, units = float(count), "BKMGT"
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    if value == 0:
+        return "0"
+    return f"{value:.0f}{units[0]}" if units[0] == "B" or value >= 9.95 else f"{value:.1f}{units[0]}"
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it, without a blank: ``12%``."""
+    return f"{share:.0%}"
+
+
 def number(value: float | None) -> str:
     """Return a measured value with six significant digits; None is ``nan``."""
     return "nan" if value is None else f"{value:.6g}"

@@ -12,6 +12,7 @@ from backends.kubernetes.inventory import inventory
 from backends.kubernetes.rbac import missing_rights, rights_text, rules_yaml
 from backends.kubernetes.resources import kind_of, quantity
 from workbench.errors import BackendError, FabricError
+from workbench.formats import size
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -137,8 +138,8 @@ def stock(cluster: KubernetesCluster) -> Iterator[Finding]:
         )
         return
     cpus = sum(node.cpus for node in found.nodes)
-    memory = sum(node.memory_bytes for node in found.nodes) / (1 << 30)
-    yield Finding("nodes", f"{len(found.nodes)}, with {cpus} CPUs and {memory:.0f} GiB of memory")
+    memory = sum(node.memory_bytes for node in found.nodes)
+    yield Finding("nodes", f"{len(found.nodes)}, with {cpus} CPUs and {size(memory)} of memory")
     slots = [slot for node in found.nodes for slot in node.slots]
     resource = cluster.options["gpu_resource"]
     if not slots:

@@ -16,6 +16,7 @@ from backends.contract.errors import translated
 from backends.contract.host import Backend, BackendOptions, Finding, Inventory, Node, Slot
 from workbench.clock import now_us
 from workbench.errors import FabricError
+from workbench.formats import size
 from workbench.paths import Home, default_home, leases_folder
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def _leases() -> Finding:
 
 def _disk(home: Path) -> Finding:
     free = shutil.disk_usage(_nearest(home)).free
-    found = f"{free / (1 << 30):.1f} GiB free for {home}"
+    found = f"{size(free)} free for {home}"
     if free >= LITTLE_DISK_BYTES:
         return Finding("disk", found)
     return Finding(

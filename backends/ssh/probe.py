@@ -8,6 +8,7 @@ from typing import Any, Final
 from backends.contract.host import Finding, HostIdentity, Node
 from backends.ssh.host_cache import HostCache, HostReport
 from workbench.errors import FabricError
+from workbench.formats import size
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 SKEW_SECONDS: Final = 5.0
@@ -91,7 +92,7 @@ def _machine(node: Node | FabricError) -> Iterator[Finding]:
     if isinstance(node, FabricError):
         yield Finding("machine", node.message, "lack", "what it has is not known", node.hint)
         return
-    yield Finding("machine", f"{node.cpus} CPUs, {node.memory_bytes / (1 << 30):.1f} GiB of memory")
+    yield Finding("machine", f"{node.cpus} CPUs, {size(node.memory_bytes)} of memory")
     if not node.slots:
         yield Finding(
             "gpu",
@@ -121,7 +122,7 @@ def _disk(found: Mapping[str, Any]) -> Finding:
             consequence="Nobody warns you before the disk is full.",
             remedy="Look at it there: df ~",
         )
-    text = f"{free / (1 << 30):.1f} GiB free for {found['home']}"
+    text = f"{size(free)} free for {found['home']}"
     if free >= LITTLE_DISK_BYTES:
         return Finding("disk", text)
     return Finding(

@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 from runners.container.engine import Engine
 from runners.container.image import ARCHITECTURES
 from runners.container.pull import client_of, docker_library, streamed_from
+from workbench import formats
 from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
 from workbench.learner.platform.engine_client import EngineRefused
 from workbench.values import dataclass
@@ -126,7 +127,7 @@ def _load(engine: Engine, spool: IO[bytes], had: int, report: Report) -> int:
             sent += len(chunk)
             if sent - reported >= 10_000_000:
                 reported = sent
-                report(f"sent {sent / 1e6:.0f} MB")
+                report(f"sent {formats.size(sent)}")
             yield chunk
 
     try:

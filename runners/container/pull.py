@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from runners.container.engine import Engine
 from runners.interface import LaunchProgress, LaunchRequest
 from workbench.errors import BackendUnreachable, FabricError, LaunchRefused, RunnerError
+from workbench.formats import size
 
 if TYPE_CHECKING:
     import types
@@ -186,8 +187,8 @@ class Layers:
             return
         self._reported_at = time.monotonic()
         if self._whole:
-            done, whole = sum(self._done.values()) / 1e6, sum(self._whole.values()) / 1e6
-            self._progress(f"pulls {self._reference}: {done:.0f} of {whole:.0f} MB", stage="preparing")
+            done, whole = size(sum(self._done.values())), size(sum(self._whole.values()))
+            self._progress(f"pulls {self._reference}: {done} of {whole}", stage="preparing")
 
 
 def not_pulled(reference: str, error: str) -> FabricError:

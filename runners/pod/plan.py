@@ -17,6 +17,7 @@ from runners.pod.upload import earlier_results
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import LearnerLaunch, metrics_document
+from workbench import formats
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
@@ -260,6 +261,6 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
     if code_transport(request) == "streamed":
         yield "the code is too large for a Secret and is sent once the pods wait for it"
     if request.spec.memory_bytes is None:
-        memory = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
+        memory = formats.size(options.default_memory_bytes)
         yield f"memory: is not set: each learner gets {memory} (default_memory of the backend)"
     yield f"image {image_of(request)}"

@@ -13,6 +13,7 @@ from backends.contract.errors import translated
 from backends.contract.host import Host
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.host_facts import HostFacts
+from workbench import formats
 from workbench.data.code.pack import PackedMember, listing_of, read_listing
 from workbench.errors import TryAgain
 
@@ -207,6 +208,6 @@ class ProgressReader(io.RawIOBase):
         data = self._stream.read(size)
         if self._progress is not None and time.monotonic() > self._reported_at + PROGRESS_SECONDS:
             self._reported_at = time.monotonic()
-            done, whole = self._stream.tell() / 1e6, self._size / 1e6
-            self._progress(f"{self._what}: {done:.0f} of {whole:.0f} MB", stage="preparing")
+            done, whole = formats.size(self._stream.tell()), formats.size(self._size)
+            self._progress(f"{self._what}: {done} of {whole}", stage="preparing")
         return data

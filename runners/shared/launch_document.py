@@ -14,6 +14,7 @@ from typing import Any, Final
 from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
+from workbench.formats import size
 from workbench.learner.journal.launch_document import AUTO
 from workbench.plugins import plugins
 from workbench.spec import JobSpec, spec_to_json
@@ -162,14 +163,10 @@ def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     if needed_bytes <= site.memory_bytes:
         return
     each = (
-        f" ({spec.learners} learners with {_size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
+        f" ({spec.learners} learners with {size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
     )
     raise LaunchRefused(
-        f"The job asks for {_size(needed_bytes)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
+        f"The job asks for {size(needed_bytes)} of memory{each}; {site.name} has {size(site.memory_bytes)}.",
         hint="Ask for less with 'memory:' or --set memory=, or run it on another backend.",
         code="C104",
     )
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):.1f} GiB"

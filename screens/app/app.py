@@ -386,7 +386,7 @@ class FabricApp(AppActions):
             parts.append(("read-only", "dim"))
         if running := self.background.running:
             task = running[-1]
-            share = "" if task.fraction is None else f" {task.fraction:.0%}"
+            share = "" if task.fraction is None else f" {formats.percent(task.fraction)}"
             parts.append(
                 (
                     formats.printable(task.title) + share if len(running) == 1 else f"{len(running)} tasks",

@@ -119,7 +119,7 @@ def _latency(seconds: float) -> str:
 def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
     facts = [f"{node.cpus} CPU" if node.cpus == 1 else f"{node.cpus} CPUs"]
     if node.cpu_percent is not None:
-        facts[0] += f" {bar(node.cpu_percent / 100, 8)} {node.cpu_percent:.0f} %"
+        facts[0] += f" {bar(node.cpu_percent / 100, 8)} {formats.percent(node.cpu_percent / 100)}"
     memory = f"memory {formats.size(node.memory_bytes)}"
     if node.memory_used_bytes is not None:
         used = bar(node.memory_used_bytes / max(1, node.memory_bytes), 8)
@@ -167,7 +167,8 @@ def _facts(slot: Slot) -> list[str]:
     """Return the columns of a GPU: its name, use, memory, temperature and power."""
     used = temperature = power = ""
     if slot.utilization_percent is not None:
-        used = f"{bar(slot.utilization_percent / 100, 8)} {slot.utilization_percent:3.0f} %"
+        share = slot.utilization_percent / 100
+        used = f"{bar(share, 8)} {formats.percent(share):>4}"
     memory = formats.size(slot.memory_bytes)
     if slot.memory_used_bytes is not None:
         memory = f"{formats.size(slot.memory_used_bytes)} of {memory}"

@@ -364,7 +364,7 @@ def _task_lines(task: Task) -> list[Content]:
     else:
         outcome, role = task.text or "running", "text"
     share = (
-        f"{bar(task.fraction, 12)} {task.fraction:4.0%}  "
+        f"{bar(task.fraction, 12)} {formats.percent(task.fraction):>4}  "
         if task.fraction is not None and task.ended is None
         else ""
     )

@@ -102,7 +102,7 @@ def draw(
     labels = _labels(y, rows)
     margin = margin_of(labels.values(), width)
     canvas = Canvas(max(1, width - margin), rows, unicode=glyphs().unicode)
-    below = _ticks(x, canvas.width)
+    below = ticks_of(x, canvas.width)
     cursor = x.dot(view.cursor, canvas.columns) if view.cursor is not None else None
     if cursor is not None:
         canvas.run(cursor, 0, canvas.rows - 1, CURSOR)
@@ -116,7 +116,7 @@ def draw(
     grid = _grid_line(canvas.width, [dot for dot, _ in below])
     plotted = canvas.rows_of_text(dict.fromkeys(labels, grid), GRID)
     drawn = [[(_label_cell(labels.get(row, ""), margin), LABEL), *plotted[row]] for row in range(rows)]
-    drawn.append(_bottom(curves, x, below, canvas.width, margin, name))
+    drawn.append(axis_row(x, below, canvas.width, margin, name, curves))
     return drawn[:height]
 
 
@@ -176,7 +176,7 @@ def scatter(
     drawn: list[Row] = [
         [(_label_cell(labels.get(row, ""), margin), LABEL), *plotted[row]] for row in range(rows)
     ]
-    drawn.append(_bottom((), x, below, canvas.width, margin, ""))
+    drawn.append(axis_row(x, below, canvas.width, margin, ""))
     return drawn[:height]
 
 
@@ -350,7 +350,7 @@ def _means(canvas: Canvas, one: Curve, x: Axis, y: Axis, dots: int) -> Iterator[
 
 
 @lru_cache(maxsize=64)
-def _ticks(x: Axis, width: int) -> tuple[tuple[int, str], ...]:
+def ticks_of(x: Axis, width: int) -> tuple[tuple[int, str], ...]:
     """Return as many ticks as fit side by side: the column of each, and its label."""
     for count in range(max(1, width // 8), 0, -1):
         ticks = x.ticks(count)
@@ -368,10 +368,15 @@ def _place(dot: int, text: str, width: int) -> int:
     return max(0, min(dot - len(text) // 2, width - len(text)))
 
 
-def _bottom(
-    curves: Sequence[Curve], x: Axis, ticks: Sequence[tuple[int, str]], width: int, margin: int, name: str
+def axis_row(
+    x: Axis,
+    ticks: Sequence[tuple[int, str]],
+    width: int,
+    margin: int,
+    name: str,
+    curves: Sequence[Curve] = (),
 ) -> Row:
-    """Return the last row: what the x axis is, its labels, and a sign where something was not a number."""
+    """Return the row of an x axis: what it is, its labels, and a sign where something was not a number."""
     named = name.rjust(margin - 1) if len(name) < margin else ""
     cells: list[tuple[str, int]] = [(sign, LABEL) for sign in named]
     cells += [(" ", PLAIN)] * (margin + width - len(cells))

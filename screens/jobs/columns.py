@@ -99,7 +99,7 @@ def _progress(line: Line) -> Cell:
     if progress is None or progress.fraction is None or line.job.state is State.COMPLETED:
         return Cell("")
     role = "dim" if line.job.state in TERMINAL else "text"
-    return Cell(f"{max(0.0, min(1.0, progress.fraction)):.0%}", role)
+    return Cell(formats.percent(max(0.0, min(1.0, progress.fraction))), role)
 
 
 def _end_us(line: Line) -> int | None:

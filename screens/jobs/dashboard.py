@@ -16,7 +16,7 @@ from screens.charts.tile import Plots, tile
 from screens.core.app_protocol import fabric_app
 from screens.jobs.log_tail import Tail, tail
 from screens.jobs.text_pages import facts_page
-from screens.jobs.usage_chart import amount_of
+from screens.jobs.usage_chart import amount_of, is_tight
 from screens.style import status, text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
@@ -343,7 +343,7 @@ class Dashboard(MadeLines):
         parts = []
         if progress.fraction is not None:
             parts.append((f"  {bar(progress.fraction, 10 if width < 100 else 24)}", "key", ""))
-            parts.append((f" {progress.fraction:.0%}", "text", "bold"))
+            parts.append((f" {formats.percent(progress.fraction)}", "text", "bold"))
         if progress.text:
             parts.append((f"  {formats.printable(progress.text)}", "text", ""))
         return parts
@@ -476,12 +476,9 @@ def _usage_cell(
     most = history.limit or max(known, default=0.0) * 1.25 or 1.0
     shares = [None if value is None else value / most for value in history.values]
     curve = sparkline(shares, width - len(label) - len(last) - len(limit))
-    tight = (
-        history.limit is not None and history.measure == "memory_bytes" and history.last > 0.9 * history.limit
-    )
     return [
         (label, "dim", ""),
-        (last, "warning" if tight else "text", ""),
+        (last, "warning" if is_tight(history) else "text", ""),
         (limit, "dim", ""),
         (curve, "key", ""),
     ]

@@ -244,7 +244,7 @@ def _use(history: Sequence[float | None], widths: _Widths) -> Parts:
     last = history[-1] if history else None
     if last is None:
         return [(" " * widths.use, "dim", "")]
-    shown = f"  busy {last:>4.0%} " if widths.roomy else f" {last:>5.0%} "
+    shown = f"  busy {formats.percent(last):>4} " if widths.roomy else f" {formats.percent(last):>5} "
     return [(shown, "text", ""), (sparkline(history[-widths.curve :], widths.curve), "completed", "")]
 
 

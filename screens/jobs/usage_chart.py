@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from screens.charts.axis import round_step
+from screens.charts import axis as axes
+from screens.charts.axis import Axis, round_step
+from screens.charts.plot import axis_row, ticks_of
 from screens.style import text
 from screens.style.glyphs import glyphs
 from workbench import formats
@@ -23,6 +27,8 @@ LABEL_CELLS: Final = 6
 """Of the value axis, with a blank behind it."""
 WIDE_TITLE: Final = 44
 """From so many cells on sizes in titles are written out."""
+TALL: Final = 7
+"""From so many lines on a chart's value axis has a label half-way up."""
 TIGHT: Final = 0.9
 """From this share of its limit on memory is about to run out."""
 
@@ -97,10 +103,38 @@ class UsageChart:
         return [read.curves[key] for key in keys if key in read.curves]
 
 
+def time_axis(read: UsageCurves, start_us: int) -> Axis | None:
+    """Return the axis of what was read, in seconds since the job's start; None while there is no stretch of time."""
+    if read.to_us - read.from_us < formats.MICROSECONDS:
+        return None
+    return Axis((read.from_us - start_us) / 1e6, (read.to_us - start_us) / 1e6, unit=axes.SECONDS)
+
+
+def draw_time(x: Axis | None, width: int, paint: Paint, base: Style) -> Strip:
+    """Draw the axis of the charts above it, of which each has so many cells."""
+    plot = max(1, width - LABEL_CELLS)
+    row = [] if x is None else axis_row(x, _times(x, plot), plot, LABEL_CELLS, "time")
+    return _strip([("".join(shown for shown, _ in row), "dim", "")], width, paint, base)
+
+
+def _times(x: Axis, width: int) -> list[tuple[int, str]]:
+    """Return the columns of the axis's ticks with their labels; before a job's start there are none."""
+    begin = max(0.0, x.low)
+    left = x.dot(begin, width) or 0
+    if x.high <= begin or left >= width:
+        return []
+    return [(left + dot, label) for dot, label in ticks_of(replace(x, low=begin), width - left)]
+
+
 def draw_usage(
-    chart: UsageChart, read: UsageCurves, size: tuple[int, int], paint: Paint, base: Style
+    chart: UsageChart,
+    read: UsageCurves,
+    size: tuple[int, int],
+    paint: Paint,
+    base: Style,
+    x: Axis | None = None,
 ) -> list[Strip]:
-    """Draw a chart into so many cells, width and height."""
+    """Draw a chart into so many cells, width and height; upright lines stand at the ticks of a time axis."""
     width, height = size
     curves = chart.curves(read)
     kind = chart.kind
@@ -111,14 +145,15 @@ def draw_usage(
         return [_strip(title, width, paint, base), *[Strip.blank(width, base)] * (height - 1)]
     lines = [_title(chart, curves, width, paint, base)]
     plot = max(1, width - LABEL_CELLS), height - 1
+    crossed = [] if x is None else [dot for dot, _ in _times(x, plot[0])]
     if len(curves) > 1 and plot[1] >= 2:
         top = _top(kind, [*curves[0].values, *curves[1].values], None)
         above = -(-plot[1] // 2)
-        lines += _area(kind, curves[0], 0, (plot[0], above), top, paint, base)
-        lines += _area(kind, curves[1], 1, (plot[0], plot[1] - above), top, paint, base, down=True)
+        lines += _area(kind, curves[0], 0, (plot[0], above), top, crossed, paint, base)
+        lines += _area(kind, curves[1], 1, (plot[0], plot[1] - above), top, crossed, paint, base, down=True)
     else:
         top = _top(kind, curves[0].values, curves[0].limit)
-        lines += _area(kind, curves[0], 0, plot, top, paint, base)
+        lines += _area(kind, curves[0], 0, plot, top, crossed, paint, base)
     return [strip.adjust_cell_length(width, base) for strip in lines[:height]]
 
 
@@ -134,18 +169,28 @@ def _title(chart: UsageChart, curves: Sequence[UsageHistory], width: int, paint:
             parts.append((shown(kind, one.last), "text", ""))
     else:
         (one,) = curves
-        tight = kind.unit == "B" and one.limit is not None and one.last > TIGHT * one.limit
-        parts.append(
-            (f" {shown(kind, one.last)}", "warning" if tight else f"curve-{kind.colours[0]}", "bold")
-        )
+        role = "warning" if is_tight(one) else f"curve-{kind.colours[0]}"
+        parts.append((f" {shown(kind, one.last)}", role, "bold"))
         if one.limit is not None and one.measure != "utilization_percent":
-            parts.append((f" of {shown(kind, one.limit)}", "dim", ""))
+            of = f" of {shown(kind, one.limit)}"
+            # A part of a number would be another number; the limit stands at its line as well.
+            if sum(text.cells(part) for part, _, _ in parts) + text.cells(of) <= width:
+                parts.append((of, "dim", ""))
     right = f"max {' '.join(shown(kind, one) for one in greatest)}"
     used = sum(text.cells(part) for part, _, _ in parts)
     if used + 2 + text.cells(right) <= width:
         parts.append((" " * (width - used - text.cells(right)), "dim", ""))
         parts.append((right, "dim", ""))
     return _strip(parts, width, paint, base)
+
+
+def is_tight(history: UsageHistory) -> bool:
+    """Say whether something is so near to its limit that it matters: memory runs out, a hot GPU slows itself down."""
+    if history.limit is None:
+        return False
+    if history.measure == "memory_bytes":
+        return history.last >= TIGHT * history.limit
+    return history.measure == "temperature_celsius" and history.last >= history.limit
 
 
 def amount(kind: ChartKind, value: float) -> str:
@@ -157,6 +202,8 @@ def amount(kind: ChartKind, value: float) -> str:
             return f"{formats.size(value)}/s"
         case "C":
             return f"{value:.0f} °C" if glyphs().unicode else f"{value:.0f} C"
+        case "%":
+            return formats.percent(value / 100)
         case _:
             return f"{value:.0f} {kind.unit}"
 
@@ -170,11 +217,9 @@ def amount_of(measure: str, value: float) -> str:
 def _label(kind: ChartKind, value: float) -> str:
     """Return a value in at most five cells."""
     if kind.unit.startswith("B"):
-        for unit in ("", "K", "M", "G"):
-            if value < 1000:
-                return f"{value:.0f}{unit}" if value >= 10 or value == int(value) else f"{value:.1f}{unit}"
-            value /= 1024
-        return f"{value:.0f}T" if value >= 10 else f"{value:.1f}T"
+        return formats.short_size(value)
+    if kind.unit == "%":
+        return formats.percent(value / 100)
     degree = "°" if kind.unit == "C" and glyphs().unicode else ""
     return f"{value:.0f}{degree}{kind.unit}"
 
@@ -202,12 +247,13 @@ def _area(
     index: int,
     size: tuple[int, int],
     top: float,
+    crossed: Collection[int],
     paint: Paint,
     base: Style,
     *,
     down: bool = False,
 ) -> list[Strip]:
-    """Draw values as an area, with the limit as a line; its axis is to the left."""
+    """Draw values as an area, with the limit as a line, its axis to the left; ``crossed`` are columns of the grid."""
     width, rows = size
     unicode = glyphs().unicode
     dots = 4 if unicode else 2
@@ -215,24 +261,29 @@ def _area(
     heights = [_height(value, top, rows * dots) for value in samples]
     limit_row = None
     if curve.limit is not None and curve.limit <= top and curve.measure != "utilization_percent":
-        limit_row = max(0, rows - 1 - int(curve.limit / top * rows - 1e-9))
+        limit_row = _row_of(curve.limit, top, rows)
     ends = {rows - 1 if down else 0: _label(kind, top)}
     if not down and rows > 1:
         ends[rows - 1] = "0"
+    middle = _row_of(top / 2, top, rows)
+    if rows >= TALL and not down and top >= 2 and (limit_row is None or abs(limit_row - middle) > 1):
+        ends[middle] = _label(kind, top / 2)
     if limit_row and curve.limit is not None:
         ends[limit_row] = _label(kind, curve.limit)
     colour = base + paint.style(f"curve-{kind.colours[index]}")
     line_style = base + paint.style("warning")
     label_style = base + paint.style("dim")
+    grid_style = base + paint.style("grid", "" if paint.coloured else "dim")
+    grid = "".join(glyphs().grid_upright if column in crossed else " " for column in range(width))
     strips = []
     for row in range(rows):
         floor = (row if down else rows - 1 - row) * dots
         cells = _cells(heights, floor, down=down, unicode=unicode)
         segments = [Segment(f"{ends.get(row, ''):>{LABEL_CELLS - 1}} ", label_style)]
         if row == limit_row:
-            segments += _with_line(cells, colour, line_style)
+            segments += _over(cells, colour, ("╌" if unicode else "-") * width, line_style)
         else:
-            segments.append(Segment(cells, colour))
+            segments += _over(cells, colour, grid, grid_style)
         strips.append(Strip(segments))
     return strips
 
@@ -272,20 +323,17 @@ def _cells(heights: Sequence[int], floor: int, *, down: bool, unicode: bool) -> 
     return "".join(drawn)
 
 
-def _with_line(cells: str, colour: Style, line_style: Style) -> list[Segment]:
-    """Draw a limit's line where the area leaves room."""
-    sign = "╌" if glyphs().unicode else "-"
+def _row_of(value: float, top: float, rows: int) -> int:
+    """Return the row in which an area of this value ends."""
+    return max(0, rows - 1 - int(value / top * rows - 1e-9))
+
+
+def _over(cells: str, colour: Style, behind: str, behind_style: Style) -> list[Segment]:
+    """Draw an area, and where it leaves room what is behind it: a limit's line, or the grid."""
     segments: list[Segment] = []
-    start = 0
-    while start < len(cells):
-        end = start
-        blank = cells[start] == " "
-        while end < len(cells) and (cells[end] == " ") == blank:
-            end += 1
-        segments.append(
-            Segment(sign * (end - start), line_style) if blank else Segment(cells[start:end], colour)
-        )
-        start = end
+    for is_free, part in groupby(zip(cells, behind, strict=False), key=lambda pair: pair[0] == " "):
+        shown = "".join(pair[1 if is_free else 0] for pair in part)
+        segments.append(Segment(shown, behind_style if is_free else colour))
     return segments
 
 

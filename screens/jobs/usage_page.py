@@ -16,7 +16,7 @@ from textual.worker import Worker, get_current_worker
 
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
-from screens.jobs.usage_chart import CHARTS, UsageChart, draw_usage
+from screens.jobs.usage_chart import CHARTS, UsageChart, draw_time, draw_usage, time_axis
 from screens.style import status, text
 from screens.style.glyphs import glyphs
 from screens.style.notices import EmptyNotice, no_usage
@@ -38,6 +38,7 @@ from workbench.services.inspect.usage_history import (
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from screens.charts.axis import Axis
     from workbench.services.inspect.job_overview import JobOverview
     from workbench.store.db.rows import JobRow
 
@@ -46,6 +47,8 @@ PROCESSES_SECONDS: Final = 2.0
 """How often the lists of processes are read: as often as agents write them."""
 PROCESSES_SHARE: Final = 3
 """A third of the page is left to the processes, where they are that many."""
+APART: Final = 2
+"""So many cells lie between charts."""
 ACROSS: Final = 4
 """So many charts stand side by side at most: all of a GPU."""
 WIDE: Final = 150
@@ -56,12 +59,14 @@ STALE_SECONDS: Final = 45.0
 
 @dataclass(frozen=True, slots=True)
 class UsageBlock:
-    """Some lines of the page: a learner's heading, a row of its charts, or its processes."""
+    """Some lines of the page: a learner's heading, a row of its charts, the time axis below them, or its processes."""
 
     top: int
     height: int
     learner: int
     charts: tuple[UsageChart, ...] = ()
+    axes: int = 0
+    """How many time axes stand side by side, below as many charts."""
     is_list: bool = False
 
 
@@ -88,6 +93,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
         self._job: JobOverview | None = None
         self._now_us = 0
         self._read: UsageCurves | None = None
+        self._x: Axis | None = None
         self._asked: object = None
         self._lists: dict[int, ProcessList | None] = {}
         self._trouble = ""
@@ -241,6 +247,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
 
     def _arrange(self) -> None:
         """Lay the page out: it fills the screen where it is shorter."""
+        before = self._blocks
         if self._read is None or not self._read.measures or not self.room:
             self._blocks = ()
             if self._job is not None and self._read is not None:
@@ -251,6 +258,10 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
                 for learner in self._read.measures
             ]
             self._blocks = lay_out_usage(parts, self.room, self.size.height)
+            row = self._job.row if self._job is not None else None
+            self._x = time_axis(
+                self._read, (row.started_us or row.submitted_us) if row else self._read.from_us
+            )
         self.offer_keys(has_content=self.has_curves)
         height = self._blocks[-1].top + self._blocks[-1].height if self._blocks else self.size.height
         size = Size(self.room, height)
@@ -258,7 +269,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
             self.virtual_size = size
         self._drawn = {block: drawn for block, drawn in self._drawn.items() if block in self._blocks}
         self._ask()
-        if not self._blocks:
+        if not self._blocks or self._blocks != before:
             self.refresh()
 
     def _charts(self, learner: int) -> list[list[UsageChart]]:
@@ -303,8 +314,8 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
         assert self._read is not None
         curves = [id(one) for chart in block.charts for one in chart.curves(self._read)]
         look = id(paint_of(self)), self.base, self.size.width
-        if block.charts:
-            made_for: object = (*look, *curves)
+        if block.charts or block.axes:
+            made_for: object = (*look, *curves, self._x)
         else:
             listed = self._lists.get(block.learner)
             made_for = (
@@ -326,6 +337,9 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
     def _make(self, block: UsageBlock) -> list[Strip]:
         if block.charts:
             return self._chart_lines(block)
+        if block.axes:
+            width = self._cell(block.axes) - APART
+            return self._side_by_side([[draw_time(self._x, width, paint_of(self), self.base)]] * block.axes)
         return list(self._process_lines(block.learner)) if block.is_list else [self._heading(block.learner)]
 
     def _heading(self, learner: int) -> Strip:
@@ -360,13 +374,22 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
 
     def _chart_lines(self, block: UsageBlock) -> list[Strip]:
         assert self._read is not None
-        cell = self.room // len(block.charts)
-        tiles = []
-        for chart in block.charts:
-            gap = 2 if chart is not block.charts[-1] else 0
-            drawn = draw_usage(chart, self._read, (cell - gap, block.height), paint_of(self), self.base)
-            tiles.append([strip.adjust_cell_length(cell, self.base) for strip in drawn])
-        return [Strip.join(row) for row in zip(*tiles, strict=True)]
+        size = self._cell(len(block.charts)) - APART, block.height
+        return self._side_by_side(
+            [
+                draw_usage(chart, self._read, size, paint_of(self), self.base, self._x)
+                for chart in block.charts
+            ]
+        )
+
+    def _cell(self, count: int) -> int:
+        """Return how wide each of so many charts in a row is, with the gap behind it: the last one needs none."""
+        return (self.room + APART) // count
+
+    def _side_by_side(self, tiles: Sequence[Sequence[Strip]]) -> list[Strip]:
+        cell = self._cell(len(tiles))
+        padded = [[strip.adjust_cell_length(cell, self.base) for strip in tile] for tile in tiles]
+        return [Strip.join(row) for row in zip(*padded, strict=True)]
 
     def _process_lines(self, learner: int) -> Iterator[Strip]:
         found = self._lists.get(learner)
@@ -392,7 +415,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
         if on_gpus:
             held = glyphs().dash if one.gpu_memory_bytes is None else formats.size(one.gpu_memory_bytes)
             gpu = f"{held:>10} "
-        facts = f"{one.cpu_percent:>5.0f}% {formats.size(one.memory_bytes):>10} {gpu}"
+        facts = f"{formats.percent(one.cpu_percent / 100):>6} {formats.size(one.memory_bytes):>10} {gpu}"
         return self.text_strip(
             [
                 (f"{one.pid:>8} ", "text", ""),
@@ -415,7 +438,7 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
 def lay_out_usage(
     parts: Sequence[tuple[int, Sequence[Sequence[UsageChart]], int]], width: int, height: int
 ) -> tuple[UsageBlock, ...]:
-    """Lay learners out below each other, each with its groups of charts and so many lines of processes.
+    """Lay learners out below each other, each with its groups of charts, their axis and so many lines of processes.
 
     Where all is shorter than the page, charts grow until it is full.
     """
@@ -439,8 +462,9 @@ def lay_out_usage(
         if len(rows) == 1
         else sum(listed for _, _, listed in rows)
     )
-    apart = 1 if height - len(rows) - lists - (len(rows) - 1) >= count * (CHART_LEAST_HEIGHT + 1) else 0
-    room = height - len(rows) - lists - apart * (len(rows) - 1)
+    fixed = len(rows) + sum(bool(charts) for _, charts, _ in rows)
+    apart = 1 if height - fixed - lists - (len(rows) - 1) >= count * (CHART_LEAST_HEIGHT + 1) else 0
+    room = height - fixed - lists - apart * (len(rows) - 1)
     each, rest = divmod(max(room, 0), count)
     if each < CHART_LEAST_HEIGHT:
         each, rest = CHART_LEAST_HEIGHT + 1, 0
@@ -454,6 +478,9 @@ def lay_out_usage(
             rest -= 1
             blocks.append(UsageBlock(top, tall, learner, row))
             top += tall
+        if charts:
+            blocks.append(UsageBlock(top, 1, learner, axes=len(charts[-1])))
+            top += 1
         if listed:
             blocks.append(UsageBlock(top, listed, learner, is_list=True))
             top += listed
@@ -472,7 +499,7 @@ def _columns(
             continue
         chosen = columns
         lines = sum(
-            1 + listed + sum(-(-len(group) // columns) for group in groups) * 2 * CHART_LEAST_HEIGHT
+            2 + listed + sum(-(-len(group) // columns) for group in groups) * 2 * CHART_LEAST_HEIGHT
             for _, groups, listed in parts
         )
         if lines <= height and columns > 1:

@@ -115,7 +115,7 @@ class LogState:
         elif lines:
             yield formats.count(lines, "line"), "dim"
         if document is not None and document.looked_at < 1:
-            yield f"{document.looked_at:.0%} filtered", "dim"
+            yield f"{formats.percent(document.looked_at)} filtered", "dim"
         if self.filter_text:
             yield f"only {formats.printable(self.filter_text)}", "accent"
         if self.sieve.least_level is not Level.NONE:

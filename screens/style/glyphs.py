@@ -49,6 +49,8 @@ class Glyphs:
     """Part of a line of a chart's grid."""
     grid_cross: str
     """The same at a tick of the other axis."""
+    grid_upright: str
+    """Part of an upright line of a chart's grid."""
     points: str
     """Signs of curves and points, in turn, where colour alone does not tell them apart."""
     unicode: bool
@@ -85,6 +87,7 @@ UNICODE: Final = Glyphs(
     best="★",
     grid="┈",
     grid_cross="┼",
+    grid_upright="┊",
     points="●▲■◆○△□◇",
     unicode=True,
 )
@@ -119,6 +122,7 @@ ASCII: Final = Glyphs(
     best="*",
     grid="-",
     grid_cross="+",
+    grid_upright=":",
     points="ox*#@%&=",
     unicode=False,
 )

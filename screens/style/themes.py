@@ -29,7 +29,7 @@ CURVE_COLOURS: Final = 8
 _CURVES_DARK: Final = ("#4cc2ff", "#ffb454", "#a5e075", "#f277c0", "#b39bff", "#5fe0c8", "#e3e35f", "#d98e5f")
 _CURVES_LIGHT: Final = (
     "#0063b1",
-    "#b35c00",
+    "#ad5600",
     "#3b7a00",
     "#a8006d",
     "#5b3ec8",
@@ -37,8 +37,8 @@ _CURVES_LIGHT: Final = (
     "#c2281d",
     "#6f6f00",
 )
-_CURVES_SAFE: Final = ("#56b4e9", "#e69f00", "#f0e442", "#cc79a7", "#0072b2", "#d55e00", "#999999", "#ffffff")
-"""Told apart by colour-blind eyes too (after Okabe and Ito), the most different first."""
+_CURVES_SAFE: Final = ("#56b4e9", "#e69f00", "#f0e442", "#cc79a7", "#3084d3", "#d55e00", "#bdbdbd", "#ffffff")
+"""Told apart by colour-blind eyes too (after Okabe and Ito; blue and grey are lighter, to be seen on black)."""
 _CURVES_16: Final = (
     "ansi_bright_blue",
     "ansi_yellow",
@@ -129,7 +129,7 @@ OURS: Final = tuple(theme.name for theme in THEMES)
 def role_variables(theme: Theme) -> dict[str, str]:
     """Return a colour for every role that a theme may not name itself."""
     dark = theme.dark
-    dim = "#7d8795" if dark else "#6b7280"
+    dim = "#7d8795" if dark else "#656f7d"
     success, warning, error = (
         theme.success or theme.primary,
         theme.warning or theme.primary,
@@ -138,7 +138,7 @@ def role_variables(theme: Theme) -> dict[str, str]:
     return {
         **_curves(_CURVES_DARK if dark else _CURVES_LIGHT),
         "role-dim": dim,
-        "role-grid": "#323b49" if dark else "#cfcdc6",
+        "role-grid": "#5c6876" if dark else "#8d8b84",
         "role-text": theme.foreground or ("#e0e0e0" if dark else "#1b1f24"),
         "role-accent": theme.accent or theme.primary,
         "role-key": theme.primary,

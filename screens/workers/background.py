@@ -266,6 +266,6 @@ def start_loop(owner: DOMNode, name: str, loop: Callable[[], None]) -> Worker[No
 
 
 def percentage(text: str) -> float | None:
-    """Return the share that a sentence names, from 0 to 1: ``copied 43 %``."""
+    """Return the share that a sentence names, from 0 to 1: ``copied 43%``."""
     found = _PERCENT.search(text)
     return min(1.0, int(found[1]) / 100) if found else None

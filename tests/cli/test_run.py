@@ -216,9 +216,9 @@ def test_memory_that_the_machine_does_not_have_is_refused(fabric: Fabric) -> Non
     ran = fabric("run", "huge.yml", expect=69)
     planned = fabric("plan", "huge.yml")
 
-    assert "921600.0 GiB of memory" in ran.stderr
+    assert "900.0 TiB of memory" in ran.stderr
     assert "nothing was started" in ran.stderr
-    assert "warning   The job asks for 921600.0 GiB of memory" in planned.stdout
+    assert "warning   The job asks for 900.0 TiB of memory" in planned.stdout
 
 
 def test_the_active_environment_runs_the_job(fabric: Fabric) -> None:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.formats import ago, count, duration, iso, number, short, size
+from workbench.data.stores.transfer import TransferProgress
+from workbench.formats import ago, count, duration, iso, number, percent, short, short_size, size
+from workbench.terminal.status_line import progress_text
 from workbench.terminal.table import Column, fields, render
 
 
@@ -24,6 +26,12 @@ def test_the_last_stretching_column_gives_way_first() -> None:
     drawn = render(columns, [["a name of some length", "a reason longer than the line"]], width=40)
 
     assert drawn.splitlines()[1] == "a name of some length  a reason longer…"
+
+
+def test_the_progress_of_a_copy_is_written_as_other_numbers_are() -> None:
+    shown = progress_text(TransferProgress(3 << 29, 6 << 29, 10 << 20, 65.0))
+
+    assert shown == "50%, 1.5 GiB of 3.0 GiB, 10.0 MiB/s, 1 min 05 s left"
 
 
 WORDS = st.text(st.characters(codec="ascii", categories=["L", "N", "Zs"]))
@@ -72,6 +80,12 @@ def test_times_sizes_and_counts() -> None:
     assert size(1536) == "1.5 KiB"
     assert size(8 << 30) == "8.0 GiB"
     assert size(3 << 40) == "3.0 TiB"
+    assert [
+        short_size(each) for each in (0, 512, 999, 1000, 1536, 10_200, 8 << 30, 80 << 30, 1000 << 30, 3 << 40)
+    ] == [
+        *("0", "512B", "999B", "1.0K", "1.5K", "10K", "8.0G", "80G", "1.0T", "3.0T"),
+    ]
+    assert [percent(share) for share in (0, 0.124, 1.8)] == ["0%", "12%", "180%"]
     assert count(1, "job") == "1 job"
     assert count(10_000, "job") == "10,000 jobs"
     assert number(None) == "nan"

@@ -127,7 +127,7 @@ def test_a_plan_for_a_machine_that_is_too_small_warns(fabric: Fabric) -> None:
     shown = fabric("plan", "m.yml").stdout
     document = fabric.json("plan", "--json", "m.yml")
 
-    assert "warning   The job asks for 921600.0 GiB of memory" in shown
+    assert "warning   The job asks for 900.0 TiB of memory" in shown
     assert "The job asks for 64 GPUs; this machine has " in shown
     assert len(document["warnings"]) == 2
 

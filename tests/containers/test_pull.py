@@ -81,7 +81,7 @@ def test_progress_is_told_in_bytes_of_all_layers() -> None:
         {"id": "a", "status": "Downloading", "progressDetail": {"current": 5_000_000, "total": 10_000_000}}
     )
 
-    assert told.lines == [("preparing", "pulls image:1: 5 of 10 MB")]
+    assert told.lines == [("preparing", "pulls image:1: 4.8 MiB of 9.5 MiB")]
 
 
 def test_the_library_comes_without_its_way_over_ssh_which_takes_half_of_its_time() -> None:

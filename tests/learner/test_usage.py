@@ -583,6 +583,48 @@ def test_limits_of_gpus_are_recorded_once(tmp_path: Path) -> None:
     assert json.loads(told.stdout) == [400.0, None, None]
 
 
+def test_the_heat_at_which_a_gpu_clocks_itself_down_is_a_limit_where_the_driver_says_it(
+    tmp_path: Path,
+) -> None:
+    said = GPUS + "slowdown GPU-a 92\n"
+
+    found = gpus(tmp_path, said, [os.getpid()], ["GPU-a", "GPU-b"])
+
+    assert [one.get("temperature_limit_celsius") for one in found] == [92.0, None]
+
+
+def test_a_driver_without_the_question_for_a_limit_leaves_it_out() -> None:
+    class OldLibrary:
+        """A driver's library of before: it has no thresholds of temperature."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "nvmlDeviceGetTemperatureThreshold":
+                raise AttributeError(name)
+            return lambda *_arguments: 0
+
+    assert set(gpu_nvml.Nvml(OldLibrary()).limits("GPU-a")) == {"memory_limit_bytes", "power_limit_watts"}
+
+
+def test_the_first_record_of_a_learner_says_the_limits_of_its_gpus(start: Start, tmp_path: Path) -> None:
+    process = start(IDLE)
+    pretended = Gpus(tmp_path / "gpus.txt").only(GPUS.splitlines())
+    script = (
+        f"class Own:\n    def pids(self):\n        return [{process.pid}]\nimport json, select\n"
+        "from workbench.learner.scribe import usage\nsampler = usage.Sampler(Own(), ['GPU-a'], 0.01)\n"
+        "select.select([sampler.pipe], [], [])\nprint(json.dumps(sampler.take()[0]['gpus'][0]))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        check=True,
+        timeout=patience(),
+        env={**pretended.env(), "PYTHONPATH": str(ROOT)},
+    )
+
+    found = json.loads(told.stdout)
+    assert (found["memory_limit_bytes"], found["power_limit_watts"]) == (80000, 400.0)
+
+
 def test_a_slice_of_a_gpu_has_memory_and_no_utilisation_heat_or_power(tmp_path: Path) -> None:
     mine = os.getpid()
     said = GPUS + f"process MIG-1 {mine} 3000 compute\n"

@@ -104,7 +104,7 @@ def test_nothing_of_the_users_environment_leaks_but_what_was_let_through(jobs: J
 
 def test_memory_that_the_machine_does_not_have_is_refused_at_once(jobs: Jobs) -> None:
     with pytest.raises(
-        LaunchRefused, match=r"asks for 1024\.0 GiB of memory \(2 learners with 512\.0 GiB each\)"
+        LaunchRefused, match=r"asks for 1\.0 TiB of memory \(2 learners with 512\.0 GiB each\)"
     ) as it:
         jobs.plan("true", memory_bytes=512 << 30, learners=2)
 

@@ -292,7 +292,9 @@ def seed(store: Store) -> None:
 
 
 def _failed_job(store: Store, number: int) -> None:
-    why = Reason("over its memory limit: 8.2 GiB of 8 GiB", "C203", "ask for more memory, or a smaller batch")
+    why = Reason(
+        "over its memory limit: 8.2 GiB of 8.0 GiB", "C203", "ask for more memory, or a smaller batch"
+    )
     row = seeding.add_job(
         store, number, "resnet-batch-4096", age_seconds=7_200, gpus=1, params={"batch": 4096}
     )
@@ -461,7 +463,7 @@ class _Backend(walking._Place):
                 f"GPU-{number}", number, "H100", GPU_MEMORY, (70 - 8 * number) << 30 if number < 7 else 0,
                 (97.0, 95.0, 88.0, 91.0, 64.0, 12.0, 99.0, 0.0)[number], 66.0 - number, 640.0 - 70 * number, 700.0,
                 "ada" if number < 6 else "", "training-abcdefghi" if number < 6 else "",
-                "python of eve, 22 GiB" if number == 6 else "",
+                "python (pid 40712) of eve" if number == 6 else "",
             )
             for number in range(8)
         )  # fmt: skip

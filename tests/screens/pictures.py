@@ -129,7 +129,9 @@ def seed(store: Store) -> None:
     """Make jobs as a week of work leaves them."""
     dice = random.Random(4)
     done(store, 1, "resnet-baseline", 9_000, 0.0030, dice)
-    why = Reason("over its memory limit: 8.2 GiB of 8 GiB", "C203", "ask for more memory, or a smaller batch")
+    why = Reason(
+        "over its memory limit: 8.2 GiB of 8.0 GiB", "C203", "ask for more memory, or a smaller batch"
+    )
     failed = seeding.add_job(store, 2, "resnet-batch-4096", age_seconds=7_200, gpus=1)
     seeding.go(store, failed, *seeding.RUN_UP, State.STORING, State.FAILED, reason=why, exit_code=137)
     halted = seeding.add_job(store, 3, "bert-small", age_seconds=5_400)

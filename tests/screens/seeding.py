@@ -40,6 +40,8 @@ def add_job(
     age_seconds: float = 600.0,
     learners: int = 1,
     gpus: int = 0,
+    cpus: float | None = None,
+    memory_bytes: int | None = None,
     backend: str = "local",
     backend_type: str = "local",
     tags: tuple[str, ...] = (),
@@ -60,6 +62,8 @@ def add_job(
         framework=Framework("pytorch", "2.5", command),
         learners=learners,
         gpus=gpus,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         params=params or {"lr": 0.1},
         data_stores=data_stores,
     )
@@ -73,8 +77,8 @@ def add_job(
         changed_us=submitted,
         learners=learners,
         gpus=gpus,
-        cpus=None,
-        memory_bytes=None,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         labels={"sweep": sweep} if sweep else {},
         parent=parent,
         trial=trial,
@@ -224,6 +228,14 @@ def report_progress(store: Store, row: JobRow, fraction: float, time_us: int, *,
         pass
 
 
+def busy(count: int) -> list[tuple[float, float, int]]:
+    """Return samples of four seconds each that rise and fall: seconds, CPU in percent, bytes of memory."""
+    return [
+        (4.0 * at, round(200 + 150 * math.sin(at / 9) + 40 * math.sin(at * 2.1), 1), (4 + at // 10) << 30)
+        for at in range(count)
+    ]
+
+
 def sample(
     store: Store,
     row: JobRow,
@@ -233,14 +245,17 @@ def sample(
     gpus: int = 1,
     slices: int = 0,
     has_network: bool = True,
+    hottest: float | None = 92.0,
 ) -> None:
     """Take in samples of usage: seconds since the start, CPU in percent, bytes of memory; all else follows the CPU.
 
-    An agent of today gives them; ``slices`` are of divided GPUs, of which the driver knows the memory alone.
+    An agent of today gives them, one of before not how hot a GPU may get (``hottest``); ``slices`` are of divided
+    GPUs, of which the driver knows the memory alone.
     """
     folder = store.home.job(row.id).attempt(row.attempt).learner(learner)
     folder.path.mkdir(parents=True, exist_ok=True)
     start = row.started_us or row.submitted_us
+    heat = {} if hottest is None else {"temperature_limit_celsius": hottest}
     known = folder.records.read_text().splitlines() if folder.records.exists() else []
     if not known:
         head = {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": learner,
@@ -255,7 +270,8 @@ def sample(
                     "gpus": [
                         *({"uuid": f"GPU-{number}", "memory_bytes": memory * 4, "utilization_percent": cpu / 4,
                            "temperature_celsius": 40 + cpu / 10, "power_watts": cpu * 1.6,
-                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0} for number in range(gpus)),
+                           "memory_limit_bytes": 80 << 30, "power_limit_watts": 700.0, **heat}
+                          for number in range(gpus)),
                         *({"uuid": f"MIG-{number}", "memory_bytes": memory // 2, "utilization_percent": None,
                            "memory_limit_bytes": 10 << 30} for number in range(slices)),
                     ],

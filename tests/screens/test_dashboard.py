@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.content import Content
 from textual.visual import VisualType
 from textual.widgets import Static
 
-from screens.jobs.dashboard import OverviewPage, plan
+from screens.jobs.dashboard import Dashboard, OverviewPage, plan
 from screens.jobs.text_pages import facts_page
+from screens.style.themes import paint_of
 from screens.widgets.markup import path_fact
 from tests.screens import seeding
 from tests.screens.support import SIZES, journey, opened
@@ -240,6 +243,38 @@ def test_usage_is_read_as_stretches_of_time_with_limits(home: Home) -> None:
     assert cpu.values == (300.0, None, 200.0)
     gpu = next(history for history in found if history.measure == "utilization_percent")
     assert (gpu.gpu, gpu.limit) == ("GPU-0", 100.0)
+
+
+@journey
+async def test_usage_stands_against_its_limits(home: Home) -> None:
+    gib = 1 << 30
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, gpus=2, cpus=4.0, memory_bytes=38 * gib)
+        row = seeding.go(store, row, *seeding.RUN_UP)
+        seeding.sample(store, row, [(10.0 * at, 20.0 * at, at * gib) for at in range(1, 20)], gpus=2)
+    async with opened(home, (120, 40), job=row.id) as shown:
+        await shown.until_shown("1 overview", "GPU 1 memory")
+        dashboard = shown.app.screen.query_one(Dashboard)
+
+        found = {
+            name: re.search(rf"{name} +(\S+(?: GiB)?)(?: of (\S+(?: GiB)?))? +([▁-█]+)", dashboard.plain)
+            for name in ("CPU", "memory", "GPU 0 use", "GPU 0 memory", "GPU 1 memory")
+        }
+        values = {name: one and one.groups() for name, one in found.items()}
+        lines = dashboard.made_lines()
+        warning = paint_of(dashboard).style("warning").color
+
+    curve = "".join("▁▂▃▄▅▆▇█"[int(at / 20 * 8)] for at in range(1, 20))
+    half = "".join("▁▂▃▄▅▆▇█"[int(at / 38 * 8)] for at in range(1, 20))
+    assert values == {
+        "CPU": ("380%", "400%", curve),
+        "memory": ("19.0 GiB", "38.0 GiB", half),
+        "GPU 0 use": ("95%", None, curve),
+        "GPU 0 memory": ("76.0 GiB", "80.0 GiB", curve),
+        "GPU 1 memory": ("76.0 GiB", "80.0 GiB", curve),
+    }
+    lit = [part.text for line in lines for part in line if part.style and part.style.color == warning]
+    assert [one.strip() for one in lit] == ["76.0 GiB"] * 2
 
 
 @journey

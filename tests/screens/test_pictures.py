@@ -146,7 +146,7 @@ COMPARED = {"charts": "train/loss", "values": "accuracy", "differences": "What d
 
 def _says(row: JobRow) -> dict[str, str]:
     return {
-        "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180 %",
+        "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180%",
         "config": "native plan", "files": "5.pt", "events": "History",
     }  # fmt: skip
 
@@ -275,6 +275,25 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
     same("unreachable", size, steps, unreachable=True)
 
 
+@sizes
+def test_what_a_job_on_two_gpus_uses(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, "resnet", gpus=2, cpus=4.0, memory_bytes=32 << 30)
+        row = seeding.go(store, row, *seeding.RUN_UP)
+        seeding.sample(store, row, seeding.busy(120), gpus=2)
+        seeding.list_processes(home, row)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        walk.shown.app.open_job(row, "usage")
+        await walk.see("usage", "CPU", "network", "400%", "learner 1")
+        await walk.pressed("usage, the end of the page", "G", "GPU 1 temperature", "python train.py")
+        await walk.shown.press("g", "w")
+        await walk.pressed("usage of the last minutes", "w", "the last 10 minutes")
+
+    same("usage", size, steps)
+
+
 @two_sizes
 def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
@@ -329,7 +348,7 @@ def test_what_is_done_in_the_background(
     go_on = threading.Event()
 
     def work(report: Callable[[str], None]) -> str:
-        report("copied 43 %")
+        report("copied 43%")
         go_on.wait(60)
         return "there"
 
@@ -339,7 +358,7 @@ def test_what_is_done_in_the_background(
         await shown.until_shown("download digits 43%", "CPUs")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
-        await walk.see("background under way", "copied 43 %")
+        await walk.see("background under way", "copied 43%")
         go_on.set()
         await shown.until(lambda: "43%" not in shown.text())
         await walk.see("background done", "download digits")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +41,7 @@ from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import detail
 
+MIB = 1 << 20
 GIB = 1 << 30
 SAMPLES = [(2.0 * at, 120.0 + 60 * (at % 10 > 4), (4 + at // 100) * GIB) for at in range(200)]
 
@@ -55,13 +59,16 @@ def add_running(
     *,
     learners: int = 1,
     gpus: int = 0,
+    cpus: float | None = None,
+    memory_bytes: int | None = None,
     listed: bool = True,
     state: State | None = None,
     **more: Any,
 ) -> JobRow:
     """Make a job that runs, with samples of its usage and the lists of its processes."""
     with Store.open(home) as store:
-        row = seeding.add_job(store, 1, "resnet", age_seconds=600, learners=learners, gpus=gpus)
+        asked: dict[str, Any] = {"gpus": gpus, "cpus": cpus, "memory_bytes": memory_bytes}
+        row = seeding.add_job(store, 1, "resnet", age_seconds=600, learners=learners, **asked)
         row = seeding.go(store, row, *seeding.RUN_UP)
         for learner in range(1, learners + 1):
             seeding.sample(store, row, SAMPLES, learner=learner, gpus=gpus, **more)
@@ -116,6 +123,19 @@ def test_many_learners_have_charts_of_a_useful_height() -> None:
     assert {block.learner for block in blocks} == set(range(1, 33))
 
 
+def test_below_the_lowest_charts_of_a_learner_stands_the_time() -> None:
+    groups = [machine(), gpu(0)[:3]]
+
+    blocks = lay_out_usage([(1, groups, 2), (2, groups, 0)], 119, 60)
+
+    for learner, lists in ((1, [True]), (2, [])):
+        own = [block for block in blocks if block.learner == learner]
+        (at,) = [index for index, block in enumerate(own) if block.axes]
+        assert own[at].axes == len(own[at - 1].charts)
+        assert own[at].height == 1
+        assert [block.is_list for block in own[at + 1 :]] == lists
+
+
 # What is shown
 
 
@@ -131,6 +151,22 @@ def test_curves_limits_and_processes_are_shown(home: Home, size: tuple[int, int]
             assert "of 700" in text
             await shown.press("G")
             await shown.until_shown("pid user", "└─ python train.py", "61.0 GiB")
+
+    walk()
+
+
+@pytest.mark.parametrize(("size", "memory"), [((80, 24), "5.0G of 8.0G"), ((120, 40), "5.0 GiB of 8.0 GiB")])
+def test_what_was_asked_for_is_the_limit_of_cpu_and_memory(
+    home: Home, size: tuple[int, int], memory: str
+) -> None:
+    add_running(home, cpus=4.0, memory_bytes=8 * GIB)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            text = await look(shown, "CPU  180% of 400%", f"memory  {memory}")
+            (line,) = [line for line in text.splitlines() if "400% " in line and "of" not in line]
+            assert line.startswith("  400% ╌╌╌") or line.startswith(" 400% ╌╌╌")
 
     walk()
 
@@ -189,6 +225,32 @@ async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
         await look(shown, "its processes are being read")
         drawn.set()
         await shown.until_shown("no list of its processes")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_charts_make_room_for_the_processes_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    drawn, read = threading.Event(), ProcessReader.read
+
+    def read_late(self: ProcessReader, learners: frozenset[int]) -> dict[int, Any]:
+        assert drawn.wait(60)
+        return dict(read(self, learners))
+
+    monkeypatch.setattr(ProcessReader, "read", read_late)
+    add_running(home)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            await look(shown, "CPU", "its processes are being read")
+            drawn.set()
+            await shown.until_shown("pid user")
+            page = shown.app.screen.query_one(UsagePage)
+            seen = [line.strip() for line in shown.text().splitlines()[2:-1]]
+            assert seen == [line.strip() for line in page.plain.splitlines()][: len(seen)]
+
+    walk()
 
 
 @journey
@@ -389,7 +451,7 @@ def test_a_value_holds_until_the_next_sample_and_a_gap_is_one(home: Home) -> Non
 
 
 def test_limits_are_what_was_asked_for_and_what_gpus_have(home: Home) -> None:
-    row = add_running(home, gpus=1)
+    row = add_running(home, gpus=1, cpus=4.0, memory_bytes=8 * GIB)
     with Store.open(home) as store:
         spec = detail(store, row.id).spec
         read = UsageQuery(row.id, spec, width=40, learners={1})(store)
@@ -397,14 +459,24 @@ def test_limits_are_what_was_asked_for_and_what_gpus_have(home: Home) -> None:
     limits = {key[1:]: one.limit for key, one in read.curves.items()}
     assert limits["GPU-0", "memory_bytes"] == 80 * GIB
     assert limits["GPU-0", "power_watts"] == 700.0
+    assert limits["GPU-0", "temperature_celsius"] == 92.0
     assert limits["GPU-0", "utilization_percent"] == 100.0
-    assert limits["", "memory_bytes"] == spec.memory_bytes or None
+    assert limits["", "cpu_percent"] == 400.0
+    assert limits["", "memory_bytes"] == 8 * GIB
     assert read.measures[1]["GPU-0"] == (
         "memory_bytes",
         "power_watts",
         "temperature_celsius",
         "utilization_percent",
     )
+
+
+def test_what_was_not_asked_for_is_no_limit(home: Home) -> None:
+    row = add_running(home)
+    with Store.open(home) as store:
+        read = UsageQuery(row.id, detail(store, row.id).spec, width=40, learners={1})(store)
+
+    assert {one.limit for key, one in read.curves.items() if not key[1]} == {None}
 
 
 def test_a_series_is_read_again_only_when_that_would_be_seen(
@@ -452,8 +524,8 @@ def test_the_limit_is_a_line_above_what_is_used(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
     title, *rows = lines(curves([100.0] * 20, 400.0), "CPU")
 
-    assert "100 % of 400 %" in title
-    assert "max 100 %" in title
+    assert "100% of 400%" in title
+    assert "max 100%" in title
     assert rows[0].strip().startswith("400%")
     assert rows[0].count("╌" if unicode else "-") > 40
     assert rows[1].strip() == ""
@@ -479,9 +551,9 @@ def test_where_nothing_was_sampled_nothing_is_drawn() -> None:
 
 
 def test_values_are_written_short_where_charts_are_narrow() -> None:
-    title = lines(curves([6.0 * GIB] * 4, 8.0 * GIB, "memory_bytes"), "memory", (28, 4))[0]
+    title = lines(curves([6.0 * GIB] * 4, 8.0 * GIB, "memory_bytes"), "memory", (30, 4))[0]
 
-    assert title.rstrip() == "memory  6G of 8G      max 6G"
+    assert title.rstrip() == "memory  6.0G of 8.0G  max 6.0G"
 
 
 def test_memory_near_its_limit_is_marked() -> None:
@@ -493,6 +565,204 @@ def test_memory_near_its_limit_is_marked() -> None:
     value = next(segment for segment in title if "7.9 GiB" in segment.text)
     assert value.style is not None
     assert value.style.color == paint.style("warning").color
+
+
+def traffic_lines(title: str, up: list[float | None], down: list[float | None]) -> list[str]:
+    """Draw what comes and what goes, the disk's or the network's, into 50 x 7 cells."""
+    (found,) = [one for one in machine() if one.kind.title == title]
+    both = {
+        (1, "", measure): UsageHistory(1, "", measure, values[-1] or 0.0, 0, None, tuple(values))
+        for measure, values in zip(found.kind.measures, (up, down), strict=True)
+    }
+    read = UsageCurves({1: {"": found.kind.measures}}, {1: UsageSample(0, 1)}, both, 0, 1)
+    return [strip.text for strip in draw_usage(found, read, (50, 7), Paint({}, coloured=False), Style())]
+
+
+@pytest.mark.parametrize(("title", "names"), [("disk", ("read", "write")), ("network", ("in", "out"))])
+@pytest.mark.parametrize(
+    ("unicode", "full", "half"), [(True, "⣿" * 44, "⠛" * 44), (False, "#" * 44, "'" * 44)]
+)
+def test_what_comes_is_drawn_upwards_and_what_goes_downwards(
+    monkeypatch: pytest.MonkeyPatch, title: str, names: tuple[str, str], unicode: bool, full: str, half: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+
+    head, *rows = traffic_lines(title, [20.0 * MIB] * 44, [10.0 * MIB] * 44)
+
+    assert head.startswith(f"{title}  {names[0]} 20.0 MiB/s {names[1]} 10.0 MiB/s")
+    assert rows == [
+        f"  20M {full}", f"      {full}", f"    0 {full}",
+        f"      {full}", f"      {half}", f"  20M {' ' * 44}",
+    ]  # fmt: skip
+
+
+def test_what_comes_and_what_goes_have_curves_of_their_own() -> None:
+    rows = traffic_lines("disk", [None] * 22 + [5.0 * MIB] * 22, [5.0 * MIB] * 22 + [None] * 22)[1:]
+
+    assert [row[6:28].strip("⣿") for row in rows] == [" " * 22] * 3 + [""] * 3
+    assert [row[28:].strip("⣿") for row in rows] == [""] * 3 + [" " * 22] * 3
+
+
+def test_traffic_in_a_narrow_chart_is_short() -> None:
+    (found,) = [one for one in machine() if one.kind.title == "disk"]
+    both = {
+        (1, "", measure): UsageHistory(1, "", measure, value, 0, None, (value,))
+        for measure, value in zip(found.kind.measures, (20.0 * MIB, 1536.0), strict=True)
+    }
+    read = UsageCurves({1: {"": found.kind.measures}}, {1: UsageSample(0, 1)}, both, 0, 1)
+
+    title = draw_usage(found, read, (42, 5), Paint({}, coloured=False), Style())[0].text
+
+    assert title == "disk/s  read 20M write 1.5K   max 20M 1.5K"
+
+
+def gpu_lines(
+    measure: str, values: list[float | None], limit: float | None, size: tuple[int, int] = (50, 7)
+) -> list[str]:
+    """Draw a measure of the first GPU."""
+    (found,) = [one for one in gpu(0) if measure in one.kind.measures]
+    one = UsageHistory(1, "GPU-0", measure, values[-1] or 0.0, 0, limit, tuple(values))
+    read = UsageCurves({1: {"GPU-0": (measure,)}}, {1: UsageSample(0, 1)}, {(1, "GPU-0", measure): one}, 0, 1)
+    return [strip.text for strip in draw_usage(found, read, size, Paint({}, coloured=False), Style())]
+
+
+def test_the_heat_at_which_a_gpu_slows_itself_down_is_a_line() -> None:
+    title, *rows = gpu_lines("temperature_celsius", [46.0] * 20, 92.0)
+
+    assert title.startswith("GPU 0 temperature  46 °C of 92 °C ")
+    assert rows[0].startswith(" 92°C ╌╌╌")
+    assert [row[6:].strip("⣿") for row in rows[3:]] == [""] * 3
+    assert rows[1][6:].strip() == ""
+
+
+def test_where_that_heat_is_not_known_there_is_no_line() -> None:
+    title, *rows = gpu_lines("temperature_celsius", [46.0] * 20, None)
+
+    assert title.startswith("GPU 0 temperature  46 °C   ")
+    assert rows[0].startswith("100°C ")
+    assert "╌" not in "".join(rows)
+
+
+@pytest.mark.parametrize(("unicode", "half", "degree"), [(True, "⣤", "°"), (False, ".", "")])
+def test_use_and_temperature_have_a_scale_to_a_hundred(
+    monkeypatch: pytest.MonkeyPatch, unicode: bool, half: str, degree: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+    use = gpu_lines("utilization_percent", [50.0] * 44, 100.0, (50, 6))
+    heat = gpu_lines("temperature_celsius", [50.0] * 44, None, (50, 6))
+
+    assert use[0].startswith("GPU 0 use  50%  ")
+    assert heat[0].startswith(f"GPU 0 temperature  50 {degree}C  ")
+    assert use[1].startswith(" 100% ")
+    assert heat[1].startswith(f"100{degree}C ".rjust(6))
+    for _, *rows in (use, heat):
+        assert [row[6:].strip() for row in rows] == ["", "", half * 44, rows[3][6] * 44, rows[3][6] * 44]
+        assert rows[3][6] == ("⣿" if unicode else "#")
+
+
+def test_a_narrow_title_has_no_part_of_a_limit() -> None:
+    title = gpu_lines("temperature_celsius", [46.0] * 20, 92.0, (28, 4))[0]
+
+    assert title.rstrip() == "GPU 0 temperature  46 °C"
+
+
+@pytest.mark.parametrize(
+    ("measure", "last", "limit", "tight"),
+    [
+        ("memory_bytes", 90.0, 100.0, True),
+        ("memory_bytes", 89.0, 100.0, False),
+        ("memory_bytes", 1e12, None, False),
+        ("temperature_celsius", 92.0, 92.0, True),
+        ("temperature_celsius", 91.0, 92.0, False),
+        ("power_watts", 700.0, 700.0, False),  # a GPU at work takes what it may
+        ("utilization_percent", 100.0, 100.0, False),
+        ("cpu_percent", 800.0, 400.0, False),
+    ],
+)
+def test_what_is_near_its_limit_is_a_warning_where_that_does_harm(
+    measure: str, last: float, limit: float | None, tight: bool
+) -> None:
+    assert usage_chart.is_tight(UsageHistory(1, "", measure, last, 0, limit, (last,))) is tight
+
+
+@journey
+async def test_records_of_an_agent_that_does_not_know_how_hot_a_gpu_may_get_are_drawn(home: Home) -> None:
+    row = add_running(home, gpus=1, hottest=None)
+    with Store.open(home) as store:
+        read = UsageQuery(row.id, None, width=40, learners={1})(store)
+    assert read.curves[1, "GPU-0", "temperature_celsius"].limit is None
+    assert read.curves[1, "GPU-0", "power_watts"].limit == 700.0
+    async with opened(home, (200, 60), job="resnet") as shown:
+        text = await look(shown, "GPU 0 temperature  58 °C  ", "of 700 W")
+        assert "100°C" in text
+
+
+@pytest.mark.parametrize(("unicode", "upright"), [(True, "┊"), (False, ":")])
+def test_the_grid_stands_over_the_labels_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, unicode: bool, upright: str
+) -> None:
+    monkeypatch.setattr(usage_chart, "glyphs", lambda: glyphs.UNICODE if unicode else glyphs.ASCII)
+    read = curves([100.0] * 40, 400.0)
+    x = usage_chart.time_axis(replace(read, from_us=60_000_000, to_us=540_000_000), 60_000_000)
+    assert x is not None
+    paint = Paint({}, coloured=False)
+
+    time = usage_chart.draw_time(x, 50, paint, Style()).text
+    rows = [strip.text for strip in draw_usage(machine()[0], read, (50, 7), paint, Style(), x)]
+
+    assert time.split("  ")[0] == " time 0 s"
+    labels = [(found.start() + found.end()) // 2 for found in re.finditer(r"\d+ min", time)]
+    assert len(labels) >= 3
+    at = [index for index, sign in enumerate(rows[3]) if sign == upright]
+    assert at[0] == 6
+    assert all(abs(label - column) <= 1 for label, column in zip(labels[:-1], at[1:], strict=False))
+    assert [index for index, sign in enumerate(rows[2]) if sign == upright] == at
+    assert upright not in rows[1]  # the limit's line
+    assert upright not in rows[-1]  # all of it is used
+
+
+def test_before_a_job_began_there_is_no_time() -> None:
+    read = replace(curves([100.0] * 40, None), from_us=0, to_us=3_600_000_000)
+    x = usage_chart.time_axis(read, 3_000_000_000)
+    assert x is not None
+
+    time = usage_chart.draw_time(x, 66, Paint({}, coloured=False), Style()).text
+
+    assert time[5:50].strip() == ""
+    assert "0 s" in time[50:]
+
+
+def test_one_sample_alone_has_no_time_axis() -> None:
+    assert usage_chart.time_axis(curves([100.0], None), 0) is None
+    assert usage_chart.draw_time(None, 30, Paint({}, coloured=False), Style()).text == " " * 30
+
+
+def test_a_tall_chart_has_a_label_half_way_up() -> None:
+    rows = lines(curves([100.0] * 20, 400.0), "CPU", (50, 9))[1:]
+
+    assert [row[:6].strip() for row in rows] == ["400%", "", "", "", "200%", "", "", "0"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_time_stands_below_the_charts_of_the_page(home: Home, size: tuple[int, int]) -> None:
+    add_running(home, gpus=1)
+
+    @journey
+    async def walk() -> None:
+        async with opened(home, size, job="resnet") as shown:
+            await look(shown, "CPU")
+            page = shown.app.screen.query_one(UsagePage)
+            await shown.until(lambda: " time 0 s" in page.plain)
+            rows = page.plain.splitlines()
+            (at,) = [index for index, row in enumerate(rows) if row.startswith(" time ")]
+            assert rows[at - 1].startswith("    0 ")
+            starts = [found.start() for found in re.finditer(r" time 0 s ", rows[at])]
+            assert starts == [found.start() for found in re.finditer(r"    0 ", rows[at - 1])]
+            axes = {rows[at][start:end].rstrip() for start, end in pairwise([*starts, len(rows[at])])}
+            assert len(axes) == 1
+            assert rows[at + 1].lstrip().startswith("pid user")
+
+    walk()
 
 
 def test_the_file_of_processes_has_one_name() -> None:

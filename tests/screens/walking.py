@@ -194,7 +194,7 @@ class _Place:
                 300.0,
                 "",
                 "",
-                "python of eve, 8 GiB",
+                "python of eve",
             ),
             Slot("GPU-2", 2, "A100", 40 << 30, 0, 0.0, 35.0, 40.0, 300.0),
         )

@@ -36,7 +36,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_copied(
         ground.clean_up()
 
     assert (row.state, row.reason.code) == (State.FAILED, "S204")
-    assert "there is no room for the data: 41.9 MB are needed" in row.reason.text
+    assert "there is no room for the data: 40.0 MiB are needed" in row.reason.text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.formats import size
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.stores import cache as data_cache
 from workbench.learner.stores.cache import CacheEntry, entries, evict
@@ -368,7 +369,7 @@ def test_progress_says_percent_bytes_rate_and_time_left() -> None:
     progress.take({"bytes": 500_000_000, "speed": 50_000_000})
 
     assert told[0]["fraction"] == 0.25
-    assert told[0]["text"] == "downloads set: 25 %, 500.0 MB of 2.0 GB, 50.0 MB/s, 30 s left"
+    assert told[0]["text"] == "downloads set: 25%, 476.8 MiB of 1.9 GiB, 47.7 MiB/s, 30 s left"
 
 
 def test_credentials_are_what_is_struck_out_of_output() -> None:
@@ -389,4 +390,8 @@ def test_a_lock_of_the_cache_is_free_once_its_holder_is_gone(tmp_path: Path) -> 
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     os.close(lock)
-    assert data_cache.format_bytes(1500) == "1.5 kB"
+
+
+@pytest.mark.parametrize("count", [0, 1023, 1500, 1 << 20, 2.5e9, 3 << 40])
+def test_an_agent_writes_sizes_as_the_clients_do(count: float) -> None:
+    assert data_cache.format_bytes(count) == size(count)

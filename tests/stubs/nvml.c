@@ -6,6 +6,7 @@
  *   driver 550.54.15
  *   cuda 12040
  *   gpu UUID TOTAL USED UTILIZATION CELSIUS MILLIWATTS LIMIT_MILLIWATTS MODEL WITH BLANKS
+ *   slowdown UUID CELSIUS                   from where on it clocks itself down; without it the driver does not say
  *   process UUID PID USED compute|graphics  of a GPU or a slice
  *   mig GPU_UUID SLICE_UUID TOTAL USED      puts the GPU into MIG mode
  *   fail UUID CODE                          every question about this GPU answers with the error (15: lost, 16: reset required)
@@ -23,7 +24,7 @@ typedef struct {
   char uuid[96];
   char model[96];
   unsigned long long total, used;
-  unsigned int utilization, celsius, milliwatts, limit;
+  unsigned int utilization, celsius, milliwatts, limit, slowdown;
   int failure;
   int parent; /* index of the GPU that a slice belongs to, or -1 */
 } Device;
@@ -83,6 +84,8 @@ static void take(char *line) {
     slice->total = total, slice->used = used;
     snprintf(slice->model, sizeof slice->model, "%.60s MIG 1g.10gb", devices[parent].model);
   }
+  if (strcmp(kind, "slowdown") == 0 && sscanf(rest, "%95s %llu", first, &used) == 2 && find(first) >= 0)
+    devices[find(first)].slowdown = (unsigned int)used;
   if (strcmp(kind, "fail") == 0 && sscanf(rest, "%95s %llu", first, &used) == 2 && find(first) >= 0)
     devices[find(first)].failure = (int)used;
   if (strcmp(kind, "process") == 0 && process_count < MOST) {
@@ -233,6 +236,13 @@ int nvmlDeviceGetTemperature(Handle device, int sensor, unsigned int *out) {
   if (failure) return failure;
   if (device->parent >= 0 || sensor != 0) return NOT_SUPPORTED;
   *out = device->celsius;
+  return SUCCESS;
+}
+int nvmlDeviceGetTemperatureThreshold(Handle device, int threshold, unsigned int *out) {
+  int failure = ask(device);
+  if (failure) return failure;
+  if (device->parent >= 0 || threshold != 1 || !device->slowdown) return NOT_SUPPORTED;
+  *out = device->slowdown;
   return SUCCESS;
 }
 int nvmlDeviceGetPowerUsage(Handle device, unsigned int *out) {

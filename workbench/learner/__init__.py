@@ -67,7 +67,8 @@ and ``cursor``, from where a restarted agent goes on; other records may have ``c
      "disk_read_bytes_per_second": n, "disk_write_bytes_per_second": n,   # not in the first one, nor where not known
      "network_receive_bytes_per_second": n, "network_send_bytes_per_second": n,   # of a network of its own alone
      "gpus": [{"uuid": "GPU-...", "memory_bytes": n, "utilization_percent": 97.0, "temperature_celsius": 61.0,
-               "power_watts": 250.0, "memory_limit_bytes": n, "power_limit_watts": 400.0}]}   # limits when they change
+               "power_watts": 250.0, "memory_limit_bytes": n, "power_limit_watts": 400.0,   # limits when they change
+               "temperature_limit_celsius": 90.0}]}   # where it clocks itself down; not from every driver or agent
     {"seq": 3, "time": us, "kind": "checkpoint", "path": "...", "step": 100, "metrics": {...}, "metadata": {...}}
     {"seq": 4, "time": us, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"}
     {"seq": 5, "time": us, "kind": "note", "level": "warning", "text": "3 images in event files are not shown"}

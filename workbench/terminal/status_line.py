@@ -68,10 +68,10 @@ def _columns() -> int:
 
 
 def progress_text(progress: TransferProgress) -> str:
-    """Return how far a copy is: ``42 %, 1.2 GiB of 2.9 GiB, 110 MiB/s, 15 s left``."""
+    """Return how far a copy is: ``42%, 1.2 GiB of 2.9 GiB, 110 MiB/s, 15 s left``."""
     parts = [f"{size(progress.done_bytes)} of {size(progress.total_bytes)}"]
     if progress.total_bytes:
-        parts.insert(0, f"{100 * progress.done_bytes // progress.total_bytes} %")
+        parts.insert(0, f"{100 * progress.done_bytes // progress.total_bytes}%")
     if progress.bytes_per_second > 0:
         parts.append(f"{size(int(progress.bytes_per_second))}/s")
     if progress.seconds_left is not None:

@@ -16,6 +16,8 @@ _NOT_AVAILABLE = (1 << 64) - 1
 _MOST_PROCESSES = 256
 _PROCESS_FUNCTIONS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 _INSUFFICIENT_SIZE = 7
+_SLOWDOWN = 1
+"""The threshold of the temperature from which on a GPU clocks itself down."""
 _FUNCTION_NOT_FOUND = 13
 _ERRORS = {
     9: "the driver is not loaded",
@@ -113,7 +115,7 @@ class Nvml:
         return found
 
     def limits(self, uuid: str) -> Dict[str, float]:
-        """Return how much memory and power a GPU or a slice can use at most, as far as the driver says."""
+        """Return how much memory and power a GPU or a slice can use and how hot it may get, as far as that is said."""
         device = self._device(uuid)
         found: Dict[str, float] = {}
         memory, number = _Memory(), ctypes.c_uint()
@@ -123,6 +125,9 @@ class Nvml:
             found["memory_limit_bytes"] = memory.total
         if self._call("nvmlDeviceGetEnforcedPowerLimit", device, ctypes.byref(number)) == 0:
             found["power_limit_watts"] = number.value / 1000
+        code = self._call("nvmlDeviceGetTemperatureThreshold", device, _SLOWDOWN, ctypes.byref(number))
+        if code == 0 and number.value:
+            found["temperature_limit_celsius"] = float(number.value)
         return found
 
     def _device(self, uuid: str) -> Optional[ctypes.c_void_p]:

@@ -114,6 +114,11 @@ class Meter:
     def begin_anew(self) -> None:
         """Forget the last sample: it may be why the next one failed."""
         self._before, self._at, self._shared, self._counted, self._listed = {}, None, {}, {}, []
+        self.repeat_limits()
+
+    def repeat_limits(self) -> None:
+        """Have the next record say the limits of GPUs again: the last one is not kept."""
+        self._gpu_limits.clear()
 
     def processes(self, mask: Optional[Mask] = None) -> Dict[str, Any]:
         """Return the processes of the last sample; secrets in their command lines are overwritten."""
@@ -429,6 +434,7 @@ class Sampler:
 
     def _run(self) -> None:
         found = self._measure()  # what CPU is used lies between two samples: the first one is no record
+        self._meter.repeat_limits()
         if found is not None and found["kind"] == "note" and not self._hand_over(found):
             return
         due = sampled_at = time.monotonic()
@@ -478,6 +484,7 @@ class Sampler:
         self._clocks.note(pids)
         found = self._meter.sample(pids, self._slots)
         if not pids:
+            self._meter.repeat_limits()
             return None
         self._list_processes()
         return found

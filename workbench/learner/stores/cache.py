@@ -193,11 +193,12 @@ def evict(cache: str, until: Callable[[int], bool], but: str = "") -> list[str]:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes with a decimal unit, as text."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return "%.1f %s" % (count / size, unit)
-    return "%d bytes" % count
+    """Return a number of bytes as ``workbench.formats.size`` does, which an agent has not."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return "%.0f B" % count if unit == "B" else "%.1f %s" % (count, unit)
+        count /= 1024
+    return "%.1f TiB" % count
 
 
 def _incomplete(listing: StoreListing, target: str, found: tuple[int, int]) -> TransferError:

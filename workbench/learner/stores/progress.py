@@ -41,7 +41,7 @@ class ProgressReporter:
         fraction = done / total if total else None
         parts = ["%s of %s" % (format_bytes(done), format_bytes(total))]
         if fraction is not None:
-            parts.insert(0, "%d %%" % (fraction * 100))
+            parts.insert(0, "%d%%" % (fraction * 100))
         if rate > 0:
             parts += ["%s/s" % format_bytes(rate), "%s left" % _duration((total - done) / rate)]
         self.record(fraction, "%s: %s" % (self._verb, ", ".join(parts)))

@@ -23,8 +23,12 @@ _GPU_PARTS: Final = 3
 """``gpu/<uuid>/<what>``"""
 
 
-_LIMITS: Final = {"memory_bytes": "memory_limit_bytes", "power_watts": "power_limit_watts"}
-"""Which measure of a GPU says how much there is of another one."""
+_LIMITS: Final = {
+    "memory_bytes": "memory_limit_bytes",
+    "power_watts": "power_limit_watts",
+    "temperature_celsius": "temperature_limit_celsius",
+}
+"""Which measure of a GPU says how much there is of another one; older agents and drivers do not say all of them."""
 
 _NOT_DRAWN: Final = frozenset({"processes", *_LIMITS.values()})
 

@@ -10,7 +10,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, KubeContext, Namespace
 from workbench.clock import now_us
-from workbench.formats import clock_time, size
+from workbench.formats import clock_time, percent, size
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def _print_table(found: dict[str, Inventory]) -> None:
 
 def _use(slot: Slot) -> tuple[str, str]:
     used = "?" if slot.memory_used_bytes is None else size(slot.memory_used_bytes)
-    percent = "?" if slot.utilization_percent is None else f"{slot.utilization_percent:.0f} %"
+    use = "?" if slot.utilization_percent is None else percent(slot.utilization_percent / 100)
     most = size(slot.memory_bytes) if slot.memory_bytes else "?"
-    return f"{used} of {most}" if (used, most) != ("?", "?") else "?", percent
+    return f"{used} of {most}" if (used, most) != ("?", "?") else "?", use
 
 
 def _since(slot: Slot) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json
-from workbench.formats import MICROSECONDS, ago, count, duration, number, size, stamp
+from workbench.formats import MICROSECONDS, ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style
@@ -205,7 +205,7 @@ def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
         more = f" and {len(values) - SHOWN_METRICS} more" if len(values) > SHOWN_METRICS else ""
         yield "metrics", " ".join(shown) + more
     if page.progress:
-        fraction = "" if page.progress.fraction is None else f"{page.progress.fraction:.0%}"
+        fraction = "" if page.progress.fraction is None else percent(page.progress.fraction)
         yield "progress", f"{fraction} {page.progress.text}".strip()
     for note in page.notes[-SHOWN_NOTES:]:
         yield "note", note.text
