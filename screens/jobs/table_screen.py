@@ -46,7 +46,7 @@ from workbench.store.queries.where import joined, parse
 if TYPE_CHECKING:
     from textual.timer import Timer
 
-    from screens.backends.watch import BackendAnswer
+    from screens.backends.watch import BackendAnswer, BackendAsked
     from workbench.services.control.requests import RequestKind
 
 PROBLEMS: Final = "is:problem"
@@ -211,6 +211,11 @@ class JobsScreen(JobActions):
             and not self.fabric.reader.paused
             and (self._something_open or self._used_at > asked_at)
         )
+
+    def on_backend_asked(self, asked: BackendAsked) -> None:
+        """Note since when a backend is waited for."""
+        if self.whole:
+            self.query_one(BackendLines).ask(asked.name, asked.time_us)
 
     def on_backend_answer(self, answer: BackendAnswer) -> None:
         """Take an answer."""
