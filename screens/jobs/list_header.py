@@ -1,6 +1,6 @@
 """What stands above the list of jobs: a line for each backend, and one that says what the list shows.
 
-A backend's GPUs held and CPUs busy are bars, with how they were used lately.
+A backend's GPUs in use and CPUs busy are bars, with how they were used lately.
 The backends are asked in workers of their own, and what they answered last is shown: no host is waited for. While no
 job is open they are asked only when the list comes into view and after keys, so that an idle terminal stays idle.
 """
@@ -83,10 +83,10 @@ class BackendLine:
 
     @property
     def gpus(self) -> tuple[int, int]:
-        """How many GPUs are held, by jobs or others, and how many there are."""
+        """How many GPUs are in use, by jobs or others, seen or not, and how many there are."""
         nodes = self.answer.inventory.nodes if self.answer and self.answer.inventory else ()
         slots = [slot for node in nodes for slot in node.slots]
-        return sum(not slot.free for slot in slots), len(slots)
+        return sum(not slot.free or slot.is_used_unseen for slot in slots), len(slots)
 
     @property
     def cpus(self) -> int:
@@ -198,7 +198,7 @@ class _Widths:
     line: int
     name: int
     count: int
-    """Of how many GPUs are held, the longest."""
+    """Of how many GPUs are in use, the longest."""
     bar: int
     curve: int
     roomy: bool
@@ -240,10 +240,10 @@ def _parts(line: BackendLine, now_us: int, widths: _Widths) -> Parts:
     waited = line.waited_seconds(now_us)
     if line.answer is None:
         return [*parts, (_no_answer_for(waited) if waited else "asked, no answer yet", "dim", "")]
-    held, there = line.gpus
+    used, there = line.gpus
     if there:
-        role = "warning" if held == there else "key"
-        parts += [("GPUs ", "dim", ""), (bar(held / there, widths.bar), role, "")]
+        role = "warning" if used == there else "key"
+        parts += [("GPUs ", "dim", ""), (bar(used / there, widths.bar), role, "")]
         parts.append((f" {_count(line):>{widths.count}}", "text", ""))
         parts += _use(line.gpu_use, widths)
     elif widths.count:
@@ -282,8 +282,8 @@ def _use(history: Sequence[float | None], widths: _Widths) -> Parts:
 
 
 def _count(line: BackendLine) -> str:
-    held, there = line.gpus
-    return f"{held} of {there}" if there else ""
+    used, there = line.gpus
+    return f"{used} of {there}" if there else ""
 
 
 def _age(answer: BackendStatus, now_us: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.contract.host import Inventory, Node, Slot
+from screens.backends.page import BackendState, backends_page
 from screens.backends.screen import BackendsScreen
 from screens.backends.watch import BackendStatus
 from screens.jobs.list_header import BackendLine, BackendLines, backend_parts
@@ -62,6 +63,23 @@ def test_gpus_held_and_cpus_busy_are_bars_with_their_history_and_stand_under_eac
     assert "no GPU" in laptop and "12%" in laptop
     assert box.index("CPUs") == laptop.index("CPUs")
     assert max(text.cells(box), text.cells(laptop)) <= width
+
+
+@pytest.mark.parametrize(
+    ("use", "memory_bytes", "counts"), [(97.0, 0, True), (0.0, 8 << 30, True), (3.0, 4 << 20, False)]
+)
+def test_a_gpu_that_somebody_uses_unseen_counts_as_its_page_calls_it(
+    use: float, memory_bytes: int, counts: bool
+) -> None:
+    unseen = replace(BOX.slots[2], utilization_percent=use, memory_used_bytes=memory_bytes)
+    asked = answer("box", replace(BOX, slots=(*BOX.slots[:2], unseen)))
+    state = BackendState("box", "ssh")
+    state.take(asked)
+
+    page = backends_page([state], seeding.NOW_US, 120).plain
+
+    assert ("used, and by no job" in page, "  free" in page) == (counts, not counts)
+    assert f"{3 if counts else 2} of 3" in shown_lines([line("box", asked)], 120)[0]
 
 
 def test_what_a_probe_adds_to_the_same_inventory_is_no_new_sample() -> None:
