@@ -28,6 +28,7 @@ from workbench.store.queries.job_list import (
     Window,
     is_metric,
     jobs_between,
+    known_metrics,
     known_numbers,
     metric_values,
     window,
@@ -81,6 +82,12 @@ def can_sort_by(home: Home, metric: str) -> bool:
 
     with Store.open(home) as store:
         return has_metric(known_numbers(store), read_metric(metric).name)
+
+
+def read_metric_names(home: Home) -> list[str]:
+    """Return the name of every metric that any job has."""
+    with Store.open(home) as store:
+        return known_metrics(store)
 
 
 @dataclass(frozen=True, slots=True)

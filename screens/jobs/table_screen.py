@@ -28,6 +28,7 @@ from screens.jobs.queries import (
     can_sort_by,
     jobs_page,
     read_jobs,
+    read_metric_names,
     read_range,
 )
 from screens.jobs.table import JobTable
@@ -77,6 +78,8 @@ class JobsScreen(JobActions):
         self._after_ranges: PendingAct | None = None
         """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
+        self._metrics: Sequence[str] = ()
+        """The names of metrics, once a filter was asked for."""
         self._details = RowDetailsReader()
         self._backends_asked = False
         self._used_at = 0.0
@@ -392,7 +395,28 @@ class JobsScreen(JobActions):
     def action_runs_filter(self) -> None:
         """Open the line in which a filter is typed."""
         history = self.fabric.memory.texts("filters")
-        self.query_one("#filter", Prompt).ask("filter", self.filter_text, history)
+        self.query_one("#filter", Prompt).ask("filter", self.filter_text, history, self._complete_filter)
+        read = partial(read_metric_names, self.fabric.home)
+        self.fabric.background.run(read, self._take_metrics, owner=self, newest="metrics")
+
+    def _take_metrics(self, metrics: Sequence[str]) -> None:
+        self._metrics = metrics
+
+    def _complete_filter(self, typed: str) -> Sequence[str]:
+        """Return what a filter may become; of the values of fields those are known that the rows at hand have."""
+        from workbench.services.filters import complete_filter, filter_words
+
+        if not typed[-1:].strip("(! "):
+            return ()
+        rows = self.table.window.rows if self.table.window else ()
+        values = {
+            "backend": [*self.query_one(BackendLines).lines, *(row.target.backend for row in rows)],
+            "runner": [row.target.runner for row in rows],
+            "owner": [row.owner for row in rows],
+            "tag": [tag for row in rows for tag in row.tags],
+            "label": [f"{key}={value}" for row in rows for key, value in row.labels.items()],
+        }
+        return complete_filter(typed, filter_words(self._metrics, values))
 
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:

@@ -101,6 +101,83 @@ async def test_tab_completes_a_filter_that_was_typed_before(three: Home) -> None
         await shown.until(lambda: names(shown) == ["mnist-big"])
 
 
+def typed_line(shown: Shown) -> str:
+    """Return what stands in the line that is typed into."""
+    focused = shown.app.focused
+    return focused.value if isinstance(focused, Input) else ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("na", ["name:"]),
+        ("sta", ["state:", "state:queued", "state:running"]),
+        ("state:f", ["state:failed"]),
+        ("loss<0.3 !sta", ["loss<0.3 !state:"]),
+        ("(is:", ["(is:problem", "(is:open"]),
+        ("backend:l", ["backend:local"]),
+        ("tag:ba", ["tag:baseline"]),
+        ("accu", ["accuracy"]),
+        ("Sub", ["submitted"]),
+    ],
+)
+@journey
+async def test_tab_completes_the_last_term_of_a_filter_and_goes_on_through_what_fits(
+    three: Home, typed: str, offered: list[str]
+) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-baseline")
+        screen = shown.app.screen
+        assert isinstance(screen, JobsScreen)
+        await shown.press("slash")
+        await shown.until(lambda: screen._metrics)
+        await shown.type(typed)
+        await shown.until(lambda: typed_line(shown) == typed)
+        await shown.until_shown(typed[:-1] + offered[0][len(typed) - 1 :])  # proposed behind what is typed
+        for line in offered:
+            await shown.press("tab")
+            await shown.until(lambda: typed_line(shown) == line)  # noqa: B023 - it is waited for here
+
+
+@journey
+async def test_tab_takes_a_line_that_was_typed_before_what_fits_its_last_term(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        shown.app.memory.add_to_history("filters", "state:failed gpus>0")
+        await shown.press("slash", *"sta", "tab")
+        await shown.until(lambda: typed_line(shown) == "state:failed gpus>0")
+        await shown.press("tab")
+        await shown.until(lambda: typed_line(shown) == "state:")
+        await shown.press("left", "tab")
+        assert typed_line(shown) == "state:"  # in the middle nothing is completed
+
+
+@journey
+async def test_nothing_is_proposed_where_no_term_is_begun(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        for typed in ("", "name:big "):
+            await shown.type(typed)
+            await shown.until(lambda: isinstance(shown.app.focused, Input))
+            await shown.press("tab")
+            assert typed_line(shown) == typed
+
+
+@journey
+async def test_tab_completes_a_command(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.remember_runs(store)
+    async with opened(home) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("colon")
+        await shown.type("so")
+        await shown.until_shown(":sort")
+        for line in ("sort ", "sort state", "sort name"):
+            await shown.press("tab")
+            await shown.until(lambda: typed_line(shown) == line)  # noqa: B023 - it is waited for here
+
+
 @journey
 async def test_a_filter_of_alternatives_is_one_chip_and_stays_apart_from_only_problems(three: Home) -> None:
     async with opened(three) as shown:
