@@ -179,6 +179,18 @@ async def test_tab_completes_a_command(home: Home) -> None:
 
 
 @journey
+async def test_a_wrong_filter_that_is_mended_has_no_complaint_beside_it(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("big /(/")
+        await shown.until_shown("at 5-7", "the regular expression /(/ is wrong")
+        await shown.press(*["backspace"] * 4)
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.until(lambda: "regular expression" not in shown.text())
+
+
+@journey
 async def test_a_filter_of_alternatives_is_one_chip_and_stays_apart_from_only_problems(three: Home) -> None:
     async with opened(three) as shown:
         await shown.until_shown("mnist-big")
