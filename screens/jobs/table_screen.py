@@ -16,7 +16,7 @@ from textual.widget import Widget
 from screens.core import actions
 from screens.core.app_protocol import Part
 from screens.jobs.actions import JobActions
-from screens.jobs.columns import COLUMNS, layout, sort_named
+from screens.jobs.columns import COLUMNS, column_named, layout
 from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
 from screens.jobs.list_header import BackendLines, Chips
 from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
@@ -56,7 +56,7 @@ _BACKENDS_AFTER_SECONDS: Final = 0.3
 """The list must rest so long before the backends are asked for the first time."""
 _BACKENDS_SLOWER: Final = 3
 """The list asks them so many times slower than their own page."""
-_RISING: Final = frozenset({"name", "state", "place", "owner", "runner", "tags", "why", "left"})
+_RISING: Final = frozenset({"name", "id", "state", "place", "owner", "runner", "tags", "why", "left"})
 """Sorted by these, the least comes first unless asked otherwise."""
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 
@@ -498,9 +498,12 @@ class JobsScreen(JobActions):
     def sort_by(self, line: str) -> None:
         """Sort by a column or a metric: its name, and ``asc`` or ``desc``."""
         name, _, direction = line.partition(" ")
-        sort = sort_named(name)
-        asked = direction.strip()
-        descending = asked == "desc" if asked in ("asc", "desc") else sort not in _RISING
+        column, asked = column_named(name), direction.strip()
+        sort = column.sort if column is not None else name
+        if asked in ("asc", "desc"):
+            descending = (asked == "desc") != (column is not None and column.is_reversed)
+        else:
+            descending = sort not in _RISING
         if not is_metric(sort):
             self._sort(sort, descending)
             return

@@ -8,7 +8,6 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from screens.app.app import FabricApp
-from screens.jobs.columns import COLUMNS, JobColumn
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from screens.widgets.prompt import Prompt
@@ -324,22 +323,6 @@ async def test_jobs_are_sorted_by_a_number_that_they_report_with_their_metrics(h
         await shown.type("sort epoch")
         await shown.press("enter")
         await shown.until(lambda: names(shown) == ["job-2", "job-3", "job-1"])
-
-
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.heading)
-@journey
-async def test_every_column_sorts_and_its_direction_is_shown(three: Home, column: JobColumn) -> None:
-    async with opened(three, (100, 24)) as shown:
-        await shown.until_shown("mnist-big")
-        table = shown.app.screen.query_one(JobTable)
-        screen = shown.app.screen
-        assert isinstance(screen, JobsScreen)
-
-        screen.sort_by(column.heading)
-
-        await shown.until(lambda: table.listing.sort == column.sort)
-        await shown.until(lambda: any(sign in shown.text() for sign in ("▲", "▼")))
-        await shown.until(lambda: len(names(shown)) == 3)
 
 
 @journey

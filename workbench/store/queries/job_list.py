@@ -50,9 +50,10 @@ _LOSS: Final = (
 _DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"
 _OPEN: Final = "jobs.ended_us IS NULL"
 COLUMN_SORTS: Final[Mapping[str, str]] = {
+    "id": "jobs.id",
     "runner": "json_extract(jobs.place, '$.runner')",
-    "tags": "jobs.tags",
-    "why": "jobs.reason",
+    "tags": "lower(jobs.tags)",
+    "why": "lower(jobs.reason)",
     "step": _STEP,
     "step/s": f"CASE WHEN {_OPEN} THEN 1.0 * {_STEP} / nullif({_TIME}, 0) END",
     "column loss": _LOSS,
