@@ -67,7 +67,7 @@ async def go_to(shown: Shown, name: str) -> None:
 async def test_the_time_of_a_resumed_job_is_the_sum_in_the_list_and_its_preview(
     resumed: Home, name: str
 ) -> None:
-    async with opened(resumed, (120, 40)) as shown:
+    async with opened(resumed, (200, 40)) as shown:
         await go_to(shown, name)
         # In the column are minutes alone: of its last attempt there would be 55 seconds.
         await shown.until(lambda: re.search(rf"{name} .* 1m  59m ", shown.text()))
