@@ -27,8 +27,8 @@ from screens.jobs.queries import (
     JobsPage,
     can_sort_by,
     jobs_page,
+    read_filter_words,
     read_jobs,
-    read_metric_names,
     read_range,
 )
 from screens.jobs.table import JobTable
@@ -78,8 +78,8 @@ class JobsScreen(JobActions):
         self._after_ranges: PendingAct | None = None
         """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
-        self._metrics: Sequence[str] = ()
-        """The names of metrics, once a filter was asked for."""
+        self._filter_words: Sequence[str] = ()
+        """What a term of a filter may begin with, once that was read."""
         self._details = RowDetailsReader()
         self._backends_asked = False
         self._used_at = 0.0
@@ -371,14 +371,15 @@ class JobsScreen(JobActions):
 
     # Filter and order
 
-    def set_filter(self, typed: str) -> bool:
+    def set_filter(self, typed: str, *, complains: bool = True) -> bool:
         """Filter by a text; one that cannot be read says so, and what is shown stays."""
         try:
             own = parse(typed)
             problems = parse(PROBLEMS if self.problems_only else "", values_from=len(own.values))
         except WhereError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            self.query_one("#filter", Prompt).complain(f"{error}{hint}", error.start, error.end)
+            if complains:
+                hint = f" ({error.hint})" if error.hint else ""
+                self.query_one("#filter", Prompt).complain(f"{error}{hint}", error.start, error.end)
             return False
         self.query_one("#filter", Prompt).complain("")
         self.filter_text = typed.strip()
@@ -396,31 +397,24 @@ class JobsScreen(JobActions):
         """Open the line in which a filter is typed."""
         history = self.fabric.memory.texts("filters")
         self.query_one("#filter", Prompt).ask("filter", self.filter_text, history, self._complete_filter)
-        read = partial(read_metric_names, self.fabric.home)
-        self.fabric.background.run(read, self._take_metrics, owner=self, newest="metrics")
+        read = partial(read_filter_words, self.fabric.home, list(self.query_one(BackendLines).lines))
+        self.fabric.background.run(read, self._take_words, owner=self, newest="filter words")
 
-    def _take_metrics(self, metrics: Sequence[str]) -> None:
-        self._metrics = metrics
+    def _take_words(self, words: Sequence[str]) -> None:
+        self._filter_words = words
 
     def _complete_filter(self, typed: str) -> Sequence[str]:
-        """Return what a filter may become; of the values of fields those are known that the rows at hand have."""
+        """Return what a filter may become; nothing where no term is begun."""
         from workbench.services.filters import complete_filter, filter_words
 
         if not typed[-1:].strip("(! "):
             return ()
-        rows = self.table.window.rows if self.table.window else ()
-        values = {
-            "backend": [*self.query_one(BackendLines).lines, *(row.target.backend for row in rows)],
-            "runner": [row.target.runner for row in rows],
-            "owner": [row.owner for row in rows],
-            "tag": [tag for row in rows for tag in row.tags],
-            "label": [f"{key}={value}" for row in rows for key, value in row.labels.items()],
-        }
-        return complete_filter(typed, filter_words(self._metrics, values))
+        return complete_filter(typed, self._filter_words or filter_words((), {}))
 
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:
-        self.set_filter(typed.value)
+        # What is proposed behind an unended term says more than what is wrong with it so far.
+        self.set_filter(typed.value, complains=not self._complete_filter(typed.value))
 
     @on(Prompt.Entered)
     def _entered(self, entered: Prompt.Entered) -> None:

@@ -116,6 +116,8 @@ def typed_line(shown: Shown) -> str:
         ("(is:", ["(is:problem", "(is:open"]),
         ("backend:l", ["backend:local"]),
         ("tag:ba", ["tag:baseline"]),
+        ("runner:p", ["runner:process"]),
+        ("owner:a", ["owner:ada"]),
         ("accu", ["accuracy"]),
         ("Sub", ["submitted"]),
     ],
@@ -129,7 +131,7 @@ async def test_tab_completes_the_last_term_of_a_filter_and_goes_on_through_what_
         screen = shown.app.screen
         assert isinstance(screen, JobsScreen)
         await shown.press("slash")
-        await shown.until(lambda: screen._metrics)
+        await shown.until(lambda: screen._filter_words)
         await shown.type(typed)
         await shown.until(lambda: typed_line(shown) == typed)
         await shown.until_shown(typed[:-1] + offered[0][len(typed) - 1 :])  # proposed behind what is typed
@@ -149,6 +151,21 @@ async def test_tab_takes_a_line_that_was_typed_before_what_fits_its_last_term(th
         await shown.until(lambda: typed_line(shown) == "state:")
         await shown.press("left", "tab")
         assert typed_line(shown) == "state:"  # in the middle nothing is completed
+
+
+@journey
+async def test_a_term_that_can_be_completed_is_complained_of_when_it_is_entered(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("big state:")
+        await shown.until_shown("filter: big state:queued")
+        await shown.until(lambda: re.search(r"^filter: big state:queued *$", shown.text(), re.MULTILINE))
+        await shown.press("enter")
+        await shown.until_shown("at 5-10: state: has no value")
+        await shown.type("failed")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.until(lambda: re.search(r"^filter: big state:failed *$", shown.text(), re.MULTILINE))
 
 
 @journey

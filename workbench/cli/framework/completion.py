@@ -227,7 +227,13 @@ def where_terms(incomplete: str) -> list[str]:
     """Complete the last term of a filter: fields and their values, and names of metrics."""
     try:
         from workbench.services.filters import complete_filter, filter_words
+        from workbench.services.open_store import existing_store
+        from workbench.store.queries.job_list import known_metrics, known_values
 
-        return complete_filter(incomplete, filter_words(metric_names(""), {"backend": backend_names("")}))
+        with existing_store(attends=False) as store:
+            metrics = known_metrics(store) if store else []
+            values = known_values(store) if store else {}
+        values["backend"] = [*backend_names(""), *values.get("backend", ())]
+        return complete_filter(incomplete, filter_words(metrics, values))
     except Exception:  # anything at all: a shell is waiting
         return []
