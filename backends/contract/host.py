@@ -12,7 +12,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.learner.platform.files import CHUNK_BYTES
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 Level = Literal["ok", "lack", "wrong"]
+
+BUSY_PERCENT: Final = 10.0
+BUSY_BYTES: Final = 1 << 30
+"""A GPU that is used more than this, or of which more memory is, is in use, though no process of it can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,12 @@ class Slot:
     def free(self) -> bool:
         """Whether a learner can get it now."""
         return not self.holder and not self.foreign
+
+    @property
+    def is_used_unseen(self) -> bool:
+        """Whether somebody uses it who cannot be seen; a learner can get it, as nobody is known to hold it."""
+        is_used = (self.utilization_percent or 0.0) >= BUSY_PERCENT
+        return self.free and (is_used or (self.memory_used_bytes or 0) >= BUSY_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

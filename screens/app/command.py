@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from screens.core import actions
+from screens.jobs.columns import COLUMNS
 from screens.jobs.queries import Beginning, beginning
 from screens.jobs.table_screen import JobsScreen
 from screens.launch.draft import split_arguments
@@ -49,8 +50,10 @@ LOOKING: Final = frozenset(
 
 
 def completions() -> list[str]:
-    """Return what a line may begin with."""
-    return [*(action.id for action in actions.ACTIONS), *PLAIN_WORDS, *(f"{word} " for word in JOB_WORDS)]
+    """Return what a line may begin with, the likeliest last."""
+    columns = dict.fromkeys(f"sort {column.heading}" for column in COLUMNS)
+    words = [f"{word} " for word in JOB_WORDS]
+    return [*(action.id for action in actions.ACTIONS), *reversed(columns), *PLAIN_WORDS, *words]
 
 
 def obey(app: AppActions, line: str) -> None:

@@ -27,9 +27,6 @@ CURVE_CELLS: Final = 20
 CURVE_LEAST_CELLS: Final = 6
 WAITED_SECONDS: Final = 2.0
 """A question whose answer takes longer is shown as waited for."""
-BUSY_PERCENT: Final = 10.0
-BUSY_BYTES: Final = 1 << 30
-"""A GPU that is used more than this, or of which more memory is, is not free, though no process of it can be seen."""
 
 
 @dataclass(slots=True)
@@ -188,8 +185,7 @@ def _holder(slot: Slot) -> Content:
         return plain(f"other process: {slot.foreign}", "warning")
     if slot.holder:
         return plain(slot.holder, "processing")
-    is_used = (slot.utilization_percent or 0.0) >= BUSY_PERCENT or (slot.memory_used_bytes or 0) >= BUSY_BYTES
-    return plain("used, and by no job", "warning") if is_used else plain("free", "completed")
+    return plain("used, and by no job", "warning") if slot.is_used_unseen else plain("free", "completed")
 
 
 def _finding(found: Finding) -> Content:

@@ -69,6 +69,8 @@ class JobColumn:
     """The narrowest table that shows it."""
     shown_title: str = ""
     """What stands above it, where that is not its title."""
+    is_reversed: bool = False
+    """Whether its values fall where those that it is sorted by rise: the oldest job was submitted first."""
 
     @property
     def heading(self) -> str:
@@ -174,7 +176,7 @@ TREND_CELLS: Final = 8
 COLUMNS: Final = (
     JobColumn("state", 13, _state, sort="state"),
     JobColumn("name", 0, _name, sort="name"),
-    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), "left", "submitted", 130),
+    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), "left", "id", 130),
     JobColumn("place", 8, _backend, "left", "place", 74, shown_title="backend"),
     JobColumn("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), "left", "runner", 160),
     JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
@@ -186,7 +188,7 @@ COLUMNS: Final = (
     JobColumn("left", 4, _eta, "right", "left", 60),
     JobColumn("end", 5, _end, "right", "left", 125),
     JobColumn("time", 4, _time, "right", "time", 50),
-    JobColumn("age", 4, _age, "right", "submitted", 66),
+    JobColumn("age", 4, _age, "right", "submitted", 66, is_reversed=True),
     JobColumn("exit", 4, _exit, "right", "exit", 140),
     JobColumn("tags", 12, _tags, "left", "tags", 150),
     JobColumn("why", 0, _why, "left", "why", 100),
@@ -195,6 +197,7 @@ COLUMNS: Final = (
 
 GAP: Final = 1
 _NAME_LEAST: Final = 10
+_METRIC_MOST: Final = 20
 
 
 def fold_parts(fold: Fold, outcome: SweepOutcome | None, name_width: int) -> list[tuple[str, str, str]]:
@@ -249,18 +252,32 @@ def metric_column(metric: str) -> JobColumn:
         value = line.figures.sorted_by
         return Cell("" if value is None else formats.compact_number(value), "accent")
 
-    return JobColumn(metric, max(9, min(20, len(metric) + 1)), cell, "right", metric)
+    return JobColumn(metric, max(9, min(_METRIC_MOST, len(metric) + 1)), cell, "right", metric)
 
 
-def sort_named(name: str) -> str:
-    """Return what a list is sorted by for the name of a column; any other name is a metric's."""
-    return next((each.sort for each in COLUMNS if name in (each.heading, each.title)), name)
+def column_named(name: str) -> JobColumn | None:
+    """Return the column of that name; any other name is a metric's."""
+    return next((each for each in COLUMNS if name in (each.heading, each.title)), None)
 
 
-def layout(width: int, titles: Sequence[str] = (), metric: str = "") -> list[tuple[JobColumn, int]]:
+def sort_name(sort: str) -> str:
+    """Return what people call the order of a list: the heading of its column, where it has one that says the same."""
+    columns = (column for column in COLUMNS if column.sort == sort and not column.is_reversed)
+    return next((column.heading for column in columns), sort)
+
+
+def sorted_column(columns: Sequence[JobColumn], sort: str) -> JobColumn | None:
+    """Return the one of some columns that a list is sorted by."""
+    return next((column for column in columns if column.sort == sort), None)
+
+
+def layout(
+    width: int, titles: Sequence[str] = (), metric: str = "", sort: str = ""
+) -> list[tuple[JobColumn, int]]:
     """Choose columns for a table so wide, or those of the given titles, and how many cells each gets.
 
-    The column of the ``metric`` that it is sorted by stands behind the name.
+    The column of the ``metric`` that it is sorted by stands behind the name. The one that it is sorted by has room for
+    the sign of the direction.
     """
     known = {column.title: column for column in COLUMNS}
     shown = [known[title] for title in titles if title in known]
@@ -268,11 +285,17 @@ def layout(width: int, titles: Sequence[str] = (), metric: str = "") -> list[tup
     if metric:
         at = next((i + 1 for i, column in enumerate(shown) if column.title == "name"), len(shown))
         shown = [*shown[:at], metric_column(metric), *shown[at:]]
-    fixed = sum(column.width for column in shown) + GAP * (len(shown) - 1)
+    signed = sorted_column(shown, sort)
+    widths = [column.width for column in shown]
+    if signed is not None and signed.width:
+        widths[shown.index(signed)] = max(signed.width, min(_METRIC_MOST, len(signed.heading) + 1))
+    fixed = sum(widths) + GAP * (len(shown) - 1)
     flexible = [column for column in shown if not column.width]
     left = max(_NAME_LEAST * len(flexible), width - fixed)
     share: Mapping[str, int] = {}
     if len(flexible) == 2:  # a name is short, a reason is not
         name = max(_NAME_LEAST, min(28, left * 2 // 5))
         share = {"name": name, "why": left - name}
-    return [(column, column.width or share.get(column.title, left)) for column in shown]
+    return [
+        (column, size or share.get(column.title, left)) for column, size in zip(shown, widths, strict=True)
+    ]

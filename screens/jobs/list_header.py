@@ -1,6 +1,6 @@
 """What stands above the list of jobs: a line for each backend, and one that says what the list shows.
 
-A backend's GPUs held and CPUs busy are bars, with how they were used lately.
+A backend's GPUs in use and CPUs busy are bars, with how they were used lately.
 The backends are asked in workers of their own, and what they answered last is shown: no host is waited for. While no
 job is open they are asked only when the list comes into view and after keys, so that an idle terminal stays idle.
 """
@@ -35,6 +35,8 @@ HISTORY: Final = 12
 """So many samples are kept."""
 STALE_SECONDS: Final = 90.0
 """An answer so old is shown with its age."""
+WAITED_SECONDS: Final = 5.0
+"""A question that is open for so long is said to be, however new the last answer is."""
 NAME_MAX: Final = 18
 NAME_NARROW: Final = 12
 _WIDE: Final = 110
@@ -50,12 +52,17 @@ class BackendLine:
     name: str
     answer: BackendStatus | None = None
     trouble: str = ""
+    asked_us: int = 0
+    """When it was last asked."""
+    answered_us: int = 0
+    """When it last answered, or failed to."""
     gpu_use: list[float | None] = field(default_factory=list)
     """Shares of all its GPUs, the newest last."""
     cpu_use: list[float | None] = field(default_factory=list)
 
     def take(self, status: BackendStatus) -> None:
         """Take an answer; what a probe adds to the same inventory is no new sample."""
+        self.answered_us = status.seen_us
         if status.inventory is None:
             self.trouble = "needs a login: P, then L" if status.needs_login else status.trouble
             return
@@ -69,12 +76,17 @@ class BackendLine:
         _keep(self.gpu_use, _mean([use for use in uses if use is not None]))
         _keep(self.cpu_use, self.cpu_share)
 
+    def waited_seconds(self, now_us: int) -> float:
+        """Return for how long a question is open; 0 while none is, or where it was asked only just now."""
+        seconds = (now_us - self.asked_us) / 1e6 if self.asked_us > self.answered_us else 0.0
+        return seconds if seconds >= WAITED_SECONDS else 0.0
+
     @property
     def gpus(self) -> tuple[int, int]:
-        """How many GPUs are held, by jobs or others, and how many there are."""
+        """How many GPUs are in use, by jobs or others, seen or not, and how many there are."""
         nodes = self.answer.inventory.nodes if self.answer and self.answer.inventory else ()
         slots = [slot for node in nodes for slot in node.slots]
-        return sum(not slot.free for slot in slots), len(slots)
+        return sum(not slot.free or slot.is_used_unseen for slot in slots), len(slots)
 
     @property
     def cpus(self) -> int:
@@ -121,6 +133,11 @@ class BackendLines(MadeLines):
         """Have a line for each of these, and keep what is known of those that stay."""
         self.lines = {name: self.lines.get(name) or BackendLine(name) for name in names}
         self.update()
+
+    def ask(self, name: str, time_us: int) -> None:
+        """Note since when a backend is waited for; the next tick shows it."""
+        if (line := self.lines.get(name)) is not None:
+            line.asked_us = time_us
 
     def take(self, status: BackendStatus, now_us: int) -> None:
         """Take an answer."""
@@ -178,9 +195,10 @@ class BackendLines(MadeLines):
 class _Widths:
     """Cells of each part, the same in all lines."""
 
+    line: int
     name: int
     count: int
-    """Of how many GPUs are held, the longest."""
+    """Of how many GPUs are in use, the longest."""
     bar: int
     curve: int
     roomy: bool
@@ -201,6 +219,7 @@ def backend_parts(lines: Sequence[BackendLine], now_us: int, width: int) -> list
     """Return each line with its parts under those of the others."""
     roomy = width >= _WIDE
     widths = _Widths(
+        line=width,
         name=min(NAME_MAX if roomy else NAME_NARROW, max(text.cells(line.name) for line in lines)),
         count=max(len(_count(line)) for line in lines),
         bar=16 if roomy else 8,
@@ -218,12 +237,13 @@ def _parts(line: BackendLine, now_us: int, widths: _Widths) -> Parts:
         shown = formats.printable(line.trouble).removeprefix(f"{line.name} ")
         says = shown if shown.startswith(("does not answer", "needs")) else f"does not answer: {shown}"
         return [*parts, (says + seen, "error", "")]
+    waited = line.waited_seconds(now_us)
     if line.answer is None:
-        return [*parts, ("asked, no answer yet", "dim", "")]
-    held, there = line.gpus
+        return [*parts, (_no_answer_for(waited) if waited else "asked, no answer yet", "dim", "")]
+    used, there = line.gpus
     if there:
-        role = "warning" if held == there else "key"
-        parts += [("GPUs ", "dim", ""), (bar(held / there, widths.bar), role, "")]
+        role = "warning" if used == there else "key"
+        parts += [("GPUs ", "dim", ""), (bar(used / there, widths.bar), role, "")]
         parts.append((f" {_count(line):>{widths.count}}", "text", ""))
         parts += _use(line.gpu_use, widths)
     elif widths.count:
@@ -234,10 +254,23 @@ def _parts(line: BackendLine, now_us: int, widths: _Widths) -> Parts:
         parts += _use(line.cpu_use, widths)
     elif line.cpus:
         parts.append((f"  {formats.count(line.cpus, 'CPU')}", "dim", ""))
+    if waited:
+        return _stale(parts, _no_answer_for(waited), widths)
     if (now_us - line.answer.seen_us) / 1e6 > STALE_SECONDS:
-        parts = [(shown, "dim", "") for shown, _, _ in parts]
-        parts.append((f"  {_age(line.answer, now_us)} ago", "dim", ""))
+        return _stale(parts, f"{_age(line.answer, now_us)} ago", widths)
     return parts
+
+
+def _stale(parts: Parts, why: str, widths: _Widths) -> Parts:
+    """Return a line that may not be so any more: dim, with why, which is never what is cut off."""
+    shown = text.fit(parts, max(0, widths.line - text.cells(why) - 2))
+    return [*((part, "dim", "") for part, _, _ in shown), (f"  {why}", "dim", "")]
+
+
+def _no_answer_for(seconds: float) -> str:
+    """Say for how long a question is open; after a minute in one unit, for the terminal's sake."""
+    whole = int(seconds)
+    return f"no answer for {formats.duration(whole) if whole < 60 else formats.short_duration(whole)}"
 
 
 def _use(history: Sequence[float | None], widths: _Widths) -> Parts:
@@ -249,8 +282,8 @@ def _use(history: Sequence[float | None], widths: _Widths) -> Parts:
 
 
 def _count(line: BackendLine) -> str:
-    held, there = line.gpus
-    return f"{held} of {there}" if there else ""
+    used, there = line.gpus
+    return f"{used} of {there}" if there else ""
 
 
 def _age(answer: BackendStatus, now_us: int) -> str:

@@ -28,7 +28,9 @@ from workbench.store.queries.job_list import (
     Window,
     is_metric,
     jobs_between,
+    known_metrics,
     known_numbers,
+    known_values,
     metric_values,
     window,
 )
@@ -81,6 +83,16 @@ def can_sort_by(home: Home, metric: str) -> bool:
 
     with Store.open(home) as store:
         return has_metric(known_numbers(store), read_metric(metric).name)
+
+
+def read_filter_words(home: Home, backends: Sequence[str]) -> list[str]:
+    """Return what a term of a filter may begin with, by the jobs that there are and the configured backends."""
+    from workbench.services.filters import filter_words
+
+    with Store.open(home) as store:
+        values = known_values(store)
+        values["backend"] = [*backends, *values["backend"]]
+        return filter_words(known_metrics(store), values)
 
 
 @dataclass(frozen=True, slots=True)

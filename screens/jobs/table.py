@@ -16,7 +16,18 @@ from textual.strip import Strip
 
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget
-from screens.jobs.columns import GAP, Cell, Figures, JobColumn, Line, fold_parts, layout, state_counts
+from screens.jobs.columns import (
+    GAP,
+    Cell,
+    Figures,
+    JobColumn,
+    Line,
+    fold_parts,
+    layout,
+    sort_name,
+    sorted_column,
+    state_counts,
+)
 from screens.jobs.in_view import InView, RowDetails
 from screens.jobs.marks import RangeToMark
 from screens.style import text
@@ -75,11 +86,12 @@ class JobLines(CachedStyle, ScrollView):
     def begin_drawing(self) -> None:
         """Choose the columns for the width; what was drawn with other colours or columns is forgotten."""
         super().begin_drawing()
-        metric = self.listing.sort if is_metric(self.listing.sort) else ""
-        columns_for = self.room, self.wanted_columns, metric
+        sort = self.listing.sort
+        columns_for = self.room, self.wanted_columns, sort
         if columns_for != self._columns_for:
             self._columns_for = columns_for
-            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, metric)
+            metric = sort if is_metric(sort) else ""
+            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, metric, sort)
         look = columns_for, self.base, paint_of(self), glyphs()
         if look != self._drawn_with:
             self._drawn_with = look
@@ -169,14 +181,20 @@ class JobLines(CachedStyle, ScrollView):
 
     def _heading(self, width: int) -> Strip:
         cells = []
-        arrow = glyphs().down if self.listing.descending else glyphs().up
-        first = next((column for column, _ in self._columns if column.sort == self.listing.sort), None)
+        signed = sorted_column([column for column, _ in self._columns], self.listing.sort)
         for column, size in self._columns:
-            shown = column.heading[: size - 1] + arrow if column is first else column.heading
-            cells.append((column, Cell(shown, "accent" if column is first else "dim"), size))
+            cell = Cell(text.shorten(column.heading, size), "dim")
+            if column is signed:
+                cell = Cell(text.shorten(column.heading, size - 1) + self._direction(column), "accent")
+            cells.append((column, cell, size))
         segments = [Segment(shown, self.base + self._style(role)) for shown, role, _ in _cells(cells)]
         strip = Strip([Segment(" ", self.base), *segments]).adjust_cell_length(width, self.base)
         return overlay(strip, Style(bold=True))
+
+    def _direction(self, column: JobColumn) -> str:
+        """Return the sign of the direction that the list is sorted in, as the values of the column go."""
+        is_falling = self.listing.descending != column.is_reversed
+        return glyphs().down if is_falling else glyphs().up
 
     def _notice_line(self, y: int, width: int) -> Strip:
         index = y - max(1, (self.size.height - len(self.notice)) // 2)
@@ -347,7 +365,9 @@ class JobTable(JobLines, can_focus=True):
         """What the list is sorted by and in which direction."""
         if not self._columns:
             return ""
-        return f"by {self.listing.sort} {glyphs().down if self.listing.descending else glyphs().up}"
+        return (
+            f"by {sort_name(self.listing.sort)} {glyphs().down if self.listing.descending else glyphs().up}"
+        )
 
     # Moving
 

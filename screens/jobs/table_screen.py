@@ -16,7 +16,7 @@ from textual.widget import Widget
 from screens.core import actions
 from screens.core.app_protocol import Part
 from screens.jobs.actions import JobActions
-from screens.jobs.columns import COLUMNS, layout, sort_named
+from screens.jobs.columns import COLUMNS, column_named, layout
 from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
 from screens.jobs.list_header import BackendLines, Chips
 from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
@@ -27,6 +27,7 @@ from screens.jobs.queries import (
     JobsPage,
     can_sort_by,
     jobs_page,
+    read_filter_words,
     read_jobs,
     read_range,
 )
@@ -46,7 +47,7 @@ from workbench.store.queries.where import joined, parse
 if TYPE_CHECKING:
     from textual.timer import Timer
 
-    from screens.backends.watch import BackendAnswer
+    from screens.backends.watch import BackendAnswer, BackendAsked
     from workbench.services.control.requests import RequestKind
 
 PROBLEMS: Final = "is:problem"
@@ -55,7 +56,7 @@ _BACKENDS_AFTER_SECONDS: Final = 0.3
 """The list must rest so long before the backends are asked for the first time."""
 _BACKENDS_SLOWER: Final = 3
 """The list asks them so many times slower than their own page."""
-_RISING: Final = frozenset({"name", "state", "place", "owner", "runner", "tags", "why", "left"})
+_RISING: Final = frozenset({"name", "id", "state", "place", "owner", "runner", "tags", "why", "left"})
 """Sorted by these, the least comes first unless asked otherwise."""
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 
@@ -77,6 +78,8 @@ class JobsScreen(JobActions):
         self._after_ranges: PendingAct | None = None
         """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
+        self._filter_words: Sequence[str] = ()
+        """What a term of a filter may begin with, once that was read."""
         self._details = RowDetailsReader()
         self._backends_asked = False
         self._used_at = 0.0
@@ -211,6 +214,11 @@ class JobsScreen(JobActions):
             and not self.fabric.reader.paused
             and (self._something_open or self._used_at > asked_at)
         )
+
+    def on_backend_asked(self, asked: BackendAsked) -> None:
+        """Note since when a backend is waited for."""
+        if self.whole:
+            self.query_one(BackendLines).ask(asked.name, asked.time_us)
 
     def on_backend_answer(self, answer: BackendAnswer) -> None:
         """Take an answer."""
@@ -363,14 +371,15 @@ class JobsScreen(JobActions):
 
     # Filter and order
 
-    def set_filter(self, typed: str) -> bool:
+    def set_filter(self, typed: str, *, complains: bool = True) -> bool:
         """Filter by a text; one that cannot be read says so, and what is shown stays."""
         try:
             own = parse(typed)
             problems = parse(PROBLEMS if self.problems_only else "", values_from=len(own.values))
         except WhereError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            self.query_one("#filter", Prompt).complain(f"{error}{hint}", error.start, error.end)
+            if complains:
+                hint = f" ({error.hint})" if error.hint else ""
+                self.query_one("#filter", Prompt).complain(f"{error}{hint}", error.start, error.end)
             return False
         self.query_one("#filter", Prompt).complain("")
         self.filter_text = typed.strip()
@@ -387,11 +396,25 @@ class JobsScreen(JobActions):
     def action_runs_filter(self) -> None:
         """Open the line in which a filter is typed."""
         history = self.fabric.memory.texts("filters")
-        self.query_one("#filter", Prompt).ask("filter", self.filter_text, history)
+        self.query_one("#filter", Prompt).ask("filter", self.filter_text, history, self._complete_filter)
+        read = partial(read_filter_words, self.fabric.home, list(self.query_one(BackendLines).lines))
+        self.fabric.background.run(read, self._take_words, owner=self, newest="filter words")
+
+    def _take_words(self, words: Sequence[str]) -> None:
+        self._filter_words = words
+
+    def _complete_filter(self, typed: str) -> Sequence[str]:
+        """Return what a filter may become; nothing where no term is begun."""
+        from workbench.services.filters import complete_filter, filter_words
+
+        if not typed[-1:].strip("(! "):
+            return ()
+        return complete_filter(typed, self._filter_words or filter_words((), {}))
 
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:
-        self.set_filter(typed.value)
+        # What is proposed behind an unended term says more than what is wrong with it so far.
+        self.set_filter(typed.value, complains=not self._complete_filter(typed.value))
 
     @on(Prompt.Entered)
     def _entered(self, entered: Prompt.Entered) -> None:
@@ -469,9 +492,12 @@ class JobsScreen(JobActions):
     def sort_by(self, line: str) -> None:
         """Sort by a column or a metric: its name, and ``asc`` or ``desc``."""
         name, _, direction = line.partition(" ")
-        sort = sort_named(name)
-        asked = direction.strip()
-        descending = asked == "desc" if asked in ("asc", "desc") else sort not in _RISING
+        column, asked = column_named(name), direction.strip()
+        sort = column.sort if column is not None else name
+        if asked in ("asc", "desc"):
+            descending = (asked == "desc") != (column is not None and column.is_reversed)
+        else:
+            descending = sort not in _RISING
         if not is_metric(sort):
             self._sort(sort, descending)
             return

@@ -29,7 +29,7 @@ from workbench.config import load_config
 from workbench.errors import FabricError
 
 DRAFT_MEMORY: Final = "draft"
-"""The name by which a form that was left with changes is remembered."""
+"""The name by which a form that has changes is remembered."""
 FIND: Final = "find a key"
 """What is typed to search the form."""
 PAUSE_SECONDS: Final = 0.4
@@ -106,8 +106,13 @@ class LaunchScreen(BaseScreen):
     def set_draft(self, draft: Draft) -> None:
         """Show another draft."""
         self.draft, self._typed = draft, None
-        self.fabric.memory.put(DRAFT_MEMORY, draft_to_json(draft) if draft.changes else {})
+        self._remember()
         self._check()
+
+    def _remember(self) -> None:
+        """Have the draft survive the screens, whatever ends them, with the line that is being typed."""
+        draft = self._tried()
+        self.fabric.memory.put(DRAFT_MEMORY, draft_to_json(draft) if draft.changes else {})
 
     def _tried(self) -> Draft:
         return self.draft.changed(*self._typed) if self._typed else self.draft
@@ -269,6 +274,7 @@ class LaunchScreen(BaseScreen):
             self._search(typed.value)
             return
         self._typed = typed.purpose, typed.value
+        self._remember()
         self._check()
 
     def _search(self, words: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 NEWLINE: Final = "\u23ce"
 """Stands for the end of a line, where several are edited in one."""
+
+
+Complete = Callable[[str], Sequence[str]]
+"""Returns what a line may become of which so much is typed, the likeliest first."""
 
 
 def shown_lines(text: str) -> str:
@@ -65,19 +70,38 @@ class Prompt(Horizontal, can_focus=True):
         self.purpose = ""
         self._before = ""
         self._history: Sequence[str] = ()
+        self._complete: Complete | None = None
         self._age = 0
         self._reported = ""
-        self._early = ""
-        self._early_enter = False
+        self._line: Input | None = None
+        """What is typed into; None until it is there."""
+        self._early: list[Callable[[], None]] = []
+        """What keys are to do once the line is there."""
+        self._offered: list[str] = []
+        """What the line might become; the first was taken."""
 
     def on_mount(self) -> None:
         """Start hidden."""
         self.display = False
 
-    def ask(self, purpose: str, value: str = "", history: Sequence[str] = ()) -> None:
-        """Open the line; ``purpose`` is its label."""
+    def ask(
+        self,
+        purpose: str,
+        value: str = "",
+        history: Sequence[str] = (),
+        complete: Complete | None = None,
+    ) -> None:
+        """Open the line.
+
+        Args:
+            purpose: Its label.
+            value: What stands there at first.
+            history: What may stand there, the likeliest last.
+            complete: Says what else a line may become.
+        """
         self.purpose, self._before, self._history, self._age = purpose, value, history, 0
-        self._reported, self._early, self._early_enter = value, "", False
+        self._reported, self._complete = value, complete
+        self._line, self._early, self._offered = None, [], []
         self.display = True
         self.screen.set_focus(self)
         self.run_worker(self._open(), exclusive=True)
@@ -86,29 +110,39 @@ class Prompt(Horizontal, can_focus=True):
         """Take what is typed before the line is there to take it itself."""
         if event.key == "enter":
             event.stop()
-            if self._line is None:
-                self._early_enter = True
-            else:
-                self._enter(self._line.value)
+            self._once_open(self._enter_line)
         elif event.is_printable:
             event.stop()
-            self._insert(event.character or "")
+            self._once_open(partial(self._insert, event.character or ""))
 
     def on_paste(self, event: events.Paste) -> None:
         """Take what is pasted, all lines of it, before the line is there or for it."""
         event.stop()
-        self._insert(shown_lines(event.text))
+        self._once_open(partial(self._insert, shown_lines(event.text)))
+
+    def _once_open(self, act: Callable[[], None]) -> None:
+        """Do what a key asks for as soon as the line is there."""
+        if self._line is None:
+            self._early.append(act)
+        else:
+            act()
 
     def _insert(self, text: str) -> None:
-        if self._line is None:
-            self._early += text
-        else:
+        if self._line is not None:
             self._line.insert_text_at_cursor(text)
 
     async def _open(self) -> None:
         """Put the line together anew; nothing of it is imported before it is asked for."""
-        from textual.suggester import SuggestFromList
+        from textual.suggester import Suggester
         from textual.widgets import Input
+
+        candidates = self._candidates
+
+        class FirstCandidate(Suggester):
+            """Proposes what the key that completes would take."""
+
+            async def get_suggestion(self, value: str) -> str | None:
+                return next(iter(candidates(value)), None)
 
         class Line(Input):
             """A line that leaves what is pasted to the prompt: Textual's own takes the first line of it alone."""
@@ -116,26 +150,17 @@ class Prompt(Horizontal, can_focus=True):
             def _on_paste(self, event: events.Paste) -> None:
                 event.prevent_default()
 
-        completed = SuggestFromList(list(reversed(self._history)), case_sensitive=False)
-        line = Line(
-            shown_lines(self._before), select_on_focus=False, suggester=completed if self._history else None
-        )
+        suggester = FirstCandidate(use_cache=False, case_sensitive=True)
+        line = Line(shown_lines(self._before), select_on_focus=False, suggester=suggester)
         line.cursor_blink = False
         await self.remove_children()
         shown = self.purpose if self.purpose == ":" else f"{self.purpose}: "
         label = Static(shown, id="prompt-label", markup=False)
         await self.mount(label, line, Static("", id="prompt-fault", markup=False))
         self.screen.set_focus(line)
-        if self._early:
-            line.insert_text_at_cursor(self._early)
-        if self._early_enter:
-            self._enter(line.value)
-
-    @property
-    def _line(self) -> Input | None:
-        from textual.widgets import Input
-
-        return self.query_one_optional(Input)
+        self._line, early = line, self._early
+        for act in early:
+            act()
 
     def close(self) -> None:
         """Close the line."""
@@ -160,13 +185,37 @@ class Prompt(Horizontal, can_focus=True):
         event.stop()
         self._enter(event.value)
 
+    def _enter_line(self) -> None:
+        if self._line is not None:
+            self._enter(self._line.value)
+
     def _enter(self, shown: str) -> None:
         self.post_message(self.Entered(self.purpose, shown_to_text(shown)))
 
+    def _candidates(self, typed: str) -> list[str]:
+        """Return what the line may become of which so much is typed: known lines first."""
+        if not typed:
+            return []
+        known = [shown_lines(line) for line in reversed(self._history)]
+        found = [line for line in known if line.lower().startswith(typed.lower())]
+        found += self._complete(typed) if self._complete is not None else ()
+        return [line for line in dict.fromkeys(found) if line != typed]
+
     def action_complete(self) -> None:
-        """Take what is proposed behind the cursor."""
-        if self._line is not None:
-            self._line.action_cursor_right()
+        """Take what is proposed behind the cursor; again, the next that fits."""
+        self._once_open(self._take_candidate)
+
+    def _take_candidate(self) -> None:
+        line = self._line
+        if line is None or not line.cursor_at_end:
+            return
+        if len(self._offered) > 1 and line.value == self._offered[0]:
+            self._offered = [*self._offered[1:], self._offered[0]]
+        else:
+            self._offered = self._candidates(line.value)
+        if self._offered:
+            line.value = self._offered[0]
+            line.cursor_position = len(line.value)
 
     def action_leave(self) -> None:
         """Close the line and leave things as they were."""

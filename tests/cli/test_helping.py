@@ -88,6 +88,8 @@ def test_the_manual_page_names_every_command_and_option(fabric: Fabric) -> None:
         ("fabric list --sort lo", ["loss"]),
         ("fabric list --columns id,lo", ["id,loss"]),
         ("fabric list --where lo", ["loss"]),
+        ("fabric list --where sta", ["state:", "state:running", "started"]),
+        ("fabric list --where (backend:gp", ["(backend:gpubox"]),
         ("fabric metrics digits --metric l", ["loss"]),
         ("fabric config get defaults.gp", ["defaults.gpus"]),
         ("fabric compare ", ["digits"]),

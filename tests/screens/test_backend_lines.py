@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.contract.host import Inventory, Node, Slot
+from screens.backends.page import BackendState, backends_page
 from screens.backends.screen import BackendsScreen
 from screens.backends.watch import BackendStatus
 from screens.jobs.list_header import BackendLine, BackendLines, backend_parts
@@ -64,6 +65,23 @@ def test_gpus_held_and_cpus_busy_are_bars_with_their_history_and_stand_under_eac
     assert max(text.cells(box), text.cells(laptop)) <= width
 
 
+@pytest.mark.parametrize(
+    ("use", "memory_bytes", "counts"), [(97.0, 0, True), (0.0, 8 << 30, True), (3.0, 4 << 20, False)]
+)
+def test_a_gpu_that_somebody_uses_unseen_counts_as_its_page_calls_it(
+    use: float, memory_bytes: int, counts: bool
+) -> None:
+    unseen = replace(BOX.slots[2], utilization_percent=use, memory_used_bytes=memory_bytes)
+    asked = answer("box", replace(BOX, slots=(*BOX.slots[:2], unseen)))
+    state = BackendState("box", "ssh")
+    state.take(asked)
+
+    page = backends_page([state], seeding.NOW_US, 120).plain
+
+    assert ("used, and by no job" in page, "  free" in page) == (counts, not counts)
+    assert f"{3 if counts else 2} of 3" in shown_lines([line("box", asked)], 120)[0]
+
+
 def test_what_a_probe_adds_to_the_same_inventory_is_no_new_sample() -> None:
     once = answer("box", BOX)
     assert len(line("box", once, replace(once)).gpu_use) == 1
@@ -85,6 +103,37 @@ def test_an_old_answer_is_dim_and_says_its_age() -> None:
     parts = backend_parts([old], seeding.NOW_US, 80)[0]
     assert {role for _, role, _ in parts} == {"dim"}
     assert parts[-1][0] == "  5m ago"
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_backend_that_is_waited_for_is_dim_and_says_for_how_long(width: int) -> None:
+    gpubox = replace(answer("gpubox-of-ada", BOX), seen_us=seeding.NOW_US - 14 * seeding.SECOND_US)
+    hung = line("gpubox-of-ada", gpubox)
+    hung.asked_us = seeding.NOW_US - 12 * seeding.SECOND_US
+
+    (parts,) = backend_parts([hung], seeding.NOW_US, width)
+    shown = "".join(part for part, _, _ in parts)
+
+    assert {role for _, role, _ in parts} == {"dim"}
+    assert shown.endswith("  no answer for 12 s") and "2 of 3" in shown
+    assert text.cells(shown) <= width
+    hung.take(answer("gpubox-of-ada", BOX))
+    assert "no answer" not in shown_lines([hung], width)[0]
+
+
+def test_a_question_that_is_open_for_a_moment_is_no_news() -> None:
+    asked = line("box", replace(answer("box", BOX), seen_us=seeding.NOW_US - 30 * seeding.SECOND_US))
+    asked.asked_us = seeding.NOW_US - 2 * seeding.SECOND_US
+
+    assert "no answer" not in shown_lines([asked], 120)[0]
+
+
+def test_a_backend_that_never_answered_says_for_how_long_it_is_waited_for() -> None:
+    never = BackendLine("box")
+    assert shown_lines([never], 80) == [" box  asked, no answer yet"]
+    for seconds, shown in ((12, "12 s"), (59.9, "59 s"), (200, "3m")):
+        never.asked_us = seeding.NOW_US - round(seconds * seeding.SECOND_US)
+        assert shown_lines([never], 80) == [f" box  no answer for {shown}"]
 
 
 class _Hangs(_Place):
@@ -120,9 +169,12 @@ def lines_of(shown: Shown) -> BackendLines:
 
 @journey
 async def test_a_backend_that_hangs_keeps_neither_the_list_nor_the_others_waiting(hanging: Home) -> None:
-    async with opened(hanging, (120, 40)) as shown:
+    now_us = [seeding.NOW_US]
+    async with opened(hanging, (120, 40), clock=lambda: now_us[0]) as shown:
         await shown.until_shown("2 of 3", "asked, no answer yet")
         assert _Hangs.opened.is_set()
+        now_us[0] += 12 * seeding.SECOND_US
+        await shown.until_shown("hangs  no answer for 12 s")
         await shown.press("j")
         await shown.until_shown("RuntimeError: CUDA out of memory")
         _Hangs.released.set()

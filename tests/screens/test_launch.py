@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +22,9 @@ from screens.widgets.text_page import PlanPage
 from screens.workers.command_runner import call, manifests_here
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
+from tests.screens.pty_terminal import ENTRY, PtyTerminal
 from tests.screens.support import Shown, journey, opened
+from tests.waiting import patience, until
 from workbench.cli.framework.run_options import read_run_options
 from workbench.clock import now_us
 from workbench.errors import FabricError, UsageError
@@ -309,6 +312,41 @@ async def test_a_draft_survives_the_end_of_the_screens(folder: Path, home: Home)
         await shown.until_shown("No jobs yet")
         await open_form(shown)
         await shown.until_shown("python train.py --long", "ready to start")
+
+
+@pytest.mark.parametrize("rest", [b"", b"\r"], ids=["a line that is being edited", "a line that was entered"])
+def test_a_draft_survives_that_the_screens_are_killed(folder: Path, home: Home, rest: bytes) -> None:
+    environment = {
+        **os.environ,
+        "FABRIC_HOME": str(home.path),
+        "LC_ALL": "C.UTF-8",
+        "FABRIC_NO_CONTROLLER": "1",
+    }
+    command = "python train.py --long"
+
+    def form(*keys: bytes) -> PtyTerminal:
+        terminal = PtyTerminal([sys.executable, "-c", ENTRY, "tui"], environment)
+        try:
+            terminal.until(lambda: "No jobs yet" in terminal.shown)
+            terminal.type(b"n")
+            terminal.until(lambda: "new job" in terminal.shown and "command" in terminal.shown)
+            for key in keys:
+                terminal.type(key)
+            terminal.until(lambda: command in terminal.shown)
+        except BaseException:
+            terminal.close()
+            raise
+        return terminal
+
+    terminal = form(b"\r", command.encode() + rest)
+    try:
+        until(lambda: command in _remembered_draft(home), "it to be remembered")
+        terminal.process.kill()
+        terminal.process.wait(patience())
+    finally:
+        terminal.close()
+
+    form().close()
 
 
 def _remembered_draft(home: Home) -> str:

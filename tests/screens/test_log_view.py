@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from textual.events import MouseScrollUp
+from textual.widgets import Input
 
 from screens.logs.view import LogView
 from tests.screens import seeding
@@ -335,6 +336,26 @@ async def test_a_file_that_is_cut_or_replaced_begins_anew(
             stream.truncate(3)
         await shown.press("k", "g", "G")
         await shown.until_shown("logs")
+
+
+@pytest.mark.parametrize(("key", "found"), [("backslash", "1 of 3 lines"), ("slash", "1 of 1")])
+@journey
+async def test_a_wrong_expression_that_is_mended_has_no_complaint_beside_it(
+    home: Home, job: JobRow, output: seeding.JournalWriter, key: str, found: str
+) -> None:
+    output.write(b"hay\nneedle 1\nhay\n")
+    async with opened(home, (120, 40), job=job.id) as shown:
+        await open_log(shown, "needle 1", "3 lines")
+        await shown.press(key)
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("/needle (/")
+        await shown.press("enter")
+        await shown.until_shown("is no regular expression")
+        await shown.press("backspace", "backspace", "backspace")
+        await shown.until(lambda: "regular expression" not in shown.text())
+        await shown.type("/")
+        await shown.press("enter")
+        await shown.until_shown("needle 1", found)
 
 
 @journey

@@ -8,7 +8,6 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from screens.app.app import FabricApp
-from screens.jobs.columns import COLUMNS, JobColumn
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from screens.widgets.prompt import Prompt
@@ -99,6 +98,112 @@ async def test_tab_completes_a_filter_that_was_typed_before(three: Home) -> None
         await shown.until_shown("state:failed")
         await shown.press("tab", "enter")
         await shown.until(lambda: names(shown) == ["mnist-big"])
+
+
+def typed_line(shown: Shown) -> str:
+    """Return what stands in the line that is typed into."""
+    focused = shown.app.focused
+    return focused.value if isinstance(focused, Input) else ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("na", ["name:"]),
+        ("sta", ["state:", "state:queued", "state:running"]),
+        ("state:f", ["state:failed"]),
+        ("loss<0.3 !sta", ["loss<0.3 !state:"]),
+        ("(is:", ["(is:problem", "(is:open"]),
+        ("backend:l", ["backend:local"]),
+        ("tag:ba", ["tag:baseline"]),
+        ("runner:p", ["runner:process"]),
+        ("owner:a", ["owner:ada"]),
+        ("accu", ["accuracy"]),
+        ("Sub", ["submitted"]),
+    ],
+)
+@journey
+async def test_tab_completes_the_last_term_of_a_filter_and_goes_on_through_what_fits(
+    three: Home, typed: str, offered: list[str]
+) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-baseline")
+        screen = shown.app.screen
+        assert isinstance(screen, JobsScreen)
+        await shown.press("slash")
+        await shown.until(lambda: screen._filter_words)
+        await shown.type(typed)
+        await shown.until(lambda: typed_line(shown) == typed)
+        await shown.until_shown(typed[:-1] + offered[0][len(typed) - 1 :])  # proposed behind what is typed
+        for line in offered:
+            await shown.press("tab")
+            await shown.until(lambda: typed_line(shown) == line)  # noqa: B023 - it is waited for here
+
+
+@journey
+async def test_tab_takes_a_line_that_was_typed_before_what_fits_its_last_term(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        shown.app.memory.add_to_history("filters", "state:failed gpus>0")
+        await shown.press("slash", *"sta", "tab")
+        await shown.until(lambda: typed_line(shown) == "state:failed gpus>0")
+        await shown.press("tab")
+        await shown.until(lambda: typed_line(shown) == "state:")
+        await shown.press("left", "tab")
+        assert typed_line(shown) == "state:"  # in the middle nothing is completed
+
+
+@journey
+async def test_a_term_that_can_be_completed_is_complained_of_when_it_is_entered(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("big state:")
+        await shown.until_shown("filter: big state:queued")
+        await shown.until(lambda: re.search(r"^filter: big state:queued *$", shown.text(), re.MULTILINE))
+        await shown.press("enter")
+        await shown.until_shown("at 5-10: state: has no value")
+        await shown.type("failed")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.until(lambda: re.search(r"^filter: big state:failed *$", shown.text(), re.MULTILINE))
+
+
+@journey
+async def test_nothing_is_proposed_where_no_term_is_begun(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        for typed in ("", "name:big "):
+            await shown.type(typed)
+            await shown.until(lambda: isinstance(shown.app.focused, Input))
+            await shown.press("tab")
+            assert typed_line(shown) == typed
+
+
+@journey
+async def test_tab_completes_a_command(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.remember_runs(store)
+    async with opened(home) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("colon")
+        await shown.type("so")
+        await shown.until_shown(":sort")
+        for line in ("sort ", "sort state", "sort name"):
+            await shown.press("tab")
+            await shown.until(lambda: typed_line(shown) == line)  # noqa: B023 - it is waited for here
+
+
+@journey
+async def test_a_wrong_filter_that_is_mended_has_no_complaint_beside_it(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("big /(/")
+        await shown.until_shown("at 5-7", "the regular expression /(/ is wrong")
+        await shown.press(*["backspace"] * 4)
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.until(lambda: re.search(r"^filter: big *$", shown.text(), re.MULTILINE))
 
 
 @journey
@@ -235,22 +340,6 @@ async def test_jobs_are_sorted_by_a_number_that_they_report_with_their_metrics(h
         await shown.type("sort epoch")
         await shown.press("enter")
         await shown.until(lambda: names(shown) == ["job-2", "job-3", "job-1"])
-
-
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.heading)
-@journey
-async def test_every_column_sorts_and_its_direction_is_shown(three: Home, column: JobColumn) -> None:
-    async with opened(three, (100, 24)) as shown:
-        await shown.until_shown("mnist-big")
-        table = shown.app.screen.query_one(JobTable)
-        screen = shown.app.screen
-        assert isinstance(screen, JobsScreen)
-
-        screen.sort_by(column.heading)
-
-        await shown.until(lambda: table.listing.sort == column.sort)
-        await shown.until(lambda: any(sign in shown.text() for sign in ("▲", "▼")))
-        await shown.until(lambda: len(names(shown)) == 3)
 
 
 @journey

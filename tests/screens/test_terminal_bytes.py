@@ -228,6 +228,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(three: Home, number: signal.Sign
         (b"/state:failed\r", "1 of 3"),
         (b":filter state:failed\r", "1 of 3"),
         (b"/name:wide\r/state:failed name:none\r", "no job matches"),
+        (b"/state:fai\t\r", "1 of 3"),
     ],
 )
 def test_a_burst_of_keys_is_typed_into_the_line_that_its_first_opens(

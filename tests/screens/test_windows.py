@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
 import pytest
+from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widgets import Input
 
-from screens.base.dialogs import Choice, Choose, Jump, Problem, TaskList
+import screens
+from screens.app.app import FabricApp
+from screens.app.help import HelpWindow
+from screens.app.palette import Palette
+from screens.base.base import BaseScreen
+from screens.base.dialog import Dialog
+from screens.base.dialogs import (
+    AskLine,
+    Choice,
+    Choose,
+    Confirm,
+    Jump,
+    Pick,
+    Problem,
+    Question,
+    TaskList,
+    TextView,
+)
+from screens.base.login import TypeAnswer
+from screens.core.app_protocol import JumpTarget
 from screens.jobs.table_screen import JobsScreen
 from screens.workers.background import TaskReport, percentage
 from tests.screens.support import instead_of_controller, journey, opened
@@ -105,6 +130,75 @@ async def test_ctrl_q_leaves_from_any_window(three: Home, keys: tuple[str, ...])
         await shown.until(lambda: isinstance(shown.app.screen, ModalScreen))
 
         await shown.press("ctrl+q")
+
+        await shown.until(lambda: shown.app._exit)
+
+
+Window = ModalScreen[Any]
+WINDOWS: Final[tuple[tuple[type[Window], Callable[[FabricApp], Window]], ...]] = (
+    (Confirm, lambda app: Confirm(Question("Halt it?", ("digits",), "It can be resumed.", "halt"))),
+    (Confirm, lambda app: Confirm(Question("Kill 2 jobs?", ("a", "b"), "They end now.", "kill", "digits"))),
+    (Choose, lambda app: Choose("Copy", [Choice("y", "name", "a")])),
+    (TextView, lambda app: TextView("A line", Content("of a log"))),
+    (AskLine, lambda app: AskLine("tags")),
+    (AskLine, lambda app: AskLine("tags", "best", ["best again"])),
+    (Pick, lambda app: Pick("Start from", ["manifest.yml", "a command"])),
+    (Problem, lambda app: Problem(CannotWrite("the disk is full", hint="make room"))),
+    (TaskList, lambda app: TaskList(app.background)),
+    (Jump, lambda app: Jump([JumpTarget(3, 3, lambda: None)])),
+    (TypeAnswer, lambda app: TypeAnswer("gpubox", "Password:", shown=False)),
+    (TypeAnswer, lambda app: TypeAnswer("gpubox", "Code:", shown=True, refused=True)),
+    (HelpWindow, lambda app: HelpWindow("runs", app.key_map, readonly=False)),
+    (Palette, lambda app: Palette(cast("BaseScreen", app.screen))),
+)
+"""Every kind of window, and how it is made."""
+
+
+def _below(kind: type[Window]) -> Iterator[type[Window]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _below(below)
+
+
+def test_every_kind_of_window_is_tried() -> None:
+    for module in pkgutil.walk_packages(screens.__path__, "screens."):
+        importlib.import_module(module.name)
+    kinds = {kind for kind in _below(ModalScreen) if kind.__module__.startswith("screens.")}
+
+    assert kinds - {Dialog} == {kind for kind, _ in WINDOWS}
+
+
+@pytest.mark.parametrize("key", ["ctrl+q", "escape"])
+@pytest.mark.parametrize(("kind", "make"), WINDOWS, ids=[kind.__name__ for kind, _ in WINDOWS])
+@journey
+async def test_every_window_is_left_by_the_keys_that_leave(
+    three: Home, kind: type[Window], make: Callable[[FabricApp], Window], key: str
+) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide", "3 jobs")
+        window = make(shown.app)
+        assert type(window) is kind
+        shown.app.push_screen(window)
+        await shown.until(lambda: shown.app.screen is window and window.is_running)
+
+        await shown.press(key)
+
+        if key == "ctrl+q":
+            await shown.until(lambda: shown.app._exit)
+        else:
+            await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
+            assert not shown.app._exit
+
+
+@pytest.mark.parametrize("keys", [("slash",), ("C",), ("n", "enter")])
+@journey
+async def test_ctrl_q_leaves_from_a_line_that_is_typed_into(three: Home, keys: tuple[str, ...]) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide", "3 jobs")
+        await shown.press(*keys)
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+
+        await shown.press("a", "ctrl+q")
 
         await shown.until(lambda: shown.app._exit)
 

@@ -11,7 +11,15 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, mark_deleted, step
-from workbench.store.queries.job_list import COLUMN_SORTS, SORTS, JobList, Window, jobs_between, window
+from workbench.store.queries.job_list import (
+    COLUMN_SORTS,
+    SORTS,
+    JobList,
+    Window,
+    jobs_between,
+    known_values,
+    window,
+)
 from workbench.store.queries.where import parse
 
 NOW_US = 1_800_000_000_000_000
@@ -99,6 +107,23 @@ def test_a_filter_is_counted_apart_from_the_store(listed: Store) -> None:
 
     assert (len(found.rows), found.total, found.jobs) == (5, 19, 57)
     assert found.states == {State.FAILED: 19, State.QUEUED: 38}
+
+
+def test_what_jobs_have_in_fields_of_filters_is_known(home: Home) -> None:
+    with Store.open(home) as store:
+        assert not any(known_values(store).values())
+        add_job(store, backend="gpubox", tags=("best", "again"), labels={"team": "vision"})
+        add_job(store, backend="local", tags=("best",))
+        gone = add_job(store, tags=("deleted",))
+        step(store, gone.id, 1, State.FAILED, Reason("no"))
+        mark_deleted(store, gone.id)
+
+        found = known_values(store)
+
+    assert found["backend"] == ["gpubox", "local"]
+    assert found["tag"] == ["again", "best"]
+    assert found["label"] == ["team=vision"]
+    assert found["owner"] and found["runner"]
 
 
 def test_an_empty_store_has_an_empty_window(home: Home) -> None:

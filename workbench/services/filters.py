@@ -1,8 +1,8 @@
-"""Reads filters and conditions, checks their metrics, and marks the position of a fault in the text."""
+"""Reads, completes and checks filters and conditions, and marks the position of a fault in the text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
@@ -99,6 +99,30 @@ def pointing(text: str, start: int, end: int, message: str, hint: str = "") -> U
     line = text.replace("\n", " ").replace("\t", " ")
     marks = " " * start + "^" * max(1, end - start)
     return UsageError(f"{message}\n  {line}\n  {marks}", hint=hint)
+
+
+def filter_words(metrics: Iterable[str], values: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return what a term of a filter may begin with: fields, what is known of their values, metrics.
+
+    Args:
+        metrics: Their names; the last part of a name stands for it, too.
+        values: What some fields may be, by their names; states are known.
+    """
+    from workbench.store.queries.where import FIELDS, IS, NUMBERS, PARAM, STATES, TIMES
+
+    known: dict[str, Iterable[str]] = {"state": STATES, "is": IS, **values}
+    words = [f"{field}:" for field in FIELDS]
+    words += [f"{field}:{value}" for field in FIELDS for value in known.get(field, ())]
+    names = list(metrics)
+    words += [*NUMBERS, *TIMES, PARAM, *names, *(name.rpartition("/")[2] for name in names)]
+    return [word for word in dict.fromkeys(words) if not any(sign.isspace() or sign == '"' for sign in word)]
+
+
+def complete_filter(typed: str, words: Iterable[str]) -> list[str]:
+    """Return what a filter may become whose last term is not ended, after a bracket or ``!`` too."""
+    last = typed.rpartition(" ")[2].lstrip("(!")
+    before, lowered = typed[: len(typed) - len(last)], last.lower()
+    return [before + word for word in words if word.lower().startswith(lowered)]
 
 
 def read_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:

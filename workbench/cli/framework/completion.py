@@ -224,14 +224,16 @@ def column_names(incomplete: str) -> list[str]:
 
 
 def where_terms(incomplete: str) -> list[str]:
-    """Complete the last term of a filter, after a bracket too: fields, and names of metrics."""
+    """Complete the last term of a filter: fields and their values, and names of metrics."""
     try:
-        from workbench.store.queries.where import NUMBERS, STATES, TEXTS, TIMES
+        from workbench.services.filters import complete_filter, filter_words
+        from workbench.services.open_store import existing_store
+        from workbench.store.queries.job_list import known_metrics, known_values
 
-        last = incomplete.rpartition(" ")[2].lstrip("(!")
-        before = incomplete.removesuffix(last) if last else incomplete
-        names = [f"{field}:" for field in (*TEXTS, "tag", "label", "has", "is")]
-        names += [f"state:{state}" for state in STATES] + [*NUMBERS, *TIMES, "params."] + metric_names("")
+        with existing_store(attends=False) as store:
+            metrics = known_metrics(store) if store else []
+            values = known_values(store) if store else {}
+        values["backend"] = [*backend_names(""), *values.get("backend", ())]
+        return complete_filter(incomplete, filter_words(metrics, values))
     except Exception:  # anything at all: a shell is waiting
         return []
-    return [f"{before}{name}" for name in dict.fromkeys(names) if name.startswith(last)]

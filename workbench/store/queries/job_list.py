@@ -50,9 +50,10 @@ _LOSS: Final = (
 _DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"
 _OPEN: Final = "jobs.ended_us IS NULL"
 COLUMN_SORTS: Final[Mapping[str, str]] = {
+    "id": "jobs.id",
     "runner": "json_extract(jobs.place, '$.runner')",
-    "tags": "jobs.tags",
-    "why": "jobs.reason",
+    "tags": "lower(jobs.tags)",
+    "why": "lower(jobs.reason)",
     "step": _STEP,
     "step/s": f"CASE WHEN {_OPEN} THEN 1.0 * {_STEP} / nullif({_TIME}, 0) END",
     "column loss": _LOSS,
@@ -60,6 +61,10 @@ COLUMN_SORTS: Final[Mapping[str, str]] = {
     "left": f"CASE WHEN {_OPEN} THEN {_TIME} * (1 - {_DONE}) / nullif({_DONE}, 0) END",
 }
 """More columns of lists on a screen, by names that no metric is meant by."""
+
+
+VALUES_KNOWN: Final = 200
+"""So many values of a field are proposed."""
 
 
 def is_metric(sort: str) -> bool:
@@ -166,6 +171,22 @@ def known_metrics(store: Store) -> list[str]:
 def known_numbers(store: Store) -> list[str]:
     """Return the name of everything that filters and columns can compare: metrics, and their ``etimes``."""
     return _series_names(store, KINDS)
+
+
+def known_values(store: Store) -> dict[str, list[str]]:
+    """Return by field of filters what the jobs have: backends, runners, owners, tags and labels; some, where many."""
+    found = {
+        "backend": "backend AS found FROM jobs",
+        "runner": "json_extract(place, '$.runner') AS found FROM jobs",
+        "owner": "owner AS found FROM jobs",
+        "tag": "value AS found FROM jobs, json_each(jobs.tags)",
+        "label": "key || '=' || value AS found FROM jobs, json_each(jobs.labels)",
+    }
+    ends = f"WHERE deleted_us IS NULL AND found <> '' ORDER BY found LIMIT {VALUES_KNOWN}"
+    return {
+        name: [str(value) for (value,) in store.rows(f"SELECT DISTINCT {what} {ends}")]
+        for name, what in found.items()
+    }
 
 
 def _series_names(store: Store, kinds: Sequence[str]) -> list[str]:

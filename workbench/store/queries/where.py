@@ -99,6 +99,9 @@ TIMES: Final = {
 }
 """Fields of times, compared with a day, a minute, or a moment such as ``2h`` ago."""
 
+FIELDS: Final = (*TEXTS, "state", "tag", "label", "has", "is")
+"""Fields that a text is compared with, by ``:``."""
+
 PARAM: Final = "params."
 LABEL: Final = "label."
 
@@ -412,8 +415,7 @@ def _state(name: str) -> str:
 def _field_hint(field: str, value: str) -> str:
     if field.isdecimal() and value[:2].isdecimal():
         return f"write a day and a time with a T between them: 2026-01-31T{field}:{value}"
-    known = sorted({*TEXTS, *NUMBERS, *TIMES, "state", "tag", "label", "has", "is"})
-    return _hint(field, known, "fields")
+    return _hint(field, sorted({*FIELDS, *NUMBERS, *TIMES}), "fields")
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str:

@@ -1,0 +1,149 @@
+"""The order of the list of jobs: by every column, by command and by a click on its heading, with the sign beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from screens.core.memory import MEMORY_KEY
+from screens.jobs.columns import COLUMNS, GAP
+from screens.jobs.table import JobTable
+from tests.screens import seeding
+from tests.screens.support import Shown, journey, opened
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.queries.ui_state import set_state
+from workbench.store.updates.jobs import set_reason
+
+NAMES: Final = ("charlie", "alpha", "bravo", "delta", "echo")
+"""In the order in which they were submitted; the last two have ended."""
+RISING: Final[Mapping[str, str]] = {
+    "state": "decab",
+    "name": "abcde",
+    "id": "".join(name[0] for _, name in sorted((seeding.job_id(n), name) for n, name in enumerate(NAMES))),
+    "backend": "aebdc",
+    "runner": "bacde",
+    "gpus": "cbdae",
+    "step": "dabce",
+    "step/s": "abc|de",
+    "loss": "eabcd",
+    "trend": "eabcd",
+    "done": "cbaed",
+    "left": "abc|de",
+    "end": "abc|de",
+    "time": "dcbae",
+    "age": "edbac",
+    "exit": "cabde",
+    "tags": "bcdea",
+    "why": "badec",
+}
+"""The first letters of the jobs in the rising order of each column; behind the bar are those without a value."""
+SIGNED: Final = {"trend": "loss", "end": "left"}
+"""Columns whose order is that of another one, which has the sign."""
+
+
+def expected(heading: str, sign: str) -> list[str]:
+    having, _, without = RISING[heading].partition("|")
+    letters = having + without if sign == "▲" else having[::-1] + without[::-1]
+    return [next(name for name in NAMES if name[0] == letter) for letter in letters]
+
+
+@pytest.fixture
+def varied(home: Home) -> Home:
+    """Five jobs that differ in every column, in a list without a preview beside it."""
+    ended = (State.STORING, State.COMPLETED), (State.STORING, State.FAILED)
+    facts: tuple[dict[str, Any], ...] = (
+        {"backend": "west", "runner": "process", "gpus": 1, "tags": ("Beta",)},
+        {"backend": "east", "runner": "pod", "gpus": 4, "tags": ("gamma",)},
+        {"backend": "north", "runner": "container", "gpus": 2, "tags": ("alpha",)},
+        {"backend": "south", "runner": "remote", "gpus": 3, "tags": ("delta",)},
+        {"backend": "local", "runner": "zone", "gpus": 8, "tags": ("echo",)},
+    )
+    ages = (5000, 4000, 3000, 2000, 1500)
+    began_ago = (100, 300, 200)
+    reported = ((30, 0.3, 0.2), (10, 0.1, 0.6), (20, 0.2, 0.4), (5, 0.4, 0.9), (50, 0.05, 0.7))
+    reasons = ("gamma", "Beta", "alpha", "delta", "echo")
+    with Store.open(home) as store:
+        for number, name in enumerate(NAMES):
+            row = seeding.add_job(store, number, name, age_seconds=ages[number], **facts[number])
+            if number < 3:
+                row = seeding.go(store, row, *seeding.RUN_UP, every=(ages[number] - began_ago[number]) / 3)
+                set_reason(store, row.id, Reason(reasons[number]))
+            else:
+                row = seeding.go(
+                    store, row, *seeding.RUN_UP, *ended[number - 3], every=(30, 200)[number - 3],
+                    reason=Reason(reasons[number]), exit_code=(0, 3)[number - 3],
+                )  # fmt: skip
+            steps, loss, done = reported[number]
+            seeding.report(store, row, {"loss": [1.0] * (steps - 1) + [loss]})
+            seeding.report_progress(store, row, done, row.ended_us or seeding.NOW_US, seq=5)
+        set_state(store, MEMORY_KEY, {"screen": "runs", "preview": False})
+    return home
+
+
+def names(table: JobTable) -> list[str]:
+    return [row.name for row in table.window.rows] if table.window else []
+
+
+def heading_line(shown: Shown, table: JobTable) -> str:
+    """Return the table's own heading: the line above it has a sign, too."""
+    return shown.text().splitlines()[table.region.y]
+
+
+async def opened_table(shown: Shown) -> JobTable:
+    await shown.until_shown(*NAMES)
+    table = shown.app.screen.query_one(JobTable)
+    await shown.until(lambda: all(column.heading in heading_line(shown, table) for column in COLUMNS))
+    return table
+
+
+@pytest.mark.parametrize("heading", [column.heading for column in COLUMNS])
+@journey
+async def test_the_list_is_sorted_by_every_column_in_both_directions(varied: Home, heading: str) -> None:
+    async with opened(varied, (200, 40)) as shown:
+        table = await opened_table(shown)
+        for direction, sign in (("asc", "▲"), ("desc", "▼")):
+            await shown.press("colon")
+            await shown.type(f"sort {heading} {direction}")
+            await shown.press("enter")
+            await shown.until(lambda: names(table) == expected(heading, sign))  # noqa: B023 - waited for here
+            signed = SIGNED.get(heading, heading) + sign
+            await shown.until(lambda: f" {signed} " in heading_line(shown, table) + " ")  # noqa: B023
+
+
+@journey
+async def test_a_click_on_every_heading_sorts_and_another_one_turns_the_order(varied: Home) -> None:
+    async with opened(varied, (200, 40)) as shown:
+        table = await opened_table(shown)
+        x = 1
+        for column, width in list(table._columns):
+            signed = SIGNED.get(column.heading, column.heading)
+            seen = set()
+            for _ in range(2):
+                before = heading_line(shown, table)
+                await shown.pilot.click(JobTable, offset=(x + width // 2, 0))
+                await shown.until(lambda: heading_line(shown, table) != before)  # noqa: B023 - waited for here
+                sign = heading_line(shown, table).partition(f" {signed}")[2][:1]
+                await shown.until(lambda: names(table) == expected(column.heading, sign))  # noqa: B023
+                seen.add(sign)
+            assert seen == {"▲", "▼"}, column.heading
+            x += width + GAP
+
+
+@journey
+async def test_the_order_is_called_by_the_name_of_its_column(varied: Home) -> None:
+    async with opened(varied, (200, 40)) as shown:
+        table = await opened_table(shown)
+        for heading, shown_as in (
+            ("backend", "by backend ▲"),
+            ("loss", "by loss ▼"),
+            ("age", "by submitted ▼"),
+        ):
+            await shown.press("colon")
+            await shown.type(f"sort {heading}")
+            await shown.press("enter")
+            await shown.until_shown(shown_as)
+        assert " age▲" in heading_line(shown, table)
