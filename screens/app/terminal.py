@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from textual.driver import Driver
     from textual.widget import Widget
 
-GAP_CELLS: Final = 6
+GAP_CELLS: Final = 4
 """Two changes so near to each other are written as one: to move the cursor takes as many bytes."""
 SCROLL_MOST_ROWS: Final = 8
 """By so many rows text may have moved to be scrolled by the terminal itself."""
@@ -184,8 +184,11 @@ class TerminalPicture:
         pen = PLAIN
         for y in sorted(self._changed):
             wanted = self._wanted[y]
+            at = -1
             for start, end in _runs(self._written[y], wanted):
-                parts.append(f"\x1b[{y + 1};{start + 1}H")
+                # Along a row it takes half of the bytes to go on from where the cursor stands.
+                parts.append(f"\x1b[{y + 1};{start + 1}H" if at < 0 else f"\x1b[{start - at}C")
+                at = end
                 pen = _write(parts, wanted[start:end], pen)
             self._written[y] = wanted.copy()
         self._changed.clear()

@@ -29,7 +29,8 @@ ENTRY = "import sys; from fabric_workbench import main; sys.exit(main())"
 
 
 _PARTS = re.compile(
-    r"\x1b\[(\d+)(?:;(\d+))?H|\x1b\[([\d;]*)m|\x1b\[((?:\d+;\d+)?r|\d+[ML])|\x1b\[[<>?]?[\d;]*[$ ]?[A-Za-z]|([^\x1b])",
+    r"\x1b\[(\d+)(?:;(\d+))?H|\x1b\[(\d+)C|\x1b\[([\d;]*)m|"
+    r"\x1b\[((?:\d+;\d+)?r|\d+[ML])|\x1b\[[<>?]?[\d;]*[$ ]?[A-Za-z]|([^\x1b])",
     re.DOTALL,
 )
 _UNENDED = re.compile(r"\x1b(\[[<>?]?[\d;]*[$ ]?)?$")
@@ -57,9 +58,11 @@ class Emulator:
         self._unended = unended[0] if unended else ""
         x, y, pen = self._x, self._y, self._pen
         for found in _PARTS.finditer(text.removesuffix(self._unended)):
-            row, column, codes, lines, sign = found.groups()
+            row, column, further, codes, lines, sign = found.groups()
             if row:
                 x, y = int(column or 1) - 1, int(row) - 1
+            elif further:
+                x += int(further)
             elif lines:
                 x, y = self._move_lines(lines, x, y)
             elif sign == "\r":
