@@ -73,8 +73,8 @@ def rows() -> list[Row]:
             "B",
             "",
             None,
-            "<= 8 kB",
-            filled <= 8000,
+            "<= 6 kB",
+            filled <= 6000,
         ),
         Row(
             "bytes a second, the list beside a job that prints and reports each second",

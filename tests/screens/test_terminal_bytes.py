@@ -45,8 +45,8 @@ def _shown(line: list[Segment], width: int) -> list[tuple[str, str]]:
     return emulator.cells[0]
 
 
-_WIDTH, _HEIGHT = 12, 3
-_text = st.text(st.sampled_from("ab  ─⣀漢"), min_size=1, max_size=6)
+_WIDTH, _HEIGHT = 14, 3
+_text = st.one_of(st.text(st.sampled_from("ab  ─⣀漢"), min_size=1, max_size=6), st.just(" " * _WIDTH))
 _line = st.lists(st.tuples(_text, st.sampled_from(STYLES)).map(lambda part: Segment(*part)), max_size=4)
 
 
@@ -54,9 +54,9 @@ def _strip(line: list[Segment], width: int) -> Strip:
     return Strip(line).adjust_cell_length(width, Style())
 
 
-@given(st.lists(st.lists(_line, min_size=_HEIGHT, max_size=_HEIGHT), min_size=2, max_size=5))
-def test_the_terminal_shows_what_was_drawn_last(frames: list[list[list[Segment]]]) -> None:
-    picture, terminal = TerminalPicture(), Emulator(_WIDTH, _HEIGHT)
+@given(st.lists(st.lists(_line, min_size=_HEIGHT, max_size=_HEIGHT), min_size=2, max_size=5), st.booleans())
+def test_the_terminal_shows_what_was_drawn_last(frames: list[list[list[Segment]]], erases: bool) -> None:
+    picture, terminal = TerminalPicture(erases=erases), Emulator(_WIDTH, _HEIGHT)
     for lines in frames:
         strips = [_strip(line, _WIDTH) for line in lines]
         picture.take(
@@ -128,6 +128,20 @@ def test_a_part_of_a_line_that_is_drawn_anew_replaces_what_stood_there(
     assert terminal.cells[0] == _shown(list(expected), _WIDTH)
 
 
+@pytest.mark.parametrize(
+    ("erases", "written"), [(True, "\x1b[1;1Hab\x1b[16X\x1b[16Cc"), (False, f"\x1b[1;1Hab{' ' * 16}c")]
+)
+def test_many_blanks_are_erased_where_that_fills_them_with_their_background(
+    erases: bool, written: str
+) -> None:
+    picture = TerminalPicture(erases=erases)
+    picture.take(
+        LayoutUpdate([[Strip([Segment(f"ab{' ' * 16}c")])]], Region(0, 0, 19, 1)), ColorSystem.STANDARD
+    )
+
+    assert picture.changes() == written
+
+
 def test_changes_along_a_row_go_on_from_where_the_cursor_stands() -> None:
     picture = TerminalPicture()
     for text in ("step 41 loss 0.25 images/s 801", "step 42 loss 0.24 images/s 799"):
@@ -177,7 +191,7 @@ def test_an_idle_list_of_ended_jobs_writes_nothing_and_a_key_little(ended: Home)
         terminal.close()
 
 
-KEY_BYTES_WITH_PREVIEW = 8000
+KEY_BYTES_WITH_PREVIEW = 6000
 """What a key may write that changes a preview, which is half of the screen: a curve's signs have three bytes each."""
 
 
