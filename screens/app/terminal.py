@@ -12,6 +12,8 @@ answers, and it answers in the order of what it is sent.
 from __future__ import annotations
 
 import contextlib
+import curses
+import os
 import re
 import signal
 import sys
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from textual.driver import Driver
     from textual.widget import Widget
 
-GAP_CELLS: Final = 6
+GAP_CELLS: Final = 4
 """Two changes so near to each other are written as one: to move the cursor takes as many bytes."""
 SCROLL_MOST_ROWS: Final = 8
 """By so many rows text may have moved to be scrolled by the terminal itself."""
@@ -50,6 +52,8 @@ SCROLL_SAVES_ROWS: Final = 3
 """Scrolling is worth its bytes from so many rows on that need not be written."""
 EDGE_CELLS: Final = 3
 """So many cells at the right may differ in rows that moved: a scroll bar stays where it is."""
+ERASE_CELLS: Final = 11
+"""So many blanks take more bytes than to have the terminal erase them and to move on behind them."""
 _SINGLE: Final = re.compile(
     "[\x20-\x7e\xa1-\xac\xae-\u02ff\u0370-\u0482\u2500-\u25fc\u2800-\u28ff]*"
 ).fullmatch
@@ -132,11 +136,23 @@ def _blank_halves(line: list[Cell], x: int) -> None:
     line[start:end] = [(" ", line[start][1])] * (end - start)
 
 
+@lru_cache(maxsize=1)
+def erases_in_colour() -> bool:
+    """Say whether the terminal fills what it erases with the background at hand; its description knows."""
+    try:
+        curses.setupterm(os.environ.get("TERM", "dumb"), 1)
+        return curses.tigetflag("bce") > 0 and curses.tigetstr("ech") == b"\x1b[%p1%dX"
+    except curses.error:  # nothing is known of it
+        return False
+
+
 class TerminalPicture:
     """What the terminal is to show, and what has been written to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, erases: bool = False) -> None:
         self.size = Size(0, 0)
+        self.erases = erases
+        """Whether the terminal fills what it erases with the background at hand."""
         self._wanted: list[list[Cell]] = []
         self._written: list[list[Cell]] = []
         self._changed: set[int] = set()
@@ -184,9 +200,12 @@ class TerminalPicture:
         pen = PLAIN
         for y in sorted(self._changed):
             wanted = self._wanted[y]
+            at = -1
             for start, end in _runs(self._written[y], wanted):
-                parts.append(f"\x1b[{y + 1};{start + 1}H")
-                pen = _write(parts, wanted[start:end], pen)
+                # Along a row it takes half of the bytes to go on from where the cursor stands.
+                parts.append(f"\x1b[{y + 1};{start + 1}H" if at < 0 else f"\x1b[{start - at}C")
+                at = end
+                pen = _write(parts, wanted[start:end], pen, erases=self.erases)
             self._written[y] = wanted.copy()
         self._changed.clear()
         if pen != PLAIN:
@@ -257,13 +276,17 @@ def _runs(written: Sequence[Cell], wanted: Sequence[Cell]) -> list[tuple[int, in
     return [*runs, (start, end)]
 
 
-def _write(parts: list[str], cells: Sequence[Cell], pen: Pen) -> Pen:
+def _write(parts: list[str], cells: Sequence[Cell], pen: Pen, *, erases: bool) -> Pen:
     """Write cells with the pen at hand, and return the one that is at hand then."""
     for shown, group in groupby(cells, itemgetter(1)):
         blank = shown.is_blank and pen.is_plain
         wanted = pen._replace(background=shown.background) if blank else shown
         parts.append(_switch(pen, wanted))
-        parts += [sign for sign, _ in group]
+        signs = [sign for sign, _ in group]
+        if erases and shown.is_blank and len(signs) > ERASE_CELLS:
+            parts.append(f"\x1b[{len(signs)}X\x1b[{len(signs)}C")
+        else:
+            parts += signs
         pen = wanted
     return pen
 
@@ -442,7 +465,7 @@ class TerminalApp(App[int]):
 
     def __init__(self, **options: Any) -> None:  # Textual's own
         super().__init__(**options)
-        self._picture = TerminalPicture()
+        self._picture = TerminalPicture(erases=erases_in_colour())
         self._cursor_written: Offset | None = None
         self._typed: deque[events.Key | events.Paste] = deque()
         self._key_number = 0

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS: Final = 0.12
 """How long the cursor must rest on a job before its log and chart are read, so that scrolling stays light."""
+TAIL_SECONDS: Final = 1.0
+"""How often the end of the log is read: a new line writes all that are shown, and the log's own page is near."""
 CHART_HEIGHT: Final = 8
 CHART_LEAST_HEIGHT: Final = 16
 """A lower preview shows the chart next to the log, or none where it is narrow too."""
@@ -96,7 +98,7 @@ class Preview(MadeLines, can_focus=True):
         if job is None:
             return
         query = tail(fabric_app(self).home, job, _LINES)
-        reader.watch(self, "tail", query, counters=None, every_seconds=0.25)
+        reader.watch(self, "tail", query, counters=None, every_seconds=TAIL_SECONDS)
         reader.watch(self, "params", params_of(job.id), counters=())
         charted = Charted(job.id, job.name, job.started_us or job.submitted_us)
         charts = charts_page((charted,), None, max(8, self.size.width), ChartView(), ("value",))

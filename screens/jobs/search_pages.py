@@ -75,7 +75,7 @@ def facts(standing: SearchStanding) -> list[list[Part]]:
         how.append(f"over {formats.printable(standing.axis)}")
     if standing.rungs:
         how.append("rungs " + ", ".join(f"{each:,}" for each in standing.rungs))
-    state: list[Part] = [(row.state, role_of(row.state)), (f"  {dot.join(how)}", "dim")]
+    state: list[Part] = [(row.state.lower(), role_of(row.state)), (f"  {dot.join(how)}", "dim")]
     if row.reason:
         state.append((f"{dot}{formats.printable(row.reason)}", "text"))
     best = standing.best

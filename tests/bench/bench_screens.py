@@ -23,21 +23,25 @@ from tests.bench import screen_bytes
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn
 from tests.bench.screen_floors import (
     EMPTY_APP,
+    FULL_APP,
+    cpu_seconds,
     data_table_costs,
     empty_app_costs,
     grep_seconds,
     idle,
     idle_empty_app,
     on_terminal,
-    redraw_costs,
     select_seconds,
     tail_costs,
 )
+from tests.screens.pty_terminal import PtyTerminal
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
 LINES = 1_000_000
 POINTS = 10_000_000
+LARGE = 200, 60
+"""A terminal that fills a screen."""
 
 
 def rows() -> list[Row]:
@@ -48,7 +52,7 @@ def rows() -> list[Row]:
         *asyncio.run(_long_log()),
         *asyncio.run(_live_log()),
         *_points(),
-        *asyncio.run(_charts()),
+        *_charts(),
         *_search(),
         *_idle(),
         *screen_bytes.rows(),
@@ -319,17 +323,16 @@ def _draw(data: Any) -> int:  # a ChartData
     return len(draw(data.curves, ChartView(), x_axis(data.curves, ChartView()), 120, 38))
 
 
-async def _charts() -> list[Row]:
+def _charts() -> list[Row]:
     """Twelve charts, and a dashboard with four, of a job that reports four times a second."""
     names = [f"m{number:02}" for number in range(12)]
-    all_charts = await _live_charts(names, ("m",), ("m00", "m11"))
-    dashboard = await _live_charts(
-        ["loss", "accuracy", "error", "f1"], (), ("loss", "accuracy", "error", "f1")
-    )
-    floor = await redraw_costs(4, (200, 60), 5)
+    all_charts = _live_charts(names, b"m", ("m00", "m11"))
+    four = ["loss", "accuracy", "error", "f1"]
+    dashboard = _live_charts(four, b"", four)
+    floor = _full_screen()
     peer = "a Static that fills the screen"
     return [
-        Row(what, share * 100, "% of a core", peer, floor, "<= 10 %", share <= 0.1)
+        Row(what, share * 100, "% of a core", peer, floor * 100, "<= 10 %", share <= 0.1)
         for what, share in (
             ("twelve charts at 4 Hz", all_charts),
             ("a dashboard with four charts at 4 Hz", dashboard),
@@ -337,26 +340,43 @@ async def _charts() -> list[Row]:
     ]
 
 
-async def _live_charts(names: Sequence[str], keys: Sequence[str], shows: Sequence[str]) -> float:
-    """Return the share of a core that charts of these metrics take while each gets a point four times a second."""
+def _live_charts(names: Sequence[str], keys: bytes, shows: Sequence[str]) -> float:
+    """Return the share of a core that the screens take while another process gives metrics four points a second."""
     from tests.screens import seeding
-    from tests.screens.support import opened
 
-    with _own_home() as home, Store.open(home) as store:
+    with fresh_home() as environment, Store.open(Home(Path(environment["FABRIC_HOME"]))) as store:
         job = seeding.go(store, seeding.add_job(store, 1, "charts"), *seeding.RUN_UP)
         seeding.report(store, job, {name: seeding.falling(1000) for name in names})
-        async with opened(home, (200, 60), job=job.id) as shown:
-            await shown.until_shown("1 overview")
-            await shown.press(*keys)
-            await shown.until_shown(*shows)
-            spent, writing, began, step = time.process_time(), 0.0, time.monotonic(), 1000
-            while time.monotonic() - began < 5:
-                before = time.process_time()
-                step += 1
-                seeding.one_more_point(store, job, names, step)
-                writing += time.process_time() - before
-                await asyncio.sleep(0.25)  # a pilot's pause asks every widget whether it rests
-            return (time.process_time() - spent - writing) / (time.monotonic() - began)
+        terminal = PtyTerminal([FABRIC, "tui", job.id], environment, LARGE)
+        try:
+            terminal.until(lambda: "1 overview" in terminal.shown)
+            terminal.type(keys)
+            terminal.until(lambda: all(part in terminal.shown for part in shows))
+            steps = iter(range(1001, 100_000))
+            _share_of(terminal, 2, lambda: seeding.one_more_point(store, job, names, next(steps)))
+            return _share_of(terminal, 10, lambda: seeding.one_more_point(store, job, names, next(steps)))
+        finally:
+            terminal.close()
+
+
+def _full_screen() -> float:
+    """Return the share of a core that an app takes which draws a whole screen anew four times a second."""
+    with fresh_home() as environment:
+        terminal = PtyTerminal([sys.executable, "-c", FULL_APP], environment, LARGE)
+        try:
+            terminal.until(lambda: "00000003" in terminal.shown)
+            return _share_of(terminal, 10, lambda: None)
+        finally:
+            terminal.close()
+
+
+def _share_of(terminal: PtyTerminal, seconds: float, act: Callable[[], object]) -> float:
+    """Return the share of a core of what runs on a terminal, while something is done four times a second."""
+    spent, began = cpu_seconds(terminal.process.pid), time.monotonic()
+    while time.monotonic() - began < seconds:
+        act()
+        time.sleep(0.25)
+    return (cpu_seconds(terminal.process.pid) - spent) / (time.monotonic() - began)
 
 
 def _search() -> list[Row]:
@@ -406,7 +426,7 @@ def main() -> None:
         "log": lambda: _run(_long_log()),
         "live": lambda: _run(_live_log()),
         "points": _points,
-        "charts": lambda: _run(_charts()),
+        "charts": _charts,
         "idle": _idle,
         "bytes": screen_bytes.rows,
     }

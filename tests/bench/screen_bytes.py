@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home
 from tests.screens.pty_terminal import PtyTerminal
 from workbench.paths import Home
 from workbench.store.db.database import Store
+from workbench.store.jobs import job
 
 JOBS = 10_000
 DATA_TABLE = f"""
@@ -34,6 +33,8 @@ Table().run()
 DOWN = b"\x1b[B"
 LINK_BYTES_PER_SECOND, LINK_DELAY_SECONDS = 20_000, 0.2
 LINES_PER_SECOND = 1000
+KEYS = 20
+"""How many keys are pressed; the median of their bytes counts."""
 
 
 def rows() -> list[Row]:
@@ -46,10 +47,53 @@ def rows() -> list[Row]:
             seeding.remember_runs(store)
         idle, key = _list_bytes([FABRIC, "tui"], environment)
         _, floor = _list_bytes([sys.executable, "-c", DATA_TABLE], environment)
+        with Store.open(Home(Path(environment["FABRIC_HOME"]))) as store:
+            newest = [job(store, seeding.job_id(JOBS - 1 - at)) for at in range(KEYS + 5)]
+            seeding.print_and_report(store, [row for row in newest if row is not None])
+            still, filled = _list_bytes([FABRIC, "tui"], environment, shows="epoch 59 loss")
+            with seeding.working(store):
+                working, _ = _list_bytes([FABRIC, "tui"], environment, shows="at-work", keys=0)
     slow = _key_over_a_slow_link()
+    scrolled = _bytes_beside_a_log()
     return [
         Row("bytes a second, idle list of 10,000 jobs", idle, "B/s", "", None, "0", idle == 0),
         Row("bytes a key in it", key, "B", "a plain DataTable", floor, "<= 2 x", key <= 2 * floor),
+        Row(
+            "bytes a second, the same with chart and log in the preview",
+            still,
+            "B/s",
+            "",
+            None,
+            "0",
+            still == 0,
+        ),
+        Row(
+            "bytes a key where it changes chart and log of the preview",
+            filled,
+            "B",
+            "",
+            None,
+            "<= 6 kB",
+            filled <= 6000,
+        ),
+        Row(
+            "bytes a second, the list beside a job that prints and reports each second",
+            working,
+            "B/s",
+            "",
+            None,
+            "<= 1 kB/s",
+            working <= 1000,
+        ),
+        Row(
+            "bytes a second, a log scrolled up while 1,000 lines/s come",
+            scrolled,
+            "B/s",
+            "",
+            None,
+            "<= 2 kB/s",
+            scrolled <= 2000,
+        ),
         Row(
             "key to its paint over 20 kB/s and 200 ms, beside 1,000 lines/s",
             slow,
@@ -62,24 +106,45 @@ def rows() -> list[Row]:
     ]
 
 
-def _list_bytes(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return how many bytes a list writes each second while nothing happens, and how many for a key."""
+def _list_bytes(
+    argv: Sequence[str], environment: Mapping[str, str], shows: str = f"sweep-{JOBS - 1:05}", keys: int = KEYS
+) -> tuple[float, float]:
+    """Return how many bytes a list writes each second while no key is pressed, and how many for a key."""
     terminal = PtyTerminal(argv, environment)
     try:
-        terminal.until(lambda: f"sweep-{JOBS - 1:05}" in terminal.shown)
-        terminal.until_quiet()
-        before, began = terminal.count, time.monotonic()
-        time.sleep(5)
-        idle = (terminal.count - before) / (time.monotonic() - began)
+        terminal.until(lambda: shows in terminal.shown)
+        terminal.until_quiet(0.7 if keys else 0.2)
+        idle = _bytes_per_second(terminal)
         costs = []
-        for _ in range(20):
+        for _ in range(keys):
             before = terminal.count
             terminal.type(DOWN)
             terminal.until_quiet(0.4)
             costs.append(terminal.count - before)
-        return idle, statistics.median(costs)
+        return idle, statistics.median(costs or [0])
     finally:
         terminal.close()
+
+
+def _bytes_per_second(terminal: PtyTerminal, seconds: float = 5.0) -> float:
+    before, began = terminal.count, time.monotonic()
+    time.sleep(seconds)
+    return (terminal.count - before) / (time.monotonic() - began)
+
+
+def _bytes_beside_a_log() -> float:
+    """Return how many bytes a second a log writes that somebody has scrolled up in, while lines come."""
+    with fresh_home() as environment, _chatty(Home(Path(environment["FABRIC_HOME"]))):
+        terminal = PtyTerminal([FABRIC, "tui", "chatty"], environment)
+        try:
+            terminal.until(lambda: "1 overview" in terminal.shown)
+            terminal.type(b"l")
+            terminal.until(lambda: "follow" in terminal.shown and "loss" in terminal.shown)
+            terminal.type(b"k" * 5)
+            terminal.until(lambda: "new lines" in terminal.shown)
+            return _bytes_per_second(terminal)
+        finally:
+            terminal.close()
 
 
 def _key_over_a_slow_link() -> float:
@@ -108,27 +173,13 @@ def _key_over_a_slow_link() -> float:
             terminal.close()
 
 
-@contextmanager
-def _chatty(home: Home) -> Iterator[None]:
-    """Have a job that prints lines all the time, no two alike."""
+def _chatty(home: Home) -> AbstractContextManager[None]:
+    """Have a job that prints lines all the time."""
     from tests.screens import seeding
 
     with Store.open(home) as store:
-        job = seeding.go(store, seeding.add_job(store, 1, "chatty"), *seeding.RUN_UP)
-    writer, stop, numbers = seeding.journal(home, job), threading.Event(), random.Random(20)
-
-    def write() -> None:
-        while not stop.wait(0.05):
-            lines = LINES_PER_SECOND // 20
-            writer.write(b"".join(b"loss %.20f\n" % (numbers.random() * 10**50) for _ in range(lines)))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+        row = seeding.go(store, seeding.add_job(store, 1, "chatty"), *seeding.RUN_UP)
+    return seeding.printing(home, row, LINES_PER_SECOND)
 
 
 def main() -> None:

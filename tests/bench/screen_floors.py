@@ -29,6 +29,22 @@ class Empty(App[None]):
         yield Static("sweep-09999")
 Empty().run()
 """
+FULL_APP = """
+from textual.app import App, ComposeResult
+from textual.widgets import Static
+class Full(App[None]):
+    number = 0
+    def compose(self) -> ComposeResult:
+        yield Static("")
+    def on_mount(self) -> None:
+        self.set_interval(0.25, self.draw)
+    def draw(self) -> None:
+        self.number += 1
+        line = f"{self.number:08}" * (self.size.width // 8)
+        self.query_one(Static).update("\\n".join([line] * self.size.height))
+Full().run()
+"""
+"""Draws a whole screen anew four times a second."""
 
 
 def on_terminal(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
@@ -176,22 +192,3 @@ async def _costs_of_key(app: App[None], key: str, presses: int, size: tuple[int,
             await pilot.press(key)
             costs.append(time.process_time() - before)
     return statistics.quantiles(costs, n=20)[-1] * 1000
-
-
-async def redraw_costs(hertz: float, size: tuple[int, int], seconds: float) -> float:
-    """Return what a Static that fills the screen costs when it is drawn anew so often, in percent of a core."""
-    from textual.app import App, ComposeResult
-    from textual.widgets import Static
-
-    class Full(App[None]):
-        def compose(self) -> ComposeResult:
-            yield Static("")
-
-    app = Full()
-    async with app.run_test(size=size) as pilot:
-        spent, began, number = time.process_time(), time.monotonic(), 0
-        while time.monotonic() - began < seconds:
-            number += 1
-            app.query_one(Static).update("\n".join(f"{number:08}" * (size[0] // 8) for _ in range(size[1])))
-            await pilot.pause(1 / hertz)
-        return (time.process_time() - spent) / (time.monotonic() - began) * 100

@@ -14,6 +14,8 @@ from tests.project.structure import ROOT
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PATH = re.compile(r"`((?:workbench|runners|backends|screens|tests|docs|examples)/[\w./-]*)`(?:: `(\w+)`)?")
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)\s]+)\)|<img [^>]*src=\"([^\"]+)\"")
+PAGES_OF_USERS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 WAYS = ("submit", "byte of the log", "metric point", "halt")
 
 
@@ -34,6 +36,17 @@ def test_every_file_and_name_on_a_page_exists(page: Path) -> None:
             missing.append(f"{path} {name}".strip())
 
     assert missing == []
+
+
+def test_every_picture_that_a_page_shows_exists() -> None:
+    shown = [
+        page.parent / (found[1] or found[2])
+        for page in PAGES_OF_USERS
+        for found in PICTURE.finditer(page.read_text())
+    ]
+
+    assert len(shown) >= 8
+    assert [str(file) for file in shown if not file.is_file()] == []
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,17 +1,19 @@
-"""Draws every page of the screens at three sizes, dark and light: ``python -m tests.screens.gallery [FOLDER] [PAGE]``.
+"""Draws every page of the screens at three sizes, dark and light: ``python -m tests.screens.gallery``.
+
+It takes a folder, then pages; with ``--size 80x24`` it draws at that size alone, with ``--theme light`` in that one.
 
 The home is as a month of work leaves it: thirty jobs on two backends with eight GPUs, a sweep, a failure.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import math
 import os
 import random
 import re
-import sys
 import tempfile
 import time
 import zlib
@@ -35,6 +37,7 @@ from screens.jobs import list_header
 from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.files import FoundFile
 from screens.jobs.list_header import BackendLine
+from screens.jobs.search_screen import SearchScreen
 from screens.launch.draft import MORE, Draft
 from screens.launch.draft_sources import draft_of_file
 from screens.launch.form_screen import open_form
@@ -53,20 +56,9 @@ from workbench.services.submit.sweeps import expanded
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import set_reason
+from workbench.store.updates.experiments import resolve_experiment
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "gallery"
-TOUR: Final = (
-    "jobs",
-    "overview",
-    "logs",
-    "charts",
-    "usage",
-    "compare-charts",
-    "compare-values",
-    "form",
-    "help",
-)
-"""The pages of the short film, at 120x40 and dark."""
 THEMES: Final = {"dark": "fabric-dark", "light": "fabric-light"}
 SHOWN_HOME: Final = "/home/ada/.fabric"
 RUNNING: Final = "resnet-wide"
@@ -77,12 +69,19 @@ GPUBOX: Final[dict[str, Any]] = {"backend": "gpubox", "backend_type": "ssh"}
 def main() -> None:
     """Write the pictures."""
     time.tzset()
-    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
-    asked = sys.argv[2:] or list(PAGES)
+    sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    known = [*PAGES, TOUR_PAGE]
+    parser.add_argument("pages", nargs="*", choices=[*known, []], help="which; all when none is named")
+    parser.add_argument("--size", choices=sizes, action="append", default=[])
+    parser.add_argument("--theme", choices=THEMES, action="append", default=[])
+    options = parser.parse_args()
+    folder, asked = options.folder.resolve(), options.pages or known
     with (
         tempfile.TemporaryDirectory() as root,
         # As long as the path that stands for it in pictures.
-        tempfile.TemporaryDirectory(prefix="fab-", dir="/tmp") as made,
+        tempfile.TemporaryDirectory(prefix="gal-", dir="/tmp") as made,
         pytest.MonkeyPatch.context() as patch,
     ):
         assert len(made) == len(SHOWN_HOME)
@@ -103,19 +102,20 @@ def main() -> None:
             patch.setattr("screens.jobs.files_tab.native_plan", _native_plan)
             patch.setattr("screens.jobs.list_header.BackendLine.take", _take_line)
             patch.setattr("screens.backends.page.BackendState.take", _take_state)
-            for size in SIZES:
-                for theme, name in THEMES.items():
-                    asyncio.run(draw(home, folder / f"{size[0]}x{size[1]}-{theme}", size, name, asked))
-    pages = [folder / "120x40-dark" / f"{name}.svg" for name in TOUR]
-    if all(page.exists() for page in pages):
-        frames = [page.read_text(encoding="utf-8") for page in pages]
-        (folder / "tour.svg").write_text(film(frames), encoding="utf-8")
+            for size in options.size or sizes:
+                for theme in options.theme or THEMES:
+                    asyncio.run(draw(home, folder / f"{size}-{theme}", sizes[size], THEMES[theme], asked))
+            if TOUR_PAGE in asked:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{TOUR_PAGE}.svg").write_text(film(asyncio.run(tour(home))), encoding="utf-8")
 
 
 async def draw(home: Home, folder: Path, size: tuple[int, int], theme: str, asked: Sequence[str]) -> None:
     """Keep every page that was asked for at one size in one theme."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in asked:
+        if name == TOUR_PAGE:
+            continue
         with Store.open(home) as store:
             seeding.remember_runs(store)
         async with opened(home, size) as shown:
@@ -126,6 +126,26 @@ async def draw(home: Home, folder: Path, size: tuple[int, int], theme: str, aske
             file = folder / f"{name}.svg"
             await pictures.keep(shown, file)
             file.write_text(_same_everywhere(file.read_text(encoding="utf-8"), home, name), encoding="utf-8")
+
+
+async def tour(home: Home) -> list[str]:
+    """Press keys as somebody does who looks round, and return what is seen."""
+    frames = []
+    with Store.open(home) as store:
+        seeding.remember_runs(store)
+    with tempfile.TemporaryDirectory() as root:
+        async with opened(home, TOUR_SIZE) as shown:
+            await shown.until_shown("fabric › jobs", RUNNING[:8])
+            shown.app.theme = THEMES["dark"]
+            for number, (keys, words, parts) in enumerate(TOUR):
+                await shown.press(*keys)
+                await shown.type(words)
+                await shown.until_shown(*parts)
+                await _rest(shown)
+                file = Path(root, "frame.svg")
+                await pictures.keep(shown, file)
+                frames.append(_same_everywhere(file.read_text(encoding="utf-8"), home, f"tour-{number}"))
+    return frames
 
 
 async def _rest(shown: Shown) -> None:
@@ -171,6 +191,24 @@ async def _failed(shown: Shown) -> None:
     await shown.until_shown("exit 137")
 
 
+async def _filtered(shown: Shown) -> None:
+    await shown.press("slash")
+    await shown.type("state:completed resnet")
+    await shown.press("enter")
+    await shown.until_shown("of 30 jobs", "state:completed", "resnet")
+    await shown.press("space", "space", "space")
+    await shown.until_shown("3 marked")
+
+
+async def _search(shown: Shown) -> None:
+    with Store.open(shown.app.home) as store:
+        found = resolve_experiment(store, "@last")
+    screen = SearchScreen(found.id)
+    shown.app.push_screen(screen)
+    await shown.until(lambda: shown.app.screen is screen and screen.whole)
+    await shown.until_shown("trials", "best")
+
+
 def _compare(tab: str, *parts: str) -> Callable[[Shown], Awaitable[None]]:
     async def go(shown: Shown) -> None:
         rows = [await _row(shown, f"sweep-{number}") for number in range(4)]
@@ -207,6 +245,7 @@ def _keys(*keys: str, says: str = "") -> Callable[[Shown], Awaitable[None]]:
 
 PAGES: Final[dict[str, Callable[[Shown], Awaitable[None]]]] = {
     "jobs": _jobs,
+    "jobs-filtered": _filtered,
     "overview": _tab("overview", "train/loss", "1 GPU 0 use", "log of learner 1"),
     "failed": _failed,
     "logs": _tab("logs", "step"),
@@ -219,6 +258,7 @@ PAGES: Final[dict[str, Callable[[Shown], Awaitable[None]]]] = {
     "compare-values": _compare("values", "★"),
     "compare-parameters": _compare("parameters", "over lr"),
     "compare-differences": _compare("differences", "params.lr"),
+    "search": _search,
     "queue": _keys("Q", "G", says="3 of 3"),
     "backends": _keys("P", says="H100"),
     "form": _form,
@@ -226,6 +266,24 @@ PAGES: Final[dict[str, Callable[[Shown], Awaitable[None]]]] = {
     "help": _keys("question_mark", says="Keys"),
     "palette": _keys("ctrl+p", says="help"),
 }
+
+
+TOUR_PAGE: Final = "tour"
+TOUR_SIZE: Final = (120, 32)
+TOUR: Final[Sequence[tuple[Sequence[str], str, Sequence[str]]]] = (
+    # Keys, then words that are typed, and what is there then.
+    (("j", "j"), "", ("epoch", "GPUs")),
+    (("slash",), "state:completed sweep", ("state:completed sweep",)),
+    (("enter", "F", "space", "space", "space"), "", ("3 marked",)),
+    (("c",), "", ("compare 3 jobs", "train/loss")),
+    (("2",), "", ("★",)),
+    (("escape", "escape", "g", "j", "j", "enter"), "", ("1 overview", "train/loss")),
+    (("l",), "", ("step 260",)),
+    (("m",), "", ("train/grad-norm", "one chart")),
+    (("4",), "", ("GPU 0 power",)),
+    (("question_mark",), "", ("Keys",)),
+)
+"""A walk with key presses, as the README shows it."""
 
 
 # The home
@@ -265,7 +323,7 @@ FILES: Final = (
 
 
 def seed(store: Store) -> None:
-    """Make thirty jobs."""
+    """Make thirty jobs, and a search whose jobs are elsewhere."""
     dice = random.Random(7)
     rate = 0.003
     for number in range(1, 21):
@@ -286,6 +344,7 @@ def seed(store: Store) -> None:
     for number in range(6):
         _sweep_job(store, 22 + number, number, dice)
     _running_job(store, 28, dice)
+    seeding.search(store, 24, epochs=27, has_jobs=False)
     for number, name in ((29, "resnet-seed-2"), (30, "resnet-seed-3")):
         row = seeding.add_job(store, number, name, age_seconds=(31 - number) * 60, gpus=2, **GPUBOX)
         set_reason(store, row.id, Reason("waits for 2 GPUs: 1 of 8 is free; the next frees about 16:20"))

@@ -29,10 +29,11 @@ ENTRY = "import sys; from fabric_workbench import main; sys.exit(main())"
 
 
 _PARTS = re.compile(
-    r"\x1b\[(\d+)(?:;(\d+))?H|\x1b\[([\d;]*)m|\x1b\[((?:\d+;\d+)?r|\d+[ML])|\x1b\[[<>?]?[\d;]*[$ ]?[A-Za-z]|([^\x1b])",
+    r"\x1b\[(\d+)(?:;(\d+))?H|\x1b\[(\d+)C|\x1b\[(\d+)X|\x1b\[([\d;]*)m|"
+    r"\x1b\[((?:\d+;\d+)?r|\d+[ML])|\x1b\[[<>?]?[\d;]*[$ ]?[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|([^\x1b])",
     re.DOTALL,
 )
-_UNENDED = re.compile(r"\x1b(\[[<>?]?[\d;]*[$ ]?)?$")
+_UNENDED = re.compile(r"\x1b(\[[<>?]?[\d;]*[$ ]?|\][^\x07\x1b]*\x1b?)?$")
 
 
 class Emulator:
@@ -57,9 +58,14 @@ class Emulator:
         self._unended = unended[0] if unended else ""
         x, y, pen = self._x, self._y, self._pen
         for found in _PARTS.finditer(text.removesuffix(self._unended)):
-            row, column, codes, lines, sign = found.groups()
+            row, column, further, erased, codes, lines, sign = found.groups()
             if row:
                 x, y = int(column or 1) - 1, int(row) - 1
+            elif further:
+                x = min(x + int(further), len(self.cells[0]) - 1)
+            elif erased:
+                end = min(x + int(erased), len(self.cells[0]))
+                self.cells[y][x:end] = [(" ", _background(pen))] * (end - x)
             elif lines:
                 x, y = self._move_lines(lines, x, y)
             elif sign == "\r":
@@ -106,11 +112,16 @@ def _with(pen: str, codes: str) -> str:
     return " ".join(f"{name}={code}" for name, code in sorted(kept.items()))
 
 
+def _background(pen: str) -> str:
+    """Return the part of a pen with which a terminal fills what it erases."""
+    return " ".join(part for part in pen.split() if part.startswith("background"))
+
+
 def _seen(sign: str, pen: str) -> str:
     """Return what of a pen is seen: of a blank, its background, and what is drawn under or instead of it."""
     if sign != " " or "attribute4=" in pen or "attribute7=" in pen:
         return pen
-    return " ".join(part for part in pen.split() if part.startswith("background"))
+    return _background(pen)
 
 
 class PtyTerminal:

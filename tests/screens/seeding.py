@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +21,7 @@ from workbench.services.backends.inventory import HostAnswer
 from workbench.spec import DataStore, Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
+from workbench.store.history.projection import at_least
 from workbench.store.jobs import insert_job, job, set_reason, step
 
 NOW_US = 1_767_366_245_000_000
@@ -395,6 +400,71 @@ def one_more_point(store: Store, row: JobRow, names: Sequence[str], step_number:
     with records.open("a") as stream:
         stream.write(json.dumps(record) + "\n")
     ingest(store, row.id, row.attempt, 1, records)
+
+
+def print_and_report(store: Store, rows: Sequence[JobRow]) -> None:
+    """Give jobs what a preview shows, a log and a curve, no two alike."""
+    for number, row in enumerate(rows, start=1):
+        report(store, row, {"loss": [number * math.exp(-at / (10 + number)) for at in range(100)]})
+        writer = journal(store.home, row)
+        writer.write(b"".join(b"epoch %d loss %.4f\n" % (at, number / (at + 1)) for at in range(60)))
+        writer.ended()
+
+
+@contextmanager
+def printing(home: Home, row: JobRow, lines_per_second: int = 1000) -> Iterator[None]:
+    """Have a job print lines all the time, no two alike."""
+    writer, numbers = journal(home, row), random.Random(20)
+    each = max(1, lines_per_second // 20)
+
+    def write() -> None:
+        writer.write(b"".join(b"loss %.20f\n" % (numbers.random() * 10**50) for _ in range(each)))
+
+    with _every(each / lines_per_second, write):
+        yield
+
+
+@contextmanager
+def working(store: Store) -> Iterator[JobRow]:
+    """Have a job that began ten minutes ago by the real clock, and prints a line and reports a point each second."""
+    age_seconds = 600 + (NOW_US - time.time_ns() // 1000) / SECOND_US
+    at_least(store, "next_job", 100_000)  # the job is listed above those of many_runs
+    row = go(store, add_job(store, 99_999, "at-work", age_seconds=age_seconds), *RUN_UP)
+    report(store, row, {"loss": falling(600)})
+    writer, numbers, step_number = journal(store.home, row), random.Random(20), 500
+
+    def work() -> None:
+        nonlocal step_number
+        step_number += 1
+        writer.write(
+            b"step %d loss %.4f samples/s %d\n" % (step_number, numbers.random(), numbers.randint(800, 899))
+        )
+        if step_number > 600:
+            with Store.open(store.home) as own:  # a connection belongs to its thread
+                one_more_point(own, row, ("loss",), step_number)
+
+    for _ in range(100):
+        work()
+    with _every(1.0, work):
+        yield row
+
+
+@contextmanager
+def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again meanwhile, in a thread."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) -> None:

@@ -19,8 +19,10 @@ from tests.screens import seeding
 from tests.screens.pty_terminal import ENTRY, PtyTerminal
 from tests.screens.support import journey, opened
 from tests.screens.test_terminal_bytes import _environment
+from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store
+from workbench.store.jobs import set_reason
 
 PAGES = (
     (b"1", ("processing", "train/loss", "job folder|log of learner 1")),
@@ -31,6 +33,8 @@ PAGES = (
     (b"6", ("checkpoints/5.pt",)),
     (b"7", ("History", "processing")),
     (b"\x1bP", ("local", "answers in")),
+    (b"\x1bQ", ("local", "mnist-next", "waits for 2 GPUs")),
+    (b"\x1bgE", ("10 of 16 trials", "best 0.1161", "trial 6")),
     (b"\x1bn", ("backend", "start from|Not ready")),
     (b"\x1b?", ("type to find a key",)),
     (b"\x1b\x10", ("find a command",)),
@@ -61,9 +65,12 @@ MODES = {
 
 @pytest.fixture
 def shown_home(home: Home) -> Home:
-    """Three jobs; one prints what no such terminal can show."""
+    """Four jobs, one of which waits, and a search; one job prints what no such terminal can show."""
     with Store.open(home) as store:
         running = seeding.three_runs(store)[2]
+        waiting = seeding.add_job(store, 4, "mnist-next", age_seconds=900, gpus=2)
+        set_reason(store, waiting.id, Reason("waits for 2 GPUs: mnist-wide holds 8 of 8"))
+        seeding.search(store)
         seeding.sample(store, running, [(number, 40.0 + number, 1 << 30) for number in range(30)], gpus=2)
         seeding.remember_runs(store)
     writer = seeding.journal(home, running)
@@ -98,11 +105,11 @@ def test_every_page_can_be_read_on_a_terminal_that_can_do_less(shown_home: Home,
             if keys.startswith(b"\x1b"):  # a key that follows at once would be one with alt
                 terminal.until_quiet(0.3)  # what closes a window is for one that is there
                 terminal.type(b"\x1b")
-                see("3 jobs")
+                see("16 jobs")
             terminal.type(keys.lstrip(b"\x1b"))
             see(*parts)
         terminal.type(b"\x1b")
-        see("3 jobs")
+        see("16 jobs")
         for state, job in JOBS:  # no state is told by its colour alone
             see(f"{state} +{job}")
     finally:

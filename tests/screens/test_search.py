@@ -112,7 +112,7 @@ async def test_a_search_is_paused_after_a_question_and_resumed(home: Home, searc
         await shown.until_shown("Pause the search digits?")
         await shown.press("y")
         await shown.until(lambda: state(home, search) == "PAUSED")
-        await shown.until_shown("PAUSED  2 under way")
+        await shown.until_shown("paused  2 under way")
         assert not page.can_do("search.pause")
         await shown.press("u")
         await shown.until(lambda: state(home, search) == "RUNNING")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
+import re
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -25,6 +24,7 @@ from tests.screens.pty_terminal import ENTRY, Emulator, PtyTerminal
 from tests.waiting import patience
 from workbench.paths import Home
 from workbench.store.db.database import Store
+from workbench.store.jobs import job
 
 STYLES = [
     Style(),
@@ -45,8 +45,8 @@ def _shown(line: list[Segment], width: int) -> list[tuple[str, str]]:
     return emulator.cells[0]
 
 
-_WIDTH, _HEIGHT = 12, 3
-_text = st.text(st.sampled_from("ab  ─⣀漢"), min_size=1, max_size=6)
+_WIDTH, _HEIGHT = 14, 3
+_text = st.one_of(st.text(st.sampled_from("ab  ─⣀漢"), min_size=1, max_size=6), st.just(" " * _WIDTH))
 _line = st.lists(st.tuples(_text, st.sampled_from(STYLES)).map(lambda part: Segment(*part)), max_size=4)
 
 
@@ -54,9 +54,9 @@ def _strip(line: list[Segment], width: int) -> Strip:
     return Strip(line).adjust_cell_length(width, Style())
 
 
-@given(st.lists(st.lists(_line, min_size=_HEIGHT, max_size=_HEIGHT), min_size=2, max_size=5))
-def test_the_terminal_shows_what_was_drawn_last(frames: list[list[list[Segment]]]) -> None:
-    picture, terminal = TerminalPicture(), Emulator(_WIDTH, _HEIGHT)
+@given(st.lists(st.lists(_line, min_size=_HEIGHT, max_size=_HEIGHT), min_size=2, max_size=5), st.booleans())
+def test_the_terminal_shows_what_was_drawn_last(frames: list[list[list[Segment]]], erases: bool) -> None:
+    picture, terminal = TerminalPicture(erases=erases), Emulator(_WIDTH, _HEIGHT)
     for lines in frames:
         strips = [_strip(line, _WIDTH) for line in lines]
         picture.take(
@@ -128,6 +128,29 @@ def test_a_part_of_a_line_that_is_drawn_anew_replaces_what_stood_there(
     assert terminal.cells[0] == _shown(list(expected), _WIDTH)
 
 
+@pytest.mark.parametrize(
+    ("erases", "written"), [(True, "\x1b[1;1Hab\x1b[16X\x1b[16Cc"), (False, f"\x1b[1;1Hab{' ' * 16}c")]
+)
+def test_many_blanks_are_erased_where_that_fills_them_with_their_background(
+    erases: bool, written: str
+) -> None:
+    picture = TerminalPicture(erases=erases)
+    picture.take(
+        LayoutUpdate([[Strip([Segment(f"ab{' ' * 16}c")])]], Region(0, 0, 19, 1)), ColorSystem.STANDARD
+    )
+
+    assert picture.changes() == written
+
+
+def test_changes_along_a_row_go_on_from_where_the_cursor_stands() -> None:
+    picture = TerminalPicture()
+    for text in ("step 41 loss 0.25 images/s 801", "step 42 loss 0.24 images/s 799"):
+        picture.take(LayoutUpdate([[Strip([Segment(text)])]], Region(0, 0, 30, 1)), ColorSystem.STANDARD)
+        changes = picture.changes()
+
+    assert changes == "\x1b[1;7H2\x1b[9C4\x1b[10C799"
+
+
 def test_a_changed_cell_is_written_alone_and_a_redraw_writes_all() -> None:
     picture = TerminalPicture()
     for text in ("step 41 loss 0.25", "step 42 loss 0.25"):
@@ -168,25 +191,64 @@ def test_an_idle_list_of_ended_jobs_writes_nothing_and_a_key_little(ended: Home)
         terminal.close()
 
 
+KEY_BYTES_WITH_PREVIEW = 6000
+"""What a key may write that changes a preview, which is half of the screen: a curve's signs have three bytes each."""
+
+
+def test_an_idle_list_with_a_filled_preview_writes_nothing_and_a_key_no_more_than_that_holds(
+    ended: Home,
+) -> None:
+    with Store.open(ended) as store:
+        rows = [job(store, seeding.job_id(1999 - at)) for at in range(12)]
+        seeding.print_and_report(store, [row for row in rows if row is not None])
+    terminal = PtyTerminal([sys.executable, "-c", ENTRY, "tui"], _environment(ended))
+    try:
+        terminal.until(lambda: "epoch 59 loss" in terminal.shown and "train/loss" in terminal.shown)
+        terminal.until_quiet(3.0)  # so it was silent over several ticks
+        before = terminal.count
+        for at in range(1, 11):
+            terminal.type(b"j")
+            last = f"epoch 59 loss {(at + 1) / 60:.4f}"
+            terminal.until(lambda last=last: last in terminal.shown)  # type: ignore[misc]
+            terminal.until_quiet(0.3)
+        assert 0 < (terminal.count - before) / 10 < KEY_BYTES_WITH_PREVIEW
+    finally:
+        terminal.close()
+
+
+def test_a_list_with_a_job_at_work_writes_little(ended: Home) -> None:
+    """Its time, curve and preview change each second."""
+    with Store.open(ended) as store, seeding.working(store):
+        terminal = PtyTerminal([sys.executable, "-c", ENTRY, "tui"], _environment(ended))
+        try:
+            written = _bytes_per_second(terminal, r"step (\d+) loss", 10)
+
+            assert 0 < written < 1000  # some twenty lines of its log move up
+        finally:
+            terminal.close()
+
+
+def _bytes_per_second(terminal: PtyTerminal, number: str, more: int) -> float:
+    """Return how much is written while a number that is shown grows by so much; the highest one counts."""
+
+    def shown() -> int:
+        return max((int(found.replace(",", "")) for found in re.findall(number, terminal.shown)), default=0)
+
+    terminal.until(lambda: shown() > 0)
+    start = shown()
+    terminal.until(lambda: shown() > start)  # the first picture is drawn
+    before, first = terminal.count, shown()
+    took = terminal.until(lambda: shown() >= first + more)
+    return (terminal.count - before) / took
+
+
 @pytest.fixture
 def chatty(home: Home) -> Iterator[Home]:
     """A job that prints a thousand lines a second."""
     with Store.open(home) as store:
-        job = seeding.go(store, seeding.add_job(store, 1, "chatty"), *seeding.RUN_UP)
-    writer = seeding.journal(home, job)
-    stop = threading.Event()
-
-    def write() -> None:
-        numbers = random.Random(20)
-        while not stop.wait(0.05):
-            lines = [b"step %d loss %.20f\n" % (step, numbers.random() * 10**50) for step in range(50)]
-            writer.write(b"".join(lines))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    yield home
-    stop.set()
-    thread.join()
+        row = seeding.go(store, seeding.add_job(store, 1, "chatty"), *seeding.RUN_UP)
+    with seeding.printing(home, row):
+        yield home
 
 
 def test_a_key_is_shown_soon_on_a_slow_terminal_next_to_a_fast_log(chatty: Home) -> None:
@@ -203,6 +265,21 @@ def test_a_key_is_shown_soon_on_a_slow_terminal_next_to_a_fast_log(chatty: Home)
         took = terminal.until(lambda: "esc closes" in terminal.shown)
 
         assert took < 3.0  # two thirds of a second is the link's; frames that queue take 14 s and more
+    finally:
+        terminal.close()
+
+
+def test_a_log_that_is_scrolled_up_writes_little_while_a_thousand_lines_a_second_come(chatty: Home) -> None:
+    terminal = PtyTerminal([sys.executable, "-c", ENTRY, "tui", "chatty"], _environment(chatty))
+    try:
+        terminal.until(lambda: "1 overview" in terminal.shown)
+        terminal.type(b"l")
+        terminal.until(lambda: "follow" in terminal.shown and "loss" in terminal.shown)
+        terminal.type(b"kkkkk")
+
+        written = _bytes_per_second(terminal, r"\+([\d,]+) new lines", 5000)
+
+        assert 0 < written < 2000  # its rows stay; what is new is counted
     finally:
         terminal.close()
 
