@@ -118,6 +118,7 @@ async def test_the_list_is_sorted_by_every_column_in_both_directions(varied: Hom
 async def test_a_click_on_every_heading_sorts_and_another_one_turns_the_order(varied: Home) -> None:
     async with opened(varied, (200, 40)) as shown:
         table = await opened_table(shown)
+        await shown.until_shown("CPUs")  # what comes above the table moves it away from below a click
         x = 1
         for column, width in list(table._columns):
             signed = SIGNED.get(column.heading, column.heading)
