@@ -138,7 +138,7 @@ def role_variables(theme: Theme) -> dict[str, str]:
     return {
         **_curves(_CURVES_DARK if dark else _CURVES_LIGHT),
         "role-dim": dim,
-        "role-grid": "#5c6876" if dark else "#8d8b84",
+        "role-grid": "#3d4756" if dark else "#bdbbb4",
         "role-text": theme.foreground or ("#e0e0e0" if dark else "#1b1f24"),
         "role-accent": theme.accent or theme.primary,
         "role-key": theme.primary,
