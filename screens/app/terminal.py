@@ -58,6 +58,8 @@ _SINGLE: Final = re.compile(
     "[\x20-\x7e\xa1-\xac\xae-\u02ff\u0370-\u0482\u2500-\u25fc\u2800-\u28ff]*"
 ).fullmatch
 """Text whose every character is one cell wide."""
+_EXACT: Final = re.compile("[\x20-\x7e\u2800-\u28ff]").fullmatch
+"""Letters and braille are one cell wide everywhere; other signs are two on terminals set to East Asian widths."""
 
 
 class Pen(NamedTuple):
@@ -202,9 +204,9 @@ class TerminalPicture:
             wanted = self._wanted[y]
             at = -1
             for start, end in _runs(self._written[y], wanted):
-                # Along a row it takes half of the bytes to go on from where the cursor stands.
+                # Along a row it takes half of the bytes to go on from where the cursor stands, where that is known.
                 parts.append(f"\x1b[{y + 1};{start + 1}H" if at < 0 else f"\x1b[{start - at}C")
-                at = end
+                at = end if all(_EXACT(sign) for sign, _ in wanted[start:end]) else -1
                 pen = _write(parts, wanted[start:end], pen, erases=self.erases)
             self._written[y] = wanted.copy()
         self._changed.clear()

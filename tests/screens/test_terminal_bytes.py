@@ -151,6 +151,15 @@ def test_changes_along_a_row_go_on_from_where_the_cursor_stands() -> None:
     assert changes == "\x1b[1;7H2\x1b[9C4\x1b[10C799"
 
 
+def test_behind_a_sign_that_some_terminals_draw_twice_as_wide_the_cursor_is_placed() -> None:
+    picture = TerminalPicture()
+    for text in ("\u25cc one ---------- 1", "\u25cf one ---------- 2"):
+        picture.take(LayoutUpdate([[Strip([Segment(text)])]], Region(0, 0, 18, 1)), ColorSystem.STANDARD)
+        changes = picture.changes()
+
+    assert changes == "\x1b[1;1H\u25cf\x1b[1;18H2"
+
+
 def test_a_changed_cell_is_written_alone_and_a_redraw_writes_all() -> None:
     picture = TerminalPicture()
     for text in ("step 41 loss 0.25", "step 42 loss 0.25"):
