@@ -270,7 +270,7 @@ def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Pa
     until(lambda: not ground.processes())
 
     assert marked(other.uuid)
-    assert other.row(theirs).state is State.PROCESSING
+    until(lambda: other.row(theirs).state is State.PROCESSING, lambda: log_of(other.home))
     other.clean_up()
 
 
