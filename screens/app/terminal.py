@@ -58,8 +58,8 @@ _SINGLE: Final = re.compile(
     "[\x20-\x7e\xa1-\xac\xae-\u02ff\u0370-\u0482\u2500-\u25fc\u2800-\u28ff]*"
 ).fullmatch
 """Text whose every character is one cell wide."""
-_EXACT: Final = re.compile("[\x20-\x7e\u2800-\u28ff]").fullmatch
-"""Letters and braille are one cell wide everywhere; other signs are two on terminals set to East Asian widths."""
+_EXACT: Final = re.compile("[\x20-\x7e\u2500-\u259f\u2800-\u28ff]").fullmatch
+"""Letters, lines, blocks and braille are one cell wide; signs may be two on terminals set to East Asian widths."""
 
 
 class Pen(NamedTuple):
