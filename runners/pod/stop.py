@@ -261,7 +261,8 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
 def release_attempt(cluster: Cluster, attempt: AttemptRef, ttl_seconds: int) -> None:
     """Delete the Secrets of an ended attempt, and let the cluster delete its Job with all else after some time.
 
-    A pod in which a container of a patch goes on is deleted now: it would keep its GPUs for ever.
+    A pod in which a container of a patch, or one that the cluster has injected, goes on is deleted now: it would keep
+    its GPUs for ever.
     """
     job = delete_secrets(cluster, attempt)
     if job is None:

@@ -12,6 +12,7 @@ from workbench import formats
 from workbench.job import TERMINAL, State, short_id
 from workbench.services.inspect.job_times import expected_end_us, run_seconds, unseen_seconds
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.job_list import is_metric
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -271,20 +272,17 @@ def sorted_column(columns: Sequence[JobColumn], sort: str) -> JobColumn | None:
     return next((column for column in columns if column.sort == sort), None)
 
 
-def layout(
-    width: int, titles: Sequence[str] = (), metric: str = "", sort: str = ""
-) -> list[tuple[JobColumn, int]]:
+def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple[JobColumn, int]]:
     """Choose columns for a table so wide, or those of the given titles, and how many cells each gets.
 
-    The column of the ``metric`` that it is sorted by stands behind the name. The one that it is sorted by has room for
-    the sign of the direction.
+    The column that it is sorted by has room for the sign of the direction; that of a metric stands behind the name.
     """
     known = {column.title: column for column in COLUMNS}
     shown = [known[title] for title in titles if title in known]
     shown = shown or [column for column in COLUMNS if column.from_width <= width]
-    if metric:
+    if sort and is_metric(sort):
         at = next((i + 1 for i, column in enumerate(shown) if column.title == "name"), len(shown))
-        shown = [*shown[:at], metric_column(metric), *shown[at:]]
+        shown = [*shown[:at], metric_column(sort), *shown[at:]]
     signed = sorted_column(shown, sort)
     widths = [column.width for column in shown]
     if signed is not None and signed.width:

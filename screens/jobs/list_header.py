@@ -36,7 +36,7 @@ HISTORY: Final = 12
 STALE_SECONDS: Final = 90.0
 """An answer so old is shown with its age."""
 WAITED_SECONDS: Final = 5.0
-"""A question that is open for so long is said to be, however new the last answer is."""
+"""A question that is open for so long is shown, however new the last answer is."""
 NAME_MAX: Final = 18
 NAME_NARROW: Final = 12
 _WIDE: Final = 110

@@ -37,7 +37,7 @@ from screens.widgets.cached_style import CachedStyle
 from workbench.job import State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.job_list import JobList, Key, Window, is_metric
+from workbench.store.queries.job_list import JobList, Key, Window
 from workbench.store.queries.sweeps import Fold
 from workbench.values import dataclass
 
@@ -90,8 +90,7 @@ class JobLines(CachedStyle, ScrollView):
         columns_for = self.room, self.wanted_columns, sort
         if columns_for != self._columns_for:
             self._columns_for = columns_for
-            metric = sort if is_metric(sort) else ""
-            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, metric, sort)
+            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, sort)
         look = columns_for, self.base, paint_of(self), glyphs()
         if look != self._drawn_with:
             self._drawn_with = look

@@ -209,10 +209,9 @@ async def test_an_agent_that_lists_no_processes_is_said_so(home: Home) -> None:
         await look(shown, "no list of its processes")
 
 
-@journey
-async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Lists of processes are not read before this is set."""
     drawn, read = threading.Event(), ProcessReader.read
 
     def read_late(self: ProcessReader, learners: frozenset[int]) -> dict[int, Any]:
@@ -220,6 +219,13 @@ async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
         return dict(read(self, learners))
 
     monkeypatch.setattr(ProcessReader, "read", read_late)
+    return drawn
+
+
+@journey
+async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
+    home: Home, drawn: threading.Event
+) -> None:
     add_running(home, listed=False)
     async with opened(home, (80, 24), job="resnet") as shown:
         await look(shown, "its processes are being read")
@@ -229,15 +235,8 @@ async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_charts_make_room_for_the_processes_at_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    home: Home, drawn: threading.Event, size: tuple[int, int]
 ) -> None:
-    drawn, read = threading.Event(), ProcessReader.read
-
-    def read_late(self: ProcessReader, learners: frozenset[int]) -> dict[int, Any]:
-        assert drawn.wait(60)
-        return dict(read(self, learners))
-
-    monkeypatch.setattr(ProcessReader, "read", read_late)
     add_running(home)
 
     @journey

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.runtime import hang
-from workbench.controller.runtime.lock import LockText, read_lock
+from workbench.controller.runtime.lock import read_lock
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home, require_home
@@ -269,21 +269,10 @@ def end_controller(home: Home, say: Callable[[str], None]) -> bool:
             return True
         if not hang.is_silent(home):
             return False
-    if held is not None and not _has_ended(held):
+    if held is None or not held.start_ticks:
+        return True  # an older one does not say when it was started
+    if not hang.ends_within(held.pid, held.start_ticks, ENDS_WITHIN_SECONDS):
         say(f"controller {held.pid} is ending: what it does now is not done yet")
-    return True
-
-
-def _has_ended(held: LockText) -> bool:
-    """Wait for the end of a controller that was asked to end; return whether it is gone."""
-    from workbench.learner.platform.system import start_ticks
-
-    until = time.monotonic() + ENDS_WITHIN_SECONDS
-    while held.start_ticks and start_ticks(held.pid) == held.start_ticks:
-        if time.monotonic() > until:
-            return False
-        reap()  # where it is a child of this process
-        time.sleep(_CROWDED_SECONDS)
     return True
 
 

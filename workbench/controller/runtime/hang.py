@@ -150,16 +150,21 @@ def end_process(found: UnansweringController) -> bool:
 
     Neither its learners nor the store are harmed: it may be killed at any instant.
     """
-    from workbench.learner.platform.system import start_ticks
-
     try:
         _kill(found)
     except ProcessLookupError:
         return True
     except OSError:
         return False  # it is another user's
-    until = time.monotonic() + DIES_WITHIN_SECONDS
-    while start_ticks(found.pid) == found.start_ticks:
+    return ends_within(found.pid, found.start_ticks, DIES_WITHIN_SECONDS)
+
+
+def ends_within(pid: int, start_ticks: int, seconds: float) -> bool:
+    """Wait for the end of that very process, so long at most; return whether it is gone."""
+    from workbench.learner.platform import system
+
+    until = time.monotonic() + seconds
+    while system.start_ticks(pid) == start_ticks:
         if time.monotonic() > until:
             return False
         time.sleep(_POLL_SECONDS)
