@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import hypothesis
 import pytest
 
 from backends.contract.prompts import CREDENTIALS
+from tests.folders import make_folder
 from tests.learner.kept_agents import agents_removed as agents_removed
 from tests.waiting import PATIENCE, patience
 from workbench.paths import Home
@@ -75,8 +75,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short temporary folder (unix sockets allow 100 characters) that HOME and all of fabric's folders lie in."""
-    root = Path(tempfile.mkdtemp(prefix="fab-"))
+    """A short temporary folder that HOME and all of fabric's folders lie in."""
+    root = make_folder()
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
+from tests.folders import make_folder
 from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.controller.runtime.client import Submission, ask, ensure_controller, status, submit
@@ -184,7 +184,7 @@ class KeptGround:
     def enter(self, environment: pytest.MonkeyPatch) -> Ground:
         """Make the environment that of the ground, and return it; it is made anew where a test has spoilt it."""
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="fab-"))
+            self._root = make_folder()
             (self._root / "run").mkdir(mode=0o700)
             (self._root / "leases").mkdir(mode=0o1777)
         for name, path in {

@@ -20,14 +20,16 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.cli.conftest import end_processes_that_name
+from tests.folders import make_folder
+from tests.learner.kept_agents import lend_agents
 from tests.waiting import patience
+from workbench.paths import Home
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
 MARK: Final = "```console\n"
@@ -67,7 +69,7 @@ def render(text: str) -> str:
 @contextmanager
 def session() -> Iterator[Session]:
     """Give a home and a working folder, and end everything that was started from them."""
-    root = Path(tempfile.mkdtemp(prefix="fab-"))
+    root = make_folder()
     try:
         yield Session(root)
     finally:
@@ -83,6 +85,7 @@ class Session:
         self.work = root / "work"
         self.work.mkdir()
         (root / "run").mkdir(mode=0o700)
+        lend_agents(self.home)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
             "HOME": str(root),
@@ -97,6 +100,11 @@ class Session:
         }
         (root / "leases").mkdir(mode=0o1777)
         self._ids: dict[str, str] = {}
+
+    @property
+    def home(self) -> Home:
+        """Where its jobs are."""
+        return Home(self.root / ".local" / "share" / "fabric")
 
     def __call__(self, command: str) -> str:
         ran = subprocess.run(
@@ -117,7 +125,7 @@ class Session:
         return self._shown(ran.stdout)
 
     def _learn_ids(self) -> None:
-        home = self.root / ".local" / "share" / "fabric"
+        home = self.home.path
         files = [
             *home.glob("jobs/training-*/job.json"),
             *home.glob("experiments/experiment-*/experiment.json"),

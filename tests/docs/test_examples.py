@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +20,11 @@ import pytest
 
 from tests.cli.forked import FORKS
 from tests.docs.shown import Session, session
+from tests.folders import make_folder
 from tests.waiting import ended, patience, until
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load
-from workbench.paths import Home
 from workbench.store.db.home_folder import bind
 
 README = Path(__file__).parents[2] / "README.md"
@@ -160,20 +159,21 @@ def make_stage() -> Path:
     with session() as made:
         made(STAGE)
         made("fabric controller stop")
-        log = made.root / ".local" / "share" / "fabric" / "fabric.db-wal"
+        log = made.home.path / "fabric.db-wal"
         # The controller goes a moment after it says so; the database is one file then.
         until(lambda: not log.exists(), "the controller to let go of the database")
-        kept = Path(tempfile.mkdtemp(prefix="fab-"))
+        kept = make_folder()
         copy_stage(made.root, kept)
     kept.rename(made.root)
     return made.root
 
 
 def copy_stage(source: Path, target: Path) -> None:
-    """Copy what belongs to a home, and no socket of a controller."""
+    """Copy what belongs to a home: no socket of a controller, and no agents, which each session is lent."""
+    agents = shutil.ignore_patterns("agents")
     for name in (".local", ".config", "work", "mnist", "data", ".zfunc"):
         if (source / name).exists():
-            shutil.copytree(source / name, target / name, dirs_exist_ok=True, symlinks=True)
+            shutil.copytree(source / name, target / name, dirs_exist_ok=True, symlinks=True, ignore=agents)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def copied(stage: Path) -> Iterator[Session]:
     """Give a home like the stage's, which may be changed."""
     with session() as made:
         copy_stage(stage, made.root)
-        bind(Home(made.root / ".local" / "share" / "fabric"))
+        bind(made.home)
         made.environment |= {"WANDB_API_KEY": "secret", "TERM": "dumb"}
         yield made
 

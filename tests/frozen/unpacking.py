@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 import tarfile
-import tempfile
 import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from tests.folders import make_folder
 
 ARCHIVE: Final = Path(__file__).with_name("home.tar.xz")
 
@@ -31,7 +32,7 @@ BINARY: Final = (".pyz", ".tar.gz")
 
 def new_root() -> Path:
     """Make a folder whose path is as long as the frozen one: files record the sizes of others."""
-    root = Path(tempfile.mkdtemp(prefix="fab-", dir="/tmp"))
+    root = make_folder()
     assert len(str(root)) == len(ROOT)
     return root
 

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 SESSION: Final = "FABRIC_TEST_SESSION"
 """Set in the environment of all that a session starts."""
 LOCK: Final = Path("/tmp/fabric-tests.lock")
+TEMPORARY: Final = re.compile(r"(fab|fabuser|fab-(agents|stub|engine|podman|browser))-[a-z0-9_]{6,8}")
 FOLDERS: Final = {
-    "/tmp": re.compile(r"(fab|fabuser|fab-(agents|stub|engine|podman|browser))-[a-z0-9_]{8}"),
+    "/tmp": TEMPORARY,
+    "/tmp/f": TEMPORARY,  # where .ci/run has the files of tests in memory
     "/srv": re.compile(r"fabbare-[a-z0-9_]{8}"),
     "/var/tmp": re.compile(r"(fab-engine-|fab-d|fabric-claim-|fabric-node-)[a-z0-9_]{8}"),
 }

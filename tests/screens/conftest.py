@@ -13,6 +13,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 import pytest
 
 from screens.style.glyphs import glyphs
+from tests.folders import is_short
 from tests.screens import seeding
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -26,9 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="package", autouse=True)
 def short_folders() -> Iterator[None]:
-    """Homes whose paths are as long on every machine: a screen cuts off, wraps and aligns what is longer."""
+    """Folders of tests whose paths are as long on every machine: a screen cuts off, wraps and aligns what is longer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", "/tmp")
+        if not is_short(tempfile.gettempdir()):
+            patch.setattr(tempfile, "tempdir", "/tmp")
         yield
 
 
