@@ -8,6 +8,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -334,12 +335,19 @@ def counts_disk_writes(folder: Path) -> bool:
     return written() > before
 
 
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A folder on a disk, where the usual one for temporary files may be in memory."""
+    with tempfile.TemporaryDirectory(prefix="fab-d", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 def test_disk_is_what_was_written_since_the_last_sample(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not counts_disk_writes(tmp_path):
+    if not counts_disk_writes(disk):
         pytest.skip("what is written here is counted nowhere")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(disk)
     process = start(WRITES)
     meter = usage.Meter()
     with monkeypatch.context() as patch:
