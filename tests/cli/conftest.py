@@ -19,6 +19,7 @@ import pytest
 from tests.cli.forked import FORKS
 from tests.conftest import KEPT, KEPT_PREFIXES
 from tests.learner.kept_agents import lend_agents
+from tests.ports import free_port
 from tests.waiting import ended, patience, until
 from workbench.paths import Home
 
@@ -136,7 +137,9 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: str) -> dict[str, Any]:
-        server = fabric.start("store", "serve", *words, "--json")
+        # The usual port is another test's as soon as this server ends.
+        port = () if "--port" in words else ("--port", str(free_port()))
+        server = fabric.start("store", "serve", *words, *port, "--json")
         started.append(server)
         assert server.stdout is not None
         said = json.loads(server.stdout.readline())

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from workbench.errors import UsageError
 from workbench.job import short_id
 from workbench.paths import Home
 from workbench.services.submit.store_checks import check_folders, check_stores
+from workbench.services.transfer import s3_server
 from workbench.spec import DataStore, JobSpec
 from workbench.store.db.rows import TargetRef
 
@@ -122,6 +125,23 @@ def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_said(fabric: Fabri
         ).stderr
     )
     assert "is no folder" in fabric("store", "serve", "file", expect=66).stderr
+
+
+def test_a_program_that_takes_the_port_first_is_not_taken_for_the_store(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [other.getsockname()[1], free_port()]
+        monkeypatch.setattr(s3_server, "_free_port", lambda _: ports.pop(0))
+        cancel = threading.Event()
+        store = s3_server.serve_store(home, tmp_path / "store", 0, (), cancel)
+
+        served = next(store)
+
+        assert ports == []
+        assert served.address != f"http://127.0.0.1:{other.getsockname()[1]}"
+        cancel.set()
+        assert list(store) == []
 
 
 def test_an_example_of_ffdls_without_a_store_says_how_to_serve_one(fabric: Fabric) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import random
+import shutil
 import struct
 import threading
 import time
@@ -380,6 +381,7 @@ def many_runs(store: Store, count: int) -> None:
             rows(),
         )
         store.execute("DELETE FROM jobs WHERE id = ?", (template.id,))
+    shutil.rmtree(store.home.job(template.id).path)  # else a controller finds it again
 
 
 def renamed(row: JobRow, name: str) -> JobRow:

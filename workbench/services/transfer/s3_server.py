@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import time
@@ -23,6 +24,10 @@ PORT = 9023
 
 READY_SECONDS = 30.0
 END_SECONDS = 5.0
+
+_LISTENS = b"Starting s3 server on"
+_TAKEN = "address already in use"
+_PORTS_TRIED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,8 @@ def serve_store(
     _make_folder(folder)
     with serving(home) as registration:
         made = make_containers(folder, containers)
-        address = f"{LOOPBACK}:{_free_port(port)}"
-        server = _start(rclone.path, address, folder)
+        server, address = _start_on_port(rclone.path, port, folder, cancel)
         try:
-            _wait_until_ready(server, address, cancel)
             served = LocalStore(f"http://{address}", str(folder), server.pid)
             registration.write(served)
             yield ServedStore(served.address, served.folder, tuple(made))
@@ -114,6 +117,26 @@ def _free_port(requested: int) -> int:
     raise TryAgain(f"the port {requested} is taken", hint="leave --port out, and a free one is found")
 
 
+def _start_on_port(
+    rclone: str, requested: int, folder: Path, cancel: Event
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Start the server; return it and its address. A port that was free may be another's when rclone wants it."""
+    for _ in range(_PORTS_TRIED):
+        address = f"{LOOPBACK}:{_free_port(requested)}"
+        server = _start(rclone, address, folder)
+        try:
+            fault = _wait_until_ready(server, cancel)
+        except BaseException:
+            _end(server)
+            raise
+        if not fault:
+            return server, address
+        _end(server)
+        if _TAKEN not in fault:
+            raise BackendError(f"the server cannot be started: {fault}")
+    raise TryAgain(f"the port of {address} is taken", hint="leave --port out, and a free one is found")
+
+
 def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
 
     from workbench.learner.platform.system import die_with_parent
@@ -130,23 +153,34 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], address: str, cancel: Event) -> None:
-    host, _, port = address.partition(":")
+def _wait_until_ready(server: subprocess.Popen[bytes], cancel: Event) -> str:
+    """Wait until rclone says that it listens; return what it said instead when it ended.
+
+    That somebody answers at the address is no proof: it may be the server of another program.
+    """
+    assert server.stderr is not None
     deadline = time.monotonic() + READY_SECONDS
-    while not cancel.is_set():
-        if server.poll() is not None:
-            raise BackendError(f"the server cannot be started: {_last_message(server)}")
-        with contextlib.suppress(OSError):
-            socket.create_connection((host, int(port)), timeout=1).close()
-            return
+    said = b""
+    while not cancel.is_set() and _LISTENS not in said:
+        if select.select([server.stderr], [], [], 0.1)[0]:
+            part = os.read(server.stderr.fileno(), 65536)
+            if not part:
+                server.wait()
+                return _last_line(said) or f"exit code {server.returncode}"
+            said += part
         if time.monotonic() > deadline:
-            raise BackendError(f"the server does not answer at {address} within {READY_SECONDS:g} s")
-        time.sleep(0.02)
+            raise BackendError(f"the server does not listen within {READY_SECONDS:g} s")
+    return ""
 
 
 def _last_message(server: subprocess.Popen[bytes]) -> str:
-    messages = server.stderr.read().decode(errors="replace") if server.stderr else ""
-    return messages.strip().splitlines()[-1] if messages.strip() else f"exit code {server.returncode}"
+    messages = server.stderr.read() if server.stderr else b""
+    return _last_line(messages) or f"exit code {server.returncode}"
+
+
+def _last_line(messages: bytes) -> str:
+    lines = messages.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
