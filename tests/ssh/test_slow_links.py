@@ -160,8 +160,9 @@ def test_on_a_host_without_python_a_flood_holds_up_neither_a_halt_nor_another_jo
         assert log_there(there, flood).stat().st_size > len(ground.output(flood)) + 5_000_000
 
 
-COUNTED = "".join(f"{number}\n" for number in range(1, 1_500_001))
-"""Ten megabytes: seven times what the link carries while they are printed."""
+def counted() -> str:
+    """Return ten megabytes: seven times what the link carries while they are printed."""
+    return "".join(f"{number}\n" for number in range(1, 1_500_001))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -175,8 +176,8 @@ def test_a_flood_over_a_slow_link_that_is_cut_again_and_again_is_complete_to_the
         behind.throttle("16mbit")
         for share in sorted(draw.uniform(0.01, 0.9) for _ in range(6)):
             until(
-                partial(has_come, ground, job_id, round(share * len(COUNTED))),
-                lambda: f"{len(ground.output(job_id))} of {len(COUNTED)}: {ground.row(job_id).reason}",
+                partial(has_come, ground, job_id, round(share * len(counted()))),
+                lambda: f"{len(ground.output(job_id))} of {len(counted())}: {ground.row(job_id).reason}",
                 seconds=90,
             )
             harm = draw.choice(["the jump host's session ends", "the target's session ends", "silence"])
@@ -191,7 +192,7 @@ def test_a_flood_over_a_slow_link_that_is_cut_again_and_again_is_complete_to_the
         row = ground.reaches(job_id, *TERMINAL, seconds=120)
 
         assert (row.state, row.attempt) == (State.COMPLETED, 1), row.reason
-        assert first_difference(ground.output(job_id), COUNTED) is None
+        assert first_difference(ground.output(job_id), counted()) is None
 
 
 def is_unreachable(ground: Ground, job_id: str) -> bool:
