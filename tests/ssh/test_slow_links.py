@@ -169,15 +169,15 @@ def counted() -> str:
 def test_a_flood_over_a_slow_link_that_is_cut_again_and_again_is_complete_to_the_byte(
     home: Home, box: Box, behind: Lab, seed: int, note_harm: Callable[[str], None]
 ) -> None:
-    draw = random.Random(seed)
+    draw, expected = random.Random(seed), counted()
     with ground_there(home, behind, silent_seconds="2") as ground:
         job_id = ground.submit("seq 1 750000; sleep 1; seq 750001 1500000")
         ground.prints(job_id, "1\n")
         behind.throttle("16mbit")
         for share in sorted(draw.uniform(0.01, 0.9) for _ in range(6)):
             until(
-                partial(has_come, ground, job_id, round(share * len(counted()))),
-                lambda: f"{len(ground.output(job_id))} of {len(counted())}: {ground.row(job_id).reason}",
+                partial(has_come, ground, job_id, round(share * len(expected))),
+                lambda: f"{len(ground.output(job_id))} of {len(expected)}: {ground.row(job_id).reason}",
                 seconds=90,
             )
             harm = draw.choice(["the jump host's session ends", "the target's session ends", "silence"])
@@ -192,7 +192,7 @@ def test_a_flood_over_a_slow_link_that_is_cut_again_and_again_is_complete_to_the
         row = ground.reaches(job_id, *TERMINAL, seconds=120)
 
         assert (row.state, row.attempt) == (State.COMPLETED, 1), row.reason
-        assert first_difference(ground.output(job_id), counted()) is None
+        assert first_difference(ground.output(job_id), expected) is None
 
 
 def is_unreachable(ground: Ground, job_id: str) -> bool:
