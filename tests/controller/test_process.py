@@ -142,6 +142,27 @@ def test_a_signal_ends_it_cleanly_and_leaves_no_socket(made: Home) -> None:
     assert status(made) is None
 
 
+HANGS = """
+import sys, threading
+from workbench.controller import main
+from workbench.controller.loop.loop import Loop
+main.ENDS_WITHIN_SECONDS = 0.1
+Loop.run = lambda self: threading.Event().wait()
+sys.exit(main.main(["--home", sys.argv[1]]))
+"""
+
+
+def test_one_that_hangs_is_ended_by_a_signal_too(made: Home) -> None:
+    process = subprocess.Popen([sys.executable, "-c", HANGS, str(made.path)])
+    until(lambda: "looks after" in log_of(made), lambda: log_of(made))
+
+    process.terminate()
+
+    assert ended(process) == -signal.SIGALRM
+    ensure_controller(made)
+    assert answers(made).pid != process.pid
+
+
 def test_one_that_is_asked_where_it_is_says_so_in_its_log_and_goes_on(made: Home) -> None:
     ensure_controller(made)
     pid = answers(made).pid

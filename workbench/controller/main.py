@@ -62,6 +62,9 @@ STORE_SECONDS: Final = 60.0
 Whoever needs a controller later starts another, which finds the home as it is then.
 """
 
+ENDS_WITHIN_SECONDS: Final = 30.0
+"""One that hangs so long after a signal is ended by the system; a controller may be killed at any instant."""
+
 EXIT_BUG: Final = 70
 
 
@@ -212,8 +215,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
     # Clients that write after this can wake the loop; what they wrote before is read when the store is opened.
     server = _listen(home, socket_path(uuid), process)
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
+        _end_by_signals(process)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # On a crash, or on SIGUSR1, the log shows where each thread is.
         faulthandler.enable()
@@ -250,6 +252,21 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         if lock.is_ours():
             server.close()
             lock.write_address("")
+
+
+def _end_by_signals(process: ControllerProcess) -> None:
+    """Have SIGTERM and SIGINT end the loop, and the system the whole process where that does not come to an end.
+
+    Without memory Python may wait forever for a thread that it could not start.
+    """
+
+    def end(number: int, _: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, ENDS_WITHIN_SECONDS)
+        process.end(f"{signal.Signals(number).name} came")
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def _listen(home: Home, path: Path, process: ControllerProcess) -> ControllerServer:
