@@ -30,7 +30,7 @@ def left_at(box: Box) -> list[Path]:
 class TestNoexec:
     @pytest.fixture
     def box_within(self) -> list[str]:
-        script = 'mount --bind /tmp /tmp && mount -o remount,noexec,bind /tmp && exec "$@"'
+        script = 'mount --rbind /tmp /tmp && mount -o remount,noexec,bind /tmp && exec "$@"'
         return ["unshare", "--mount", "sh", "-c", script, "sh"]
 
     @pytest.fixture
