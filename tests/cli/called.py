@@ -118,7 +118,7 @@ def _run(line: socket.socket) -> None:
         try:
             pid = os.read(ended, _NUMBER.size)
             line.sendall(pid)
-            ready, _, _ = select.select([ended, line], [], [])
+            ready, _, _ = select.select([ended, line.fileno()], [], [])
             if ended not in ready:  # the program has been killed
                 os.kill(_NUMBER.unpack(pid)[0], signal.SIGKILL)
                 return
