@@ -27,6 +27,11 @@ _NUMBER: Final = struct.Struct("=i")
 _PROGRAM: Final = """\
 #!{python} -IS
 import _signal, _socket, posix, sys
+pid, early = 0, []
+def pass_on(number, frame):
+    posix.kill(pid, number) if pid else early.append(number)
+for each in {passed_on}:
+    _signal.signal(each, pass_on)
 mask = posix.umask(0o077)
 posix.umask(mask)
 words = [word.encode("utf-8", "surrogateescape") for word in sys.argv[1:]]
@@ -38,12 +43,12 @@ line.connect({socket!r})
 streams = b"".join(map(number, range(3)))
 line.sendmsg([number(len(body))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 line.sendall(body)
-pid = line.recv(4)
-if not pid:  # one with another locale, say, which only a Python's start takes in
+told = line.recv(4)
+if not told:  # one with another locale, say, which only a Python's start takes in
     posix.execv({executable!r}, [{executable!r}, *sys.argv[1:]])
-pid = int.from_bytes(pid, sys.byteorder)
-for each in {passed_on}:
-    _signal.signal(each, lambda each, frame: posix.kill(pid, each))
+pid = int.from_bytes(told, sys.byteorder)
+for each in early:
+    posix.kill(pid, each)
 code = int.from_bytes(line.recv(4), sys.byteorder, signed=True)
 if code < 0:
     if -code in {passed_on}:
