@@ -93,7 +93,7 @@ class Forks:
                     ours.callback(os.close, kept)
                     theirs.append(end)
                 os.umask(mask := os.umask(0o077))
-                self._ask({"argv": argv, "cwd": str(cwd), "env": dict(env), "umask": mask}, theirs)
+                self.ask({"argv": argv, "cwd": str(cwd), "env": dict(env), "umask": mask}, theirs)
             finally:
                 for end in theirs:
                     os.close(end)
@@ -110,7 +110,8 @@ class Forks:
                 raise
         return subprocess.CompletedProcess(argv, code, _text(out), _text(err))
 
-    def _ask(self, request: dict[str, Any], descriptors: list[int]) -> None:
+    def ask(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Have a command started: its three streams, and what is told its process and, at its end, its exit code."""
         body = json.dumps(request).encode()
         with self._lock:
             if self._line is None:

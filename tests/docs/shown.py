@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.cli.called import forked_fabric
 from tests.cli.conftest import end_processes_that_name
 from tests.folders import make_folder
 from tests.learner.kept_agents import lend_agents
@@ -71,7 +72,8 @@ def session() -> Iterator[Session]:
     """Give a home and a working folder, and end everything that was started from them."""
     root = make_folder()
     try:
-        yield Session(root)
+        with forked_fabric(root / "bin"):
+            yield Session(root)
     finally:
         end_processes_that_name(str(root))
         shutil.rmtree(root, ignore_errors=True)
@@ -87,7 +89,7 @@ class Session:
         (root / "run").mkdir(mode=0o700)
         lend_agents(self.home)
         self.environment = {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PATH": f"{root}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
             "HOME": str(root),
             "FABRIC_LEASES": str(root / "leases"),
             "XDG_RUNTIME_DIR": str(root / "run"),

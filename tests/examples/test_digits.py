@@ -2,123 +2,162 @@
 
 from __future__ import annotations
 
-import json
+import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Fabric, end_everything, environment_of
+from tests.folders import make_folder
 from tests.waiting import patience, until
 
 ROOT = Path(__file__).resolve().parents[2]
-FABRIC = Path(sys.executable).with_name("fabric")
+EPOCHS = 8
+"""Of the job of digits that several tests look at."""
 
 
-@pytest.fixture
-def fabric(clean_environment: Path) -> Any:
-    """Run the real command; the controller that it started is ended with the test."""
-
-    def run(*arguments: str | Path, code: int = 0) -> str:
-        ran = subprocess.run(
-            [FABRIC, *arguments], capture_output=True, text=True, cwd=clean_environment, timeout=patience(150)
-        )
-        assert ran.returncode == code, ran.stdout + ran.stderr
-        return ran.stdout
-
-    yield run
-    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience(30))
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Fabric]:
+    """The command, in a home that the tests of this module have in common."""
+    root = make_folder()
+    command = Fabric(root / "work", environment_of(root))
+    yield command
+    end_everything(command.jobs_home)
+    shutil.rmtree(root, ignore_errors=True)
 
 
-def job_of(fabric: Any) -> dict[str, Any]:
-    jobs = json.loads(fabric("list", "--json"))
-    assert isinstance(jobs[0], dict)
-    return jobs[0]
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A job that has ended."""
+
+    job: dict[str, Any]
+    output: str
+    took_seconds: float
+
+    @property
+    def id(self) -> str:
+        return str(self.job["id"])
 
 
-def metrics_of(fabric: Any, job: str) -> str:
-    return str(fabric("metrics", job, "--csv"))
+def train(fabric: Fabric, example: str, epochs: int) -> Trained:
+    """Run an example for some epochs of the 40 that its manifest says."""
+    return run(fabric, example, "--set", f"params.epochs={epochs}")
 
 
-def weights_of(home: Path, job: str) -> bytes:
-    return (home / "fabric" / "jobs" / job / "results" / "weights.bin").read_bytes()
-
-
-def test_digits_learns(fabric: Any) -> None:
+def run(fabric: Fabric, example: str, *words: str) -> Trained:
     started = time.monotonic()
-    output = fabric("run", ROOT / "examples/digits/manifest.yml", "--runner", "process")
-    took_seconds = time.monotonic() - started
-    first = job_of(fabric)
+    ran = fabric("run", str(ROOT / f"examples/{example}/manifest.yml"), "--runner", "process", *words)
+    return Trained(newest(fabric), ran.stdout, time.monotonic() - started)
 
-    accuracies = [float(line.split()[-1]) for line in output.splitlines() if "held-out accuracy" in line]
+
+@pytest.fixture(scope="module")
+def digits(fabric: Fabric) -> Trained:
+    """A job of digits that no test changes."""
+    return train(fabric, "digits", EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def report(fabric: Fabric) -> Trained:
+    """A job of the example that reports by call."""
+    return train(fabric, "report", 2)
+
+
+def newest(fabric: Fabric) -> dict[str, Any]:
+    job = fabric.json("list", "--json")[0]
+    assert isinstance(job, dict)
+    return job
+
+
+def weights_of(fabric: Fabric, job: str) -> bytes:
+    return (fabric.jobs_home.path / "jobs" / job / "results" / "weights.bin").read_bytes()
+
+
+def check_that_it_learns(fabric: Fabric, digits: Trained) -> None:
+    accuracies = [
+        float(line.split()[-1]) for line in digits.output.splitlines() if "held-out accuracy" in line
+    ]
     assert accuracies[-1] >= 0.9
-    assert took_seconds < 60
-    assert first["state"] == "COMPLETED"
-    assert "held-out/accuracy" in metrics_of(fabric, first["id"])
+    assert digits.took_seconds < 60
+    assert digits.job["state"] == "COMPLETED"
+    assert "held-out/accuracy" in fabric("metrics", digits.id, "--csv").stdout
 
 
-def test_a_rerun_of_digits_writes_the_same_bytes(fabric: Any, clean_environment: Path) -> None:
-    fabric("run", ROOT / "examples/digits/manifest.yml", "--runner", "process", "--set", "params.epochs=4")
-    first = job_of(fabric)
-
-    fabric("rerun", first["id"])
-    second = job_of(fabric)
-
-    assert second["id"] != first["id"]
-    assert weights_of(clean_environment, second["id"]) == weights_of(clean_environment, first["id"])
+def test_digits_learns(fabric: Fabric, digits: Trained) -> None:
+    check_that_it_learns(fabric, digits)
 
 
-def test_digits_goes_on_from_its_checkpoint_after_a_halt(fabric: Any, clean_environment: Path) -> None:
-    words = (ROOT / "examples/digits/manifest.yml", "--runner", "process", "--set", "params.epochs=8")
-    fabric("run", *words)
-    uninterrupted = job_of(fabric)["id"]
-    fabric("run", "-d", *words)
-    job = job_of(fabric)["id"]
-    folder = clean_environment / "fabric" / "jobs" / job / "checkpoints"
+@pytest.mark.soak("all 40 epochs; the gate does 8, after which it reads as many digits right")
+def test_digits_learns_as_its_manifest_says(fabric: Fabric) -> None:
+    check_that_it_learns(fabric, run(fabric, "digits"))
+
+
+def test_a_rerun_of_digits_writes_the_same_bytes(fabric: Fabric, digits: Trained) -> None:
+    fabric("rerun", digits.id)
+    second = newest(fabric)["id"]
+
+    assert second != digits.id
+    assert weights_of(fabric, second) == weights_of(fabric, digits.id)
+
+
+def test_digits_goes_on_from_its_checkpoint_after_a_halt(fabric: Fabric, digits: Trained) -> None:
+    manifest = str(ROOT / "examples/digits/manifest.yml")
+    fabric("run", "-d", manifest, "--runner", "process", "--set", f"params.epochs={EPOCHS}")
+    job = newest(fabric)["id"]
+    folder = fabric.jobs_home.path / "jobs" / job / "checkpoints"
     until(lambda: folder.is_dir() and len(list(folder.glob("epoch-*.weights"))) >= 2)
 
     fabric("halt", job)
-    fabric("wait", job, code=128 + signal.SIGTERM)
-    assert job_of(fabric)["state"] == "HALTED"
+    fabric("wait", job, expect=128 + signal.SIGTERM)
+    assert newest(fabric)["state"] == "HALTED"
     fabric("resume", job)
     fabric("wait", job)
 
-    assert "resumed after epoch" in fabric("logs", job)
-    assert weights_of(clean_environment, job) == weights_of(clean_environment, uninterrupted)
+    assert "resumed after epoch" in fabric("logs", job).stdout
+    assert weights_of(fabric, job) == weights_of(fabric, digits.id)
 
 
-@pytest.mark.parametrize("example", ["digits", "digits-tensorboard", "report"])
+@pytest.mark.parametrize(
+    ("example", "epochs"), [("digits", EPOCHS), ("digits-tensorboard", 2), ("report", 2)]
+)
 def test_every_way_to_say_a_metric_gives_the_same_series(
-    fabric: Any, example: str, clean_environment: Path
+    fabric: Fabric, request: pytest.FixtureRequest, example: str, epochs: int
 ) -> None:
-    fabric(
-        "run", ROOT / f"examples/{example}/manifest.yml", "--runner", "process", "--set", "params.epochs=3"
-    )
+    shared = {"digits", "report"} & {example}
+    job: Trained = request.getfixturevalue(example) if shared else train(fabric, example, epochs)
 
-    rows = json.loads(fabric("metrics", job_of(fabric)["id"], "--json"))
+    rows = fabric.json("metrics", job.id, "--json")
 
     series = {entry["name"]: entry for entry in rows["series"]}
     assert set(series) >= {"train/loss", "train/accuracy", "held-out/accuracy"}
-    assert series["train/loss"]["points"] == 3 * 14
-    assert series["held-out/accuracy"]["points"] == 3
-    assert series["held-out/accuracy"]["last_step"] == 3 * 1437
+    assert series["train/loss"]["points"] == epochs * 14
+    assert series["held-out/accuracy"]["points"] == epochs
+    assert series["held-out/accuracy"]["last_step"] == epochs * 1437
 
 
-def test_report_example_records_its_checkpoints(fabric: Any, clean_environment: Path) -> None:
-    fabric("run", ROOT / "examples/report/manifest.yml", "--runner", "process", "--set", "params.epochs=2")
-
-    shown = json.loads(fabric("show", job_of(fabric)["id"], "--json"))
+def test_report_example_records_its_checkpoints(fabric: Fabric, report: Trained) -> None:
+    shown = fabric.json("show", report.id, "--json")
 
     assert [entry["step"] for entry in shown["checkpoints"]] == [1437, 2874]
 
 
 def test_report_example_trains_without_fabric(tmp_path: Path) -> None:
+    """It does its 40 epochs on a twelfth of the images."""
+    for example in ("report", "digits"):
+        shutil.copytree(ROOT / "examples" / example, tmp_path / example)
+    images = tmp_path / "digits" / "digits.csv.gz"
+    lines = gzip.decompress(images.read_bytes()).splitlines(keepends=True)
+    images.write_bytes(gzip.compress(b"".join(lines[:150])))
     ran = subprocess.run(
-        [sys.executable, ROOT / "examples/report/train.py"],
+        [sys.executable, tmp_path / "report" / "train.py"],
         env={"PATH": os.environ["PATH"], "RESULT_DIR": str(tmp_path), "CHECKPOINT_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import end_everything
 from tests.examples.libraries import environment_folder, is_made
-from tests.examples.truth import FABRIC, PROGRAMS, Fabric, check, fabric_in, halted_and_resumed, truth_of
-from tests.waiting import patience
+from tests.examples.truth import PROGRAMS, Fabric, check, fabric_in, halted_and_resumed, truth_of
+from tests.learner.kept_agents import lend_agents
+from workbench.paths import Home
 
 ENVIRONMENT = environment_folder()  # now: tests have another home
 
@@ -32,14 +33,15 @@ LONGER = pytest.mark.soak(
 
 
 @pytest.fixture
-def fabric(clean_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
+def fabric(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     """Run the command in a folder with the programs, as somebody does who works in the libraries' environment."""
     monkeypatch.setenv("PATH", f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     folder = tmp_path / "code"
     shutil.copytree(PROGRAMS, folder)
+    lend_agents(home)
     yield partial(fabric_in, folder)
-    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience())
+    end_everything(home)
 
 
 @LONGER
@@ -86,12 +88,21 @@ def test_two_learners_of_torch(fabric: Fabric, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "manner", ["plain", *(pytest.param(each, marks=LONGER) for each in ("baseline", "jump", "only-given-up"))]
+    ("manner", "stops"),
+    [
+        ("plain", "13"),
+        *(
+            pytest.param(each, "13,22", marks=LONGER)
+            for each in ("plain", "baseline", "jump", "only-given-up")
+        ),
+    ],
 )
-def test_a_summary_writer_with_a_folder_for_each_start(fabric: Fabric, tmp_path: Path, manner: str) -> None:
+def test_a_summary_writer_with_a_folder_for_each_start(
+    fabric: Fabric, tmp_path: Path, manner: str, stops: str
+) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    command = ["--", "python", "counts.py", str(ledger), "13,22", "events", manner]
+    command = ["--", "python", "counts.py", str(ledger), stops, "events", manner]
 
-    job = halted_and_resumed(fabric, ledger, command, starts=3)
+    job = halted_and_resumed(fabric, ledger, command, starts=len(stops.split(",")) + 1)
 
     check(fabric, job, truth_of(ledger, {name: name for name in ("loss", "val_loss")}), near=1e-6)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.cli.conftest import Fabric, end_everything
 from tests.examples.libraries import environment_folder, is_made
-from tests.waiting import patience
+from tests.learner.kept_agents import lend_agents
+from workbench.paths import Home
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "libraries"
-FABRIC = Path(sys.executable).with_name("fabric")
 ENVIRONMENT = environment_folder()  # now: tests have another home
 
 pytestmark = [
@@ -60,21 +59,14 @@ Train = Callable[..., Trained]
 
 
 @pytest.fixture
-def fabric(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+def fabric(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Run the command in a folder as somebody does who works in the environment of libraries."""
     monkeypatch.setenv("PATH", f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
-    def ran_in(folder: Path, *words: str) -> str:
-        # By its path: Lightning has a command of this name, too.
-        ran = subprocess.run(
-            [FABRIC, *words], cwd=folder, capture_output=True, text=True, timeout=patience(500)
-        )
-        assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:]
-        return ran.stdout
-
-    yield ran_in
-    subprocess.run([FABRIC, "controller", "stop"], capture_output=True, timeout=patience())
+    lend_agents(home)
+    yield lambda folder, *words: Fabric(folder)(*words).stdout
+    end_everything(home)
 
 
 @pytest.fixture
@@ -103,6 +95,11 @@ def test_hugging_face_trainer(train: Train) -> None:
     assert job.last("eval_loss") < 2.5
     assert not [name for name, _ in job.series if "runtime" in name]
     assert job.steps == [10, 20, 30]
+
+
+@pytest.mark.soak("a second job of it; the gate resumes Keras, and has --from a checkpoint (tests/cli)")
+def test_hugging_face_trainer_goes_on_from_a_checkpoint(train: Train) -> None:
+    job = train("huggingface")
 
     resumed = train("huggingface", "--from", f"{job.id}@20")
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cli.conftest import Fabric as Command
 from tests.waiting import until
 
 PROGRAMS: Final = Path(__file__).with_name("halted")
-FABRIC: Final = Path(sys.executable).with_name("fabric")
 
 Fabric = Callable[..., str]
 """Runs the command with some words, and returns what it printed."""
@@ -200,6 +198,4 @@ def _same(what: str, found: Sequence[Measured], expected: Sequence[Measured], ne
 
 def fabric_in(folder: Path, *words: str | Path, code: int = 0) -> str:
     """Run the command in a folder, by its path: Lightning has a command of this name, too."""
-    ran = subprocess.run([FABRIC, *words], cwd=folder, capture_output=True, text=True)
-    assert ran.returncode == code, ran.stdout[-4000:] + ran.stderr[-4000:]
-    return ran.stdout
+    return Command(folder)(*map(str, words), expect=code).stdout

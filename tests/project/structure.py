@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +34,25 @@ class Module:
 def modules(root: Path = ROOT, tops: Sequence[str] = TOPS) -> dict[str, Module]:
     """Read every module of the source tree, by dotted name; a package is named without ``__init__``."""
     found = {}
-    for top in tops:
-        for path in sorted((root / top).rglob("*.py")):
-            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-            text = path.read_text()
-            found[name] = Module(name, path, ast.parse(text), text.count("\n"))
+    with _no_collection():
+        for top in tops:
+            for path in sorted((root / top).rglob("*.py")):
+                name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+                text = path.read_text()
+                found[name] = Module(name, path, ast.parse(text), text.count("\n"))
     return found
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look for no garbage: looking is three quarters of the time in which millions of objects are made and kept."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def imports(found: Mapping[str, Module]) -> dict[str, set[str]]:
@@ -50,7 +65,7 @@ def imports(found: Mapping[str, Module]) -> dict[str, set[str]]:
 
 
 def _imported(tree: ast.Module, found: Mapping[str, Module]) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in found)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -60,6 +75,14 @@ def _imported(tree: ast.Module, found: Mapping[str, Module]) -> Iterator[str]:
                     yield whole
                 elif node.module in found:
                     yield node.module
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Give all statements below a node: a tenth of what ``ast.walk`` gives."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for below in getattr(node, field, ()):
+            yield below
+            yield from _statements(below)
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[tuple[str, ...]]:

@@ -50,8 +50,13 @@ SKIPS = "import pytest\ndef test_skips():\n    pytest.skip('no GPU')\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project whose tests this module writes."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose tests this module writes.
+
+    Of the plugins that are installed its runs load xdist alone: importing the others is half of what a run takes.
+    """
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "pytest.ini").write_text(
