@@ -263,6 +263,11 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if LEFT_OUT.isdisjoint(module.name.split(".")):
                 _compile_values(importlib.import_module(module.name))
+    from workbench.data.stores.rclone import find_rclone
+    from workbench.errors import FabricError
+
+    with contextlib.suppress(FabricError):
+        find_rclone()  # its version is asked for once in a process
 
 
 def _compile_values(module: ModuleType) -> None:
