@@ -163,9 +163,13 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
 
 
 def until_runs(fabric: Fabric, job: str = "@last") -> None:
-    """Wait until a job runs. The store is read here: each look of a command takes ten times as long."""
-    with Store.open(fabric.jobs_home) as store:
-        until(lambda: resolve(store, job).state is State.PROCESSING, "the job to run")
+    """Wait until a job runs: a command looks first, which starts a controller where none is, then we do.
+
+    Each look of a command takes ten times as long as one into the store.
+    """
+    if fabric.json("show", job, "--json")["state"] != State.PROCESSING:
+        with Store.open(fabric.jobs_home) as store:
+            until(lambda: resolve(store, job).state is State.PROCESSING, "the job to run")
 
 
 def until_search_is(fabric: Fabric, search: str, *states: str, seconds: float = LIMIT_SECONDS) -> None:
