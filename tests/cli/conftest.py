@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,21 @@ from tests.cli.forked import FORKS
 from tests.conftest import KEPT, KEPT_PREFIXES
 from tests.learner.kept_agents import lend_agents
 from tests.ports import free_port
-from tests.waiting import ended, patience, until
+from tests.waiting import LIMIT_SECONDS, ended, patience, until
+from workbench.job import State
+from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.jobs import resolve
+from workbench.store.updates.experiments import resolve_experiment
 
 Serve = Callable[..., dict[str, Any]]
 """Starts ``fabric store serve`` with some words, and returns what it says of itself, with its ``process``."""
 
 EXECUTABLE = Path(sys.executable).with_name("fabric")
 DEADLINE_SECONDS = 150.0
+KTHREADD = 2
+"""The process of Linux whose children are the kernel's threads."""
 WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
 """A command that goes on until it is asked to stop."""
 
@@ -157,9 +165,24 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
         assert code == 0
 
 
-def until_runs(fabric: Fabric) -> None:
-    """Wait until the last job runs."""
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+def until_runs(fabric: Fabric, job: str = "@last") -> None:
+    """Wait until a job runs: a command looks first, which starts a controller where none is, then we do.
+
+    Each look of a command takes ten times as long as one into the store.
+    """
+    if fabric.json("show", job, "--json")["state"] != State.PROCESSING:
+        with Store.open(fabric.jobs_home) as store:
+            until(lambda: resolve(store, job).state is State.PROCESSING, "the job to run")
+
+
+def until_search_is(fabric: Fabric, search: str, *states: str, seconds: float = LIMIT_SECONDS) -> None:
+    """Wait until a search is in one of some states; the store is read as for :func:`until_runs`."""
+
+    def state() -> str:
+        return resolve_experiment(store, search).state
+
+    with Store.open(fabric.jobs_home) as store:
+        until(lambda: state() in states, lambda: f"{search} to be {states}; it is {state()}", seconds=seconds)
 
 
 def end_everything(home: Home) -> None:
@@ -185,14 +208,22 @@ def end_processes_that_name(text: str) -> None:
     until(none_is_left, f"every process that names {text} to be gone")
 
 
+@cache
+def threads_of_the_kernel() -> frozenset[int]:
+    """Return the kernel's own processes, most of a quiet machine's: they name nothing."""
+    return frozenset(process.pid for process in psutil.process_iter() if process.ppid() == KTHREADD)
+
+
 def processes_that_name(text: str) -> list[psutil.Process]:
     """Return the processes that have a text in their environment or their words, ourselves and our parents left out."""
-    named = os.fsencode(text)
+    named, kernel = os.fsencode(text), threads_of_the_kernel()
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - it is done after every test
         with contextlib.suppress(OSError):
-            if named in (folder / "environ").read_bytes() or named in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
+            if pid not in kernel and (
+                named in read_bytes(f"/proc/{pid}/environ") or named in read_bytes(f"/proc/{pid}/cmdline")
+            ):
+                found.append(pid)
     if not found:
         return []
     ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}

@@ -3,6 +3,9 @@
 Each command is a process all the same, with streams, a folder, an environment and an exit code of its own. It is what a
 command does most of the time in tests that start one, and half of the gate's command line took it. How a command starts
 as a program is tried where :meth:`Fabric.start` and the terminals start it.
+
+A controller that such a command starts is forked likewise, and shows the words and the environment of one that was
+started as a program. It is as one started by hand and by the screens, where it is a program.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import ctypes
+import dataclasses
 import gc
 import json
 import os
@@ -21,13 +26,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, NoReturn
 
 PACKAGES: Final = (
     "workbench.cli",
-    "workbench.controller.runtime",
+    "workbench.controller",
     "workbench.services",
     "workbench.store",
     "workbench.manifest",
@@ -47,6 +53,9 @@ USED_LATER: Final = ("paramiko",)
 LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
 UTF_8: Final = "C.UTF-8"
 """What Python takes, and sets as ``LC_CTYPE``, where no locale is named."""
+CONTROLLER: Final = os.path.join("workbench", "controller", "__main__.py")  # noqa: PTH118 - it is the end of a word
+MOST_BYTES: Final = 1 << 17
+"""A request for a controller is shorter: it has words and an environment."""
 _LENGTH: Final = struct.Struct("=I")
 _ENDED: Final = struct.Struct("=i")
 
@@ -201,33 +210,43 @@ def main() -> None:
     signal.set_wakeup_fd(write_end)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     running: dict[int, int] = {}
+    asked, asks = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with socket.socket(fileno=os.dup(0)) as line, selectors.DefaultSelector() as ready:
-        ready.register(line, selectors.EVENT_READ)
-        ready.register(read_end, selectors.EVENT_READ)
+        for each in (line, asked, read_end):
+            ready.register(each, selectors.EVENT_READ)
+
+        def fork(descriptor: int, become: Callable[[], NoReturn]) -> None:
+            """Fork a process, which says on a descriptor which one it is and how it ended."""
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for each in (read_end, write_end, descriptor, *running.values()):
+                    os.close(each)
+                line.close()
+                asked.close()
+                ready.close()
+                become()
+            running[pid] = descriptor
+            with contextlib.suppress(BrokenPipeError):
+                os.write(descriptor, _ENDED.pack(pid))
+
         while True:
             for key, _ in ready.select():
                 if key.fd == read_end:
                     os.read(read_end, 4096)
                     _tell_of_ended(running)
-                    continue
-                asked = _receive(line)
-                if asked is None:
-                    return
-                request, descriptors = asked
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    for descriptor in (read_end, write_end, descriptors[3], *running.values()):
+                elif key.fileobj is asked:
+                    body, descriptors = _receive_with(asked, MOST_BYTES)
+                    controller = json.loads(body)
+                    fork(descriptors[0], lambda controller=controller: _be_controller(controller))  # type: ignore[misc]
+                else:
+                    received = _receive(line)
+                    if received is None:
+                        return
+                    request, (*streams, told) = received
+                    fork(told, lambda request=request, streams=streams: _be_command(request, streams, asks))  # type: ignore[misc]
+                    for descriptor in streams:
                         os.close(descriptor)
-                    line.close()
-                    ready.close()
-                    _become(request, descriptors[:3])
-                    _run()
-                    return
-                running[pid] = descriptors.pop()
-                os.write(running[pid], _ENDED.pack(pid))
-                for descriptor in descriptors:
-                    os.close(descriptor)
 
 
 def _import_all() -> None:
@@ -244,30 +263,57 @@ def _import_all() -> None:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if LEFT_OUT.isdisjoint(module.name.split(".")):
-                importlib.import_module(module.name)
+                _compile_values(importlib.import_module(module.name))
+    from workbench.data.stores.rclone import find_rclone
+    from workbench.errors import FabricError
+
+    with contextlib.suppress(FabricError):
+        find_rclone()  # its version is asked for once in a process
+
+
+def _compile_values(module: ModuleType) -> None:
+    """Have the value classes of a module made: each is compiled when somebody looks at its fields."""
+    for found in vars(module).values():
+        if isinstance(found, type):
+            dataclasses.is_dataclass(found)
 
 
 def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    descriptors = array.array("i")
-    head, extra, _, _ = line.recvmsg(_LENGTH.size, socket.CMSG_SPACE(4 * descriptors.itemsize))
+    head, descriptors = _receive_with(line, _LENGTH.size)
     if not head:
         return None
-    for _, _, data in extra:
-        descriptors.frombytes(data)
+    return json.loads(_read(line.fileno(), _LENGTH.unpack(head)[0])), descriptors
+
+
+def _receive_with(line: socket.socket, length: int) -> tuple[bytes, list[int]]:
+    """Read so many bytes, and the descriptors that came with them."""
+    descriptors = array.array("i")
+    data, extra, _, _ = line.recvmsg(length, socket.CMSG_SPACE(4 * descriptors.itemsize))
+    for _, _, part in extra:
+        descriptors.frombytes(part)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    return json.loads(_read(line.fileno(), _LENGTH.unpack(head)[0])), list(descriptors)
+    return data, list(descriptors)
 
 
-def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """Be a process that was started with these words, folder, environment and streams."""
+def _be_command(request: dict[str, Any], streams: list[int], asks: socket.socket) -> NoReturn:
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    _become(request)
+    _Controllers(asks).take_over()
+    from fabric_workbench import command
+
+    command()
+    sys.exit()
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Be a process that was started with these words, folder and environment; its streams are there."""
     # Those from before know what a descriptor was then: whether it can be sought, or is a terminal.
     sys.stdout, sys.stderr = (
-        open(number, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)  # noqa: SIM115
-        for number, stream in ((1, sys.stdout), (2, sys.stderr))
+        open(number, "w", buffering, stream.encoding, stream.errors, closefd=False)  # noqa: SIM115
+        for number, buffering, stream in ((1, -1, sys.stdout), (2, 1, sys.stderr))
     )
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -282,11 +328,109 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     sys.orig_argv[:] = [sys.executable, *request["argv"]]
 
 
-def _run() -> None:
-    from fabric_workbench import command
+class _Controllers:
+    """The controllers that a command starts: they are forked here, and seem to be its children."""
 
-    command()
+    def __init__(self, asks: socket.socket) -> None:
+        self._asks = asks
+        self._spawn = os.posix_spawn
+        self._wait = os.waitpid
+        self._lines: dict[int, int] = {}
+        """What says how each ended, by its pid."""
+        self._started_with = read_at_start(os.environ)
+
+    def take_over(self) -> None:
+        """Take the place of the calls with which a command starts a process and waits for it."""
+        os.posix_spawn = self.spawn  # type: ignore[assignment]  # it takes what a command calls it with
+        os.waitpid = self.wait
+
+    def spawn(
+        self, path: str, argv: list[str], env: Mapping[str, str], **options: Any
+    ) -> int:  # the options of posix_spawn
+        """Start a process as ``os.posix_spawn`` does."""
+        if not (len(argv) > 2 and argv[2].endswith(CONTROLLER) and read_at_start(env) == self._started_with):
+            return self._spawn(path, argv, env, **options)
+        os.umask(mask := os.umask(0o077))
+        request = {"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd()), "umask": mask}
+        files = [action[1:] for action in options["file_actions"]]
+        line, theirs = os.pipe()
+        body = json.dumps({**request, "files": files}).encode()
+        self._asks.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))])
+        os.close(theirs)
+        pid: int = _ENDED.unpack(_read(line, _ENDED.size))[0]
+        self._lines[pid] = line
+        return pid
+
+    def wait(self, pid: int, options: int) -> tuple[int, int]:
+        """Wait for a process as ``os.waitpid`` does."""
+        line = self._lines.get(pid)
+        if line is None:
+            return self._wait(pid, options)
+        os.set_blocking(line, not options & os.WNOHANG)
+        try:
+            code = _ENDED.unpack(_read(line, _ENDED.size))[0]
+        except BlockingIOError:
+            return 0, 0
+        os.close(self._lines.pop(pid))
+        return pid, code << 8 if code >= 0 else -code
+
+
+def _be_controller(request: dict[str, Any]) -> NoReturn:
+    os.setsid()
+    for number, *told in request["files"]:
+        _redirect(number, *told)
+    os.closerange(3, 1024)
+    argv, environment = request["argv"], request["env"]
+    if not _show(argv, environment):
+        os.chdir(request["cwd"])
+        os.umask(request["umask"])
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.execve(argv[0], argv, environment)
+    _become({**request, "argv": argv[2:]})
+    gc.disable()
+    from workbench.controller.main import main as control
+    from workbench.process_end import end_process
+
+    end_process(control(argv[3:]))
     sys.exit()
+
+
+def _redirect(number: int, *told: Any) -> None:
+    """Do one of the file actions of ``os.posix_spawn``: open a file as a descriptor, or make it another one's twin."""
+    if len(told) == 1:
+        os.dup2(number, told[0])
+        return
+    path, flags, mode = told
+    opened = os.open(path, flags, mode)
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
+
+
+_PR_SET_MM: Final = 35
+_PR_SET_MM_MAP: Final = 14
+_kept: list[Any] = []
+
+
+def _show(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Have ``/proc`` show these words and variables of this process; return False where the kernel does not let us."""
+    words = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    variables = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sbrk.restype = ctypes.c_void_p
+    texts = ctypes.create_string_buffer(words + variables)
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    code, code_end, stack = stat[23:26]
+    data, data_end, heap = stat[42:45]
+    begin = ctypes.addressof(texts)
+    middle, end = begin + len(words), begin + len(words) + len(variables)
+    places = (code, code_end, data, data_end, heap, libc.sbrk(0), stack, begin, middle, middle, end)
+    document = struct.pack("=12QII", *map(int, places), 0, 0, 0xFFFFFFFF)
+    given = ctypes.create_string_buffer(document, len(document))
+    _kept.append(texts)  # it is read for as long as the process lives
+    size = ctypes.c_ulong(len(document))
+    return not libc.prctl(_PR_SET_MM, ctypes.c_ulong(_PR_SET_MM_MAP), given, size, ctypes.c_ulong(0))
 
 
 def _tell_of_ended(running: dict[int, int]) -> None:

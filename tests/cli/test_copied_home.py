@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric, end_everything, until_runs
 from tests.controller.processes import answers, controller
 from tests.waiting import patience, until
 from workbench.controller.runtime.client import status
@@ -48,7 +48,7 @@ def pid(fabric: Fabric, home: Home) -> int:
     """The command of a job that goes on until it is let go; a job that is over is there, too."""
     fabric("run", "-q", "--name", "over", "--", "true")
     fabric("run", "-d", "-q", "--name", "long", "--", TRAINING)
-    until(lambda: fabric.json("show", "long", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric, "long")
     folder = home.job(fabric.json("show", "long", "--json")["id"]).attempt(1).learner(1)
     found = int(json.loads(folder.state.read_bytes())["command_pid"])
     assert is_alive(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import Fabric, until_search_is
 from tests.waiting import until
 from workbench.paths import Home
 from workbench.search.config import SearchConfig
@@ -116,15 +116,7 @@ def test_stage_3_is_searched(fabric: Fabric, example: Path) -> None:
     experiment = fabric(
         "run", "-q", str(file), "--set", "seed=42", "--set", "search.max_trials=2"
     ).stdout.strip()
-
-    def over() -> bool:
-        return fabric.json("experiment", "show", experiment, "--json")["state"] in (
-            "COMPLETED",
-            "FAILED",
-            "KILLED",
-        )
-
-    until(over)
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", "KILLED")
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["hparams"]["increment_by"] for each in trials] == [7, 5]
@@ -137,10 +129,7 @@ def test_the_events_of_stage_3_stop_the_same_trials_when_they_are_replayed(
 ) -> None:
     file = str(example / "3_hpsearch.yaml")
     experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
-    until(
-        lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
-        seconds=150,
-    )
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=150)
 
     events = events_of(home, experiment)
     document = read_experiment_file(home, experiment)
@@ -221,12 +210,9 @@ def test_a_trial_that_raises_invalid_hp_is_replaced_by_another_one(
     )
     experiment = fabric("run", "-q", "invalid.yaml").stdout.strip()
 
-    def state() -> str:
-        return str(fabric.json("experiment", "show", experiment, "--json")["state"])
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
 
-    until(lambda: state() in ("COMPLETED", "FAILED"), seconds=90)
-
-    assert state() == "COMPLETED"
+    assert fabric.json("experiment", "show", experiment, "--json")["state"] == "COMPLETED"
     trials = fabric.json("experiment", "trials", experiment, "--json")
     invalid = [each for each in trials if each["state"] == "INVALID"]
     assert invalid and len(trials) - len(invalid) == 3
@@ -262,12 +248,9 @@ def test_an_experiment_that_failed_is_continued_from_its_checkpoints(fabric: Fab
     )
     experiment = fabric("run", "-q", "continued.yaml").stdout.strip()
 
-    def state() -> str:
-        return str(fabric.json("experiment", "show", experiment, "--json")["state"])
-
-    until(lambda: state() == "FAILED")
+    until_search_is(fabric, experiment, "FAILED")
     fabric("experiment", "continue", experiment, "--config", "searcher.max_trials=3")
-    until(lambda: state() == "COMPLETED")
+    until_search_is(fabric, experiment, "COMPLETED")
 
     trials = fabric.json("experiment", "trials", experiment, "--json")
     assert [each["state"] for each in trials] == ["COMPLETED", "COMPLETED", "FAILED"]
@@ -286,10 +269,7 @@ def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, 
 
     # Drawn is 7 with this seed.
     experiment = fabric("run", "-q", file, "--set", "seed=42").stdout.strip()
-    until(
-        lambda: fabric.json("experiment", "show", experiment, "--json")["state"] in ("COMPLETED", "FAILED"),
-        seconds=90,
-    )
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
 
     (trial,) = fabric.json("experiment", "trials", experiment, "--json")
     assert trial["hparams"] == {"increment_by": 7}

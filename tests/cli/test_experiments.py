@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.waiting import until
+from tests.cli.conftest import Fabric, until_search_is
 from workbench.errors import UsageError
 from workbench.services.submit.experiments import check_copies
 from workbench.spec import JobSpec
@@ -38,14 +37,7 @@ def manifest(tmp_path: Path) -> str:
 
 
 def ends(fabric: Fabric, which: str) -> None:
-    def over() -> bool:
-        return fabric.json("experiment", "show", which, "--json")["state"] in (
-            "COMPLETED",
-            "FAILED",
-            "KILLED",
-        )
-
-    until(over)
+    until_search_is(fabric, which, "COMPLETED", "FAILED", "KILLED")
 
 
 def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:

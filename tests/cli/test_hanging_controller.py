@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import Fabric, until_runs
 from tests.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
@@ -27,7 +27,7 @@ def hanging(fabric: Fabric, home: Home) -> Iterator[int]:
     """The controller of a job that runs; it is stopped."""
     fabric("run", "-d", "--name", "job", "--", STUBBORN)
     until(lambda: "started" in fabric("logs", "job").stdout, "the job to print")
-    until(lambda: fabric.json("show", "job", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric, "job")
     yield stopped(home)
 
 

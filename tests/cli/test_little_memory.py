@@ -19,6 +19,8 @@ from workbench.controller.runtime.connect import AGAIN_SECONDS, START_SECONDS
 from workbench.paths import Home
 
 WAIT_SECONDS = 15.0
+LOOKS_SECONDS = 0.05
+"""How often controllers are looked for; each takes longer to start."""
 LIMITS_KIB = (60_000, 100_000, 200_000)
 MORE_KIB = (30_000, 50_000, 70_000, 80_000, 90_000, 120_000, 140_000, 170_000, 250_000, 400_000)
 
@@ -52,7 +54,7 @@ def test_a_run_that_may_use_little_memory_says_so_or_ends_with_the_second_signal
         _comes(has_ended, 3)
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        until(has_ended, lambda: f"the end of the command, {_text(said)}", seconds=20)
+        until(has_ended, lambda: f"the end of the command, {_text(said)}", seconds=20, every=LOOKS_SECONDS)
 
     shown = _text(said)
     seconds = patience(WAIT_SECONDS + 3.0)
@@ -90,7 +92,7 @@ def _controllers(home: Home) -> set[int]:
 
 def _comes(holds: Callable[[], bool], seconds: float) -> bool:
     with contextlib.suppress(AssertionError):
-        until(holds, "the end of the command", seconds=seconds)
+        until(holds, "the end of the command", seconds=seconds, every=LOOKS_SECONDS)
         return True
     return False
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.waiting import until
+from tests.cli.conftest import Fabric, until_runs
 from workbench.paths import Home
 
 SHARED = ("agents/*.pyz", "jobs/*/attempt-*/learner-*/model-code/*", "jobs/*/results/*")
@@ -35,7 +34,7 @@ def test_commands_leave_nothing_in_a_home_that_others_could_read(fabric: Fabric,
 
     fabric("run", "-q", "-e", "TOKEN", "--", "python3 train.py; touch $RESULT_DIR/model", TOKEN="x" * 20)
     fabric("run", "-q", "-d", "--", "sleep 60")
-    until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
+    until_runs(fabric)
     fabric("rerun", "train", "-q", expect=None)
     fabric("tag", "@last", "keep")
     fabric("delete", "sleep", "--yes")

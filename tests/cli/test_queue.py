@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.cli.conftest import Fabric, until_runs
 from tests.stubs import Gpus, pretend
 from tests.waiting import until
 from workbench.job import short_id
@@ -32,7 +32,7 @@ def end(gpus: Gpus, fabric: Fabric, tmp_path: Path) -> Path:
     script = fabric.folder / "hold.sh"
     script.write_text(f"while [ ! -e {end} ]; do sleep 0.05; done\n")
     run(fabric, "first", "2", "sh", "hold.sh")
-    until(lambda: fabric.json("show", "first", "--json")["state"] == "PROCESSING", "the first one to run")
+    until_runs(fabric, "first")
     for name in "abc":
         run(fabric, name, "2", "true")
     until(lambda: ranks(fabric) == ["a", "b", "c"], "all to wait at the host")

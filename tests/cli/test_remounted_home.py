@@ -75,6 +75,7 @@ def test_a_job_is_halted_after_its_home_was_mounted_again(
     fabric: Fabric, mounted: FuseMount, remote: Home
 ) -> None:
     fabric("run", "-q", "-d", "--", WAITS)
+    until(lambda: fabric("logs", "@last").stdout == "started\n", "the job to print")
     until_runs(fabric)
     mounted.end()
     mounted.unmount()

@@ -155,3 +155,21 @@ def test_a_mount_that_has_ended_is_neither_a_request_to_stop_nor_a_removed_folde
             assert not state.is_removed(str(folder), descriptor)
         finally:
             os.close(descriptor)
+
+
+def test_one_that_is_given_up_leaves_what_takes_its_folders_place_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "learner"
+    folder.mkdir()
+    file = begun(folder)
+    file.write(durable=False)
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(folder)
+    file.give_up()
+    (tmp_path / "copy").rename(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    assert file.update(phase="stopping", stopped="kill")
+    assert file.write(durable=True)
+    file.clear()
+
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

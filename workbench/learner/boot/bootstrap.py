@@ -8,6 +8,7 @@ writes half of it on a full disk, and the agent would never start again.
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import sys
 
@@ -18,6 +19,9 @@ SUFFIX = ".pyz"
 
 SPARED_BYTES = 4 << 20
 """Where less is free compiled modules are not kept: the room is the jobs'."""
+
+GARBAGE_THRESHOLDS = 50_000, 20, 20
+"""Importing makes many objects and no garbage; looking for it after every 700 of them is a part of a start."""
 
 
 class CheckedLoader(SourceFileLoader):
@@ -103,6 +107,7 @@ def unpack(archive: str) -> str:
 
 def run() -> None:
     """Run the agent and leave with its exit code."""
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     here = os.path.dirname(os.path.abspath(__file__))
     folder = unpack(here) if os.path.isfile(here) else here
     sys.path[:0] = [folder]
@@ -110,7 +115,19 @@ def run() -> None:
         _import_checked(folder)
     # By name: the agent's own commands unpack archives too, so this module must not depend on them.
     agent = __import__("workbench.learner.main", fromlist=["main"])
-    sys.exit(agent.main(sys.argv[1:]))
+    _leave(agent.main(sys.argv[1:]))
+
+
+def _leave(code: int) -> None:
+    """End this process; taking the interpreter apart would take a tenth of a short learner's processor time."""
+    if "threading" in sys.modules or "atexit" in sys.modules:
+        sys.exit(code)  # there may be something to be waited for, or to be done
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # Python's own end knows what to say of it
+    os._exit(code)
 
 
 if __name__ == "__main__":

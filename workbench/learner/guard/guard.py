@@ -323,6 +323,7 @@ class Guard:
             self._is_removed = (
                 True  # who removed it wants nothing of it any more, and could not stop it either
             )
+            self._state.give_up()
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
         self._obey(request)
         self._limits.settle(self._requests.decision)

@@ -77,6 +77,7 @@ class StateFile:
         self._folder = folder
         self._stall = os.path.join(folder, STALL)
         self._may_be_first = True
+        self._is_given_up = False
         self.written = True
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
@@ -122,8 +123,18 @@ class StateFile:
         self.written = self._write(durable=durable)
         return self.written
 
+    def give_up(self) -> None:
+        """Write nothing more: the folder was removed.
+
+        What lies at its path later, as in a copy of the home that took its place, is not this agent's. Its learner
+        would seem to have been killed by a person.
+        """
+        self._is_given_up = True
+
     def clear(self) -> None:
         """Leave only the state itself, and what others wrote."""
+        if self._is_given_up:
+            return
         for path in (self._new, self._stall):
             _remove(path)
         for path in (self._path, *_spared(self._folder)):
@@ -131,6 +142,8 @@ class StateFile:
                 _remove(path + end)
 
     def _write(self, *, durable: bool) -> bool:
+        if self._is_given_up:
+            return True
         data = json.dumps(self.document).encode() + b"\n"
         try:
             self._replace(self._new, data, durable)
