@@ -25,6 +25,8 @@ from workbench.paths import Home
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SIZES = ((80, 24), (120, 40), (200, 60))
+EVERY_SECONDS = 0.02
+"""The least pause between two looks."""
 
 
 class Shown:
@@ -33,9 +35,24 @@ class Shown:
     def __init__(self, app: FabricApp, pilot: Pilot[int]) -> None:
         self.app = app
         self.pilot = pilot
+        self._glances = False
+        """Whether what was on the screen at the last painting is new enough."""
+        self._read = ""
+        self._read_of: object = None
+        self._paintings = 0
+        setattr(app, "post_display_hook", self._count_painting)  # noqa: B010 - a method of Textual, meant for this
+
+    def _count_painting(self) -> None:
+        self._paintings += 1
 
     def text(self) -> str:
         """Return the screen, line by line, without blanks at the ends of lines."""
+        painted = self.app.screen, self.app.size, self._paintings
+        if not (self._glances and painted == self._read_of):
+            self._read, self._read_of = self._read_screen(), painted
+        return self._read
+
+    def _read_screen(self) -> str:
         strips = self.app.screen._compositor.render_strips(self.app.size)
         lines = [strip.text.rstrip() for strip in strips]
         path = str(self.app.home.path)
@@ -53,10 +70,16 @@ class Shown:
     async def until(
         self, condition: Callable[[], Any], what: str = "", *, seconds: float = LIMIT_SECONDS
     ) -> None:
-        """Wait until something holds; fail with what is on the screen when it does not come."""
+        """Wait until something holds; fail with what is on the screen when it does not come.
+
+        To let every widget take in what it was sent, and to read the whole screen, costs more than what most screens do
+        meanwhile: it is done only once the condition holds on what was painted last, and then the condition is asked again.
+        """
 
         async def holds() -> Any:
-            await self.pilot.pause(0.01)
+            if not self._seems(condition):
+                return None
+            await self.pilot.pause(0)
             return condition()
 
         await until_async(
@@ -65,10 +88,19 @@ class Shown:
                 f"{what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
                 f"\nand the threads are at:\n{_stacks()}"
             ),
-            pause=lambda _: asyncio.sleep(0),
+            pause=asyncio.sleep,
             seconds=seconds,
+            every=EVERY_SECONDS,
             despite=(Exception,),
         )
+
+    def _seems(self, condition: Callable[[], Any]) -> bool:
+        """Ask a condition about what was painted last."""
+        self._glances = True
+        try:
+            return bool(condition())
+        finally:
+            self._glances = False
 
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""
