@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from screens.app.app import FabricApp
@@ -63,9 +67,10 @@ class Shown:
         await self.pilot.press(*keys)
 
     async def type(self, words: str) -> None:
-        """Type words."""
-        names = {" ": "space", ":": "colon", "/": "slash", "!": "exclamation_mark", "<": "less_than_sign"}
-        await self.pilot.press(*(names.get(sign, sign) for sign in words))
+        """Type words, faster than they are shown, and let the app take them in."""
+        for sign in words:
+            self.app.post_message(Key(_character_to_key(sign), sign))
+        await self.pilot.pause()
 
     async def until(
         self, condition: Callable[[], Any], what: str = "", *, seconds: float = LIMIT_SECONDS
@@ -117,6 +122,19 @@ def _stacks() -> str:
     )
 
 
+_RULES: dict[object, list[RuleSet]] = {}
+"""What the style sheets became that apps of this process had."""
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parse_once(sheet: Stylesheet, css: str, *arguments: Any, **options: Any) -> list[RuleSet]:
+    """Parse a style sheet that no app before has parsed with the same colours."""
+    key = css, arguments, *options.items(), *sheet._variables.items()
+    if key not in _RULES:
+        _RULES[key] = _parse_rules(sheet, css, *arguments, **options)
+    return _RULES[key]
+
+
 @asynccontextmanager
 async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[Shown]:
     """Open the app on a home, with a clock that stands still."""
@@ -124,8 +142,10 @@ async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -
     options.setdefault("read_run_options", read_run_options)
     app = FabricApp(home, **options)
     app.animation_level = "none"
-    async with app.run_test(size=size, notifications=True) as pilot:
-        yield Shown(app, pilot)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", _parse_once)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield Shown(app, pilot)
 
 
 def journey(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
