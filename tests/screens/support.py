@@ -77,8 +77,8 @@ class Shown:
     ) -> None:
         """Wait until something holds; fail with what is on the screen when it does not come.
 
-        To let every widget take in what it was sent, and to read the whole screen, costs more than what most screens do
-        meanwhile: it is done only once the condition holds on what was painted last, and then the condition is asked again.
+        To let every widget take in what it was sent, and to read the whole screen, costs more than what most screens
+        do meanwhile: that is done once the condition holds on what was painted last, and then it is asked again.
         """
 
         async def holds() -> Any:
