@@ -27,7 +27,7 @@ def use_lean_strips() -> None:
     Textual 8.2.8 makes all seven for each part of each line, most of which need one or none: a fifth of all that
     painting a screen takes.
     """
-    Strip.__init__ = _begin  # type: ignore[method-assign]
+    Strip.__init__ = _begin  # type: ignore[method-assign, assignment]
     Strip.__getattr__ = _make_cache  # type: ignore[attr-defined]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual._context import visible_screen_stack
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.events import Key
@@ -57,6 +58,9 @@ class Shown:
         return self._read
 
     def _read_screen(self) -> str:
+        visible_screen_stack.set(
+            self.app._background_screens
+        )  # as for a painting: they show through a window
         strips = self.app.screen._compositor.render_strips(self.app.size)
         lines = [strip.text.rstrip() for strip in strips]
         path = str(self.app.home.path)
