@@ -169,8 +169,12 @@ class Prompt(Horizontal, can_focus=True):
     def complain(self, fault: str, start: int = 0, end: int = 0) -> None:
         """Say what is wrong, and where it begins; nothing is well."""
         position = f"at {start + 1}-{end}: " if end else ""
-        if (shown := self.query_one_optional("#prompt-fault", Static)) is not None:
-            shown.update(formats.printable(position + fault) if fault else "")
+        said = formats.printable(position + fault) if fault else ""
+        shown = self.query_one_optional("#prompt-fault", Static)
+        if (
+            shown is not None and shown.content != said
+        ):  # what is set has all of the screen laid out, at every key
+            shown.update(said)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell of what was typed, but not of what stood there at first."""

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual._context import visible_screen_stack
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from screens.app.app import FabricApp
@@ -25,6 +30,8 @@ from workbench.paths import Home
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SIZES = ((80, 24), (120, 40), (200, 60))
+EVERY_SECONDS = 0.02
+"""The least pause between two looks."""
 
 
 class Shown:
@@ -33,9 +40,27 @@ class Shown:
     def __init__(self, app: FabricApp, pilot: Pilot[int]) -> None:
         self.app = app
         self.pilot = pilot
+        self._glances = False
+        """Whether what was on the screen at the last painting is new enough."""
+        self._read = ""
+        self._read_of: object = None
+        self._paintings = 0
+        setattr(app, "post_display_hook", self._count_painting)  # noqa: B010 - a method of Textual, meant for this
+
+    def _count_painting(self) -> None:
+        self._paintings += 1
 
     def text(self) -> str:
         """Return the screen, line by line, without blanks at the ends of lines."""
+        painted = self.app.screen, self.app.size, self._paintings
+        if not (self._glances and painted == self._read_of):
+            self._read, self._read_of = self._read_screen(), painted
+        return self._read
+
+    def _read_screen(self) -> str:
+        visible_screen_stack.set(
+            self.app._background_screens
+        )  # as for a painting: they show through a window
         strips = self.app.screen._compositor.render_strips(self.app.size)
         lines = [strip.text.rstrip() for strip in strips]
         path = str(self.app.home.path)
@@ -46,17 +71,24 @@ class Shown:
         await self.pilot.press(*keys)
 
     async def type(self, words: str) -> None:
-        """Type words."""
-        names = {" ": "space", ":": "colon", "/": "slash", "!": "exclamation_mark", "<": "less_than_sign"}
-        await self.pilot.press(*(names.get(sign, sign) for sign in words))
+        """Type words, faster than they are shown, and let the app take them in."""
+        for sign in words:
+            self.app.post_message(Key(_character_to_key(sign), sign))
+        await self.pilot.pause()
 
     async def until(
         self, condition: Callable[[], Any], what: str = "", *, seconds: float = LIMIT_SECONDS
     ) -> None:
-        """Wait until something holds; fail with what is on the screen when it does not come."""
+        """Wait until something holds; fail with what is on the screen when it does not come.
+
+        To let every widget take in what it was sent, and to read the whole screen, costs more than what most screens
+        do meanwhile: that is done once the condition holds on what was painted last, and then it is asked again.
+        """
 
         async def holds() -> Any:
-            await self.pilot.pause(0.01)
+            if not self._seems(condition):
+                return None
+            await self.pilot.pause(0)
             return condition()
 
         await until_async(
@@ -65,10 +97,19 @@ class Shown:
                 f"{what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
                 f"\nand the threads are at:\n{_stacks()}"
             ),
-            pause=lambda _: asyncio.sleep(0),
+            pause=asyncio.sleep,
             seconds=seconds,
+            every=EVERY_SECONDS,
             despite=(Exception,),
         )
+
+    def _seems(self, condition: Callable[[], Any]) -> bool:
+        """Ask a condition about what was painted last."""
+        self._glances = True
+        try:
+            return bool(condition())
+        finally:
+            self._glances = False
 
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""
@@ -85,6 +126,19 @@ def _stacks() -> str:
     )
 
 
+_RULES: dict[object, list[RuleSet]] = {}
+"""What the style sheets became that apps of this process had."""
+_parse_rules = Stylesheet._parse_rules
+
+
+def _parse_once(sheet: Stylesheet, css: str, *arguments: Any, **options: Any) -> list[RuleSet]:
+    """Parse a style sheet that no app before has parsed with the same colours."""
+    key = css, arguments, *options.items(), *sheet._variables.items()
+    if key not in _RULES:
+        _RULES[key] = _parse_rules(sheet, css, *arguments, **options)
+    return _RULES[key]
+
+
 @asynccontextmanager
 async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[Shown]:
     """Open the app on a home, with a clock that stands still."""
@@ -92,8 +146,10 @@ async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -
     options.setdefault("read_run_options", read_run_options)
     app = FabricApp(home, **options)
     app.animation_level = "none"
-    async with app.run_test(size=size, notifications=True) as pilot:
-        yield Shown(app, pilot)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", _parse_once)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield Shown(app, pilot)
 
 
 def journey(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -159,6 +159,7 @@ async def test_styles_are_parsed_once_for_the_same_colours(
         return parse(scope, css, read_from, **options)
 
     monkeypatch.setattr("textual.css.stylesheet.parse", record)
+    monkeypatch.setattr("tests.screens.support._RULES", {})  # what apps before have parsed
     async with opened(home, (120, 40)) as shown:
         await shown.until_shown("fabric › jobs")
         assert parsed.count("fabric.tcss") == 1

@@ -30,7 +30,29 @@ SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
 sizes_alike = pytest.mark.parametrize(
     "size",
-    [*SIZES[:2], pytest.param(SIZES[2], marks=pytest.mark.soak("a size more; the gate shows it at 120x40"))],
+    [
+        SIZES[0],
+        *(
+            pytest.param(
+                size,
+                marks=pytest.mark.soak(
+                    "sizes more; the gate shows it at 80x24, and three jobs at every size"
+                ),
+            )
+            for size in SIZES[1:]
+        ),
+    ],
+    ids=SIZE_NAMES.get,
+)
+two_sizes_alike = pytest.mark.parametrize(
+    "size",
+    [
+        SIZES[0],
+        pytest.param(
+            SIZES[1],
+            marks=pytest.mark.soak("a size more; the gate shows it at 80x24, and the same pages at both"),
+        ),
+    ],
     ids=SIZE_NAMES.get,
 )
 two_sizes = pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
@@ -340,7 +362,7 @@ def test_windows_and_lines_over_the_runs(rows: Rows, size: tuple[int, int], same
     same("windows", size, steps)
 
 
-@two_sizes
+@two_sizes_alike
 def test_what_is_done_in_the_background(
     home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,7 +501,7 @@ def test_the_form_and_the_help_of_every_screen(rows: Rows, size: tuple[int, int]
     same("form", size, steps)
 
 
-@two_sizes
+@two_sizes_alike
 def test_without_signs_that_a_terminal_may_lack(
     rows: Rows, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:
