@@ -60,7 +60,8 @@ def test_a_log_that_cannot_be_read_is_said(
 ) -> None:
     monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", 1)
     folders[3].index.unlink()
-    for number in range(20):  # a folder in memory is as large as what is in it, and an empty index is not read
+    # A folder in memory is as large as what is in it, and an empty index is not read.
+    for number in range(20):
         (folders[3].index / str(number)).mkdir(parents=True)
 
     with pytest.raises(FabricError, match="cannot be read"):
