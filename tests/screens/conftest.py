@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -12,6 +13,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
 import pytest
 
+from fabric_workbench import GARBAGE_THRESHOLDS
 from screens.style.glyphs import glyphs
 from tests.folders import is_short
 from tests.screens import seeding
@@ -32,6 +34,15 @@ def short_folders() -> Iterator[None]:
         if not is_short(tempfile.gettempdir()):
             patch.setattr(tempfile, "tempdir", "/tmp")
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def garbage_as_fabric_has_it() -> Iterator[None]:
+    """Look for garbage as seldom as the program does: with Python's own thresholds that is each 30th key."""
+    before = gc.get_threshold()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.fixture(autouse=True)
