@@ -27,6 +27,7 @@ from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
 from tests.folders import make_folder
+from tests.learner.kept_agents import lend_agents
 from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
 from tests.waiting import until
@@ -75,7 +76,7 @@ class TestOnPodman(ContainerContract):
 
     @pytest.fixture
     def connection(self, home: Home, podman: str) -> Iterator[Host]:
-        host = LocalHost(home, engine=podman)
+        host = LocalHost(lend_agents(home), engine=podman)
         yield host
         host.close()
 
@@ -105,7 +106,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     podman: str, home: Home, gpus: list[str]
 ) -> None:
-    host = LocalHost(home, engine=podman)
+    host = LocalHost(lend_agents(home), engine=podman)
     runner = ContainerRunner(host, home_uuid=HOME)
     look = (
         "ls /dev | grep nvidia; echo $NVIDIA_VISIBLE_DEVICES; id -u; pwd; hostname; grep NoNewPrivs /proc/self/status;"
