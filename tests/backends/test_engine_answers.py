@@ -140,6 +140,32 @@ def test_an_answer_that_is_cut_off_is_one_of_an_engine_that_does_not_answer(
 
 VERSION = HEAD + b'\r\n{"ApiVersion": "1.44", "MinAPIVersion": "1.24"}'
 PING = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nOK"
+OLDEST_OF_VERSION = b'\r\n{"ApiVersion": "1.52", "MinAPIVersion": "1.44"}'
+
+
+@pytest.mark.parametrize(
+    ("newest", "version"),
+    [
+        pytest.param(b"1.41", "1.40", id="takes all up to its own"),
+        pytest.param(b"1.52", "1.44", id="takes only new ones"),
+        pytest.param(b"", "1.44", id="does not say in its ping"),
+    ],
+)
+def test_only_an_engine_that_may_refuse_old_versions_is_asked_for_its_oldest(
+    tmp_path: Path, newest: bytes, version: str
+) -> None:
+    said = b"Api-Version: " + newest + b"\r\n" if newest else b""
+    others = {b"/_ping": PING.replace(b"\r\n\r\n", b"\r\n" + said + b"\r\n")}
+    with engine_that_answers(HEAD + OLDEST_OF_VERSION, others) as path, client_at(path, tmp_path) as engine:
+        assert engine.version == version
+
+
+def test_an_engine_whose_ping_tells_a_version_that_will_do_is_not_asked_for_it(tmp_path: Path) -> None:
+    said = PING.replace(b"\r\n\r\n", b"\r\nApi-Version: 1.41\r\n\r\n")
+    with engine_that_answers(ERROR, {b"/_ping": said, b"/images": HEAD + b"\r\n[]"}) as path:
+        check_engine(Endpoint(f"unix://{path}"), Home(tmp_path / "home"))
+
+
 LOADING = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     b'16\r\n{"stream": "Loading"}\n\r\n1000\r\n{"stre'

@@ -15,6 +15,7 @@ from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import fabric as fabric
 from tests.containers.images import DEBIAN, ensure_images, why_not
+from tests.learner.kept_agents import lend_agents
 from workbench.paths import Home
 
 HOME = str(uuid.uuid4())
@@ -53,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, home: Home) -> Iterator[None]:
 @pytest.fixture
 def runner(engine: None, home: Home) -> Iterator[ContainerRunner]:
     """A container runner on this machine."""
-    host = LocalHost(home)
+    host = LocalHost(lend_agents(home))
     runner = ContainerRunner(host, home_uuid=HOME)
     yield runner
     runner.close()

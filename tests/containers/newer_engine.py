@@ -17,6 +17,7 @@ from pathlib import Path
 from backends.contract.container_engines import SOCKET
 
 OLDEST = "1.44"
+NEWEST = "1.52"
 SPOKEN = "1.41"
 """A version that the engine behind it takes, of the same length."""
 _REQUEST = re.compile(rb"[A-Z]+ /(?:v([0-9.]+)/)?(\S*)")
@@ -85,16 +86,17 @@ class NewerEngine:
             self._open += [client, engine]
         engine.sendall(self._translated(head))
         self._thread(self._pass_on, client, engine, True)
-        self._pass_on(engine, client, False, is_version=target.startswith(b"version"))
+        self._pass_on(engine, client, False, tells_version=target in (b"version", b"_ping"))
 
     def _pass_on(
-        self, source: socket.socket, sink: socket.socket, to_engine: bool, is_version: bool = False
+        self, source: socket.socket, sink: socket.socket, to_engine: bool, tells_version: bool = False
     ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if to_engine:
                     data = self._translated(data)
-                elif is_version and self.is_new:
+                elif tells_version and self.is_new:
+                    data = re.sub(rb"(Api-Version: )1\.\d\d", rb"\g<1>%s" % NEWEST.encode(), data)
                     data = re.sub(rb'("MinAPIVersion":)"1\.\d\d"', rb'\1"%s"' % OLDEST.encode(), data)
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)

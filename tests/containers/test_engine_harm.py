@@ -17,6 +17,7 @@ from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
+from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
@@ -46,7 +47,7 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     opened: list[LocalHost] = []
 
     def on(engine: OwnEngine) -> Start:
-        place = LocalHost(home, engine=engine.address)
+        place = LocalHost(lend_agents(home), engine=engine.address)
         opened.append(place)
         runner = ContainerRunner(place, home_uuid=HOME)
 

@@ -26,6 +26,8 @@ OPTIONS = {
     "results_hold_seconds": 20,
     "gang_seconds": 60,
 }
+IN_CLUSTER_SECONDS = 0.5
+"""How often a test asks the cluster for what stays so once it has come: each look is several lists of its objects."""
 ENDS_SECONDS = 120
 """How long a job in a pod may take."""
 LOOK_SECONDS = 0.05

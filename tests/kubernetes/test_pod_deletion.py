@@ -17,7 +17,7 @@ from runners.pod.observe import MissedSignals
 from runners.pod.status import has_learner_begun, is_preparing, is_side_car_running
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import HANGING, SEARCHING
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.pods import pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
@@ -117,7 +117,7 @@ def test_a_kill_ends_a_pod_whose_python_does_not_begin(pods: Pods) -> None:
     pods.fabric("kill", job)
 
     assert pods.show(job)["state"] == "HALTED"
-    until(lambda: not pods.pods(), "the pod to go")
+    until(lambda: not pods.pods(), "the pod to go", every=IN_CLUSTER_SECONDS)
 
 
 def test_a_learner_that_does_not_get_the_clusters_signal_is_halted_all_the_same(pods: Pods) -> None:

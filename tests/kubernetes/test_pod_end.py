@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.kubernetes.health import control
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.space import Space, cluster_held
 from tests.waiting import ended, until
 from workbench.paths import Home
@@ -32,7 +32,7 @@ def test_secrets_go_when_a_job_has_ended_and_the_rest_stays_for_a_time(
 
     pods.run("--set", "secrets=[TOKEN]", "--", "sh", "-c", "echo $TOKEN | wc -c", expect=0)
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", every=IN_CLUSTER_SECONDS)
     (job,) = space.admin.list("Job", "fabric.job").items
     assert job["spec"]["ttlSecondsAfterFinished"] == 3600
     assert {"Job", "Pod", "Service"} <= kinds(pods)
@@ -47,7 +47,7 @@ def test_nothing_is_left_after_the_time_to_live_and_all_of_the_job_is_here(
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it", every=IN_CLUSTER_SECONDS)
     assert pods.fabric("logs", job).stdout == "kept\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
     pods.fabric("delete", job, "--yes")
@@ -70,7 +70,7 @@ def test_what_ends_while_nobody_is_there_stays_until_it_is_here(
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: pods.objects() == [], "the cluster to have removed all of it")
+    until(lambda: pods.objects() == [], "the cluster to have removed all of it", every=IN_CLUSTER_SECONDS)
     assert pods.fabric("logs", job).stdout == "late\n"
     assert (home.job(job).results / "r").read_text() == "made\n"
 
@@ -167,7 +167,7 @@ def test_secrets_go_though_the_controller_is_killed_between_collection_and_relea
 
     assert pods.wait(job)["state"] == "COMPLETED"
 
-    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
+    until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", every=IN_CLUSTER_SECONDS)
 
 
 def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
@@ -181,6 +181,6 @@ def test_secrets_go_though_the_files_of_a_job_cannot_be_brought(
 
         assert pods.wait(job)["state"] == "COMPLETED"
 
-        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone")
+        until(lambda: "Secret" not in kinds(pods), "the job's Secrets to be gone", every=IN_CLUSTER_SECONDS)
     (left,) = space.admin.list("Job", "fabric.job").items
     assert "ttlSecondsAfterFinished" not in left["spec"]

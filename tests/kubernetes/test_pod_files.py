@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.space import Space
 from tests.waiting import until
 
@@ -63,7 +63,9 @@ def test_files_come_out_of_a_pod_and_go_into_it_while_it_runs_and_results_afterw
     if image == DEBIAN:  # nothing brings results home from an image without Python
         assert pods.fabric("cp", f"{job}:results/model/loss", "-").stdout == "0.5\n"
         assert "results/model/loss" in pods.fabric("files", job).stdout
-    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end")
+    until(
+        lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", every=IN_CLUSTER_SECONDS
+    )
     assert "the learner's pod is not running" in pods.fabric("cp", f"{job}:deep/file", "-", expect=69).stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 from runners.pod.admission import above, needs, unschedulable_reason
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.jobs import Pods, configure, configure_in
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure, configure_in
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
@@ -39,7 +39,7 @@ def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
     assert shown["state"] == "FAILED"
     assert shown["reason_code"] == "C104"
     assert "Traceback" not in ran.stderr
-    until(lambda: not pods.pods(), "its pods to be gone")
+    until(lambda: not pods.pods(), "its pods to be gone", every=IN_CLUSTER_SECONDS)
     return shown, ran.stderr
 
 

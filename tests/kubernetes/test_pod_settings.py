@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import BUSYBOX, DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import make_volume, until_bound
 from tests.waiting import until
@@ -86,7 +86,7 @@ def test_results_on_a_claim_of_the_jobs_own_outlive_its_pods_and_serve_the_next_
     assert (home.job(job).results / "r").read_text() == "1\n"
     assert [one for one in pods.objects() if one.startswith("PersistentVolumeClaim")] != []
     pods.fabric("delete", job, "--yes")
-    until(lambda: pods.objects() == [], "its claim to be gone, too")
+    until(lambda: pods.objects() == [], "its claim to be gone, too", every=IN_CLUSTER_SECONDS)
 
 
 def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
 from tests.stores.servers import KEY, SECRET, Server, serving
@@ -320,7 +320,9 @@ def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None
     (pod,) = pods.pods()
     exec_argv = ["sh", "-c", "touch /tmp/go"]
     assert pods.space.admin.exec(pod["metadata"]["name"], "learner", exec_argv).wait() == 0
-    until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end")
+    until(
+        lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", every=IN_CLUSTER_SECONDS
+    )
 
     assert (s3.results(job) / "model.bin").read_text() == "model\n"
     assert (s3.results(job) / "learner-1" / "output.log").read_text() == "done\n"
@@ -449,7 +451,7 @@ def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_s
         assert fabric.json("data", "list", "--backend", "cluster", "--json") == []
     for job in fabric.json("list", "--json"):
         fabric("delete", job["id"], "--yes")
-    until(lambda: pods.objects() == [], "all objects to be gone")
+    until(lambda: pods.objects() == [], "all objects to be gone", every=IN_CLUSTER_SECONDS)
 
 
 class TestTooMuchMemory:

@@ -11,7 +11,7 @@ from tests.cli.conftest import Fabric
 from tests.kubernetes.harms import kill_container
 from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.images import BUSYBOX
-from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from tests.waiting import until
@@ -33,7 +33,7 @@ def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods)
     shown = pods.show()
     assert (shown["state"], shown["reason_code"]) == ("FAILED", "S103")
     assert "localhost/no/such:1" in ran.stderr
-    until(lambda: not pods.pods(), "its pod to be gone")
+    until(lambda: not pods.pods(), "its pod to be gone", every=IN_CLUSTER_SECONDS)
 
 
 class TestNoNode:

@@ -23,6 +23,7 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.pod.runner import PodRunner
 from tests.cli.conftest import Fabric
 from tests.kubernetes.images import DEBIAN
+from tests.kubernetes.jobs import IN_CLUSTER_SECONDS
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 from tests.waiting import until
 from workbench.errors import NotAllowed, RightsMissing
@@ -82,7 +83,7 @@ def test_a_job_runs_and_leaves_nothing_without_rights_that_it_can_do_without(
     assert ran.stdout == "here\n"
     assert "without the right to pods/exec nobody can fetch them" in ran.stderr
     fabric("delete", "--yes", "@last")
-    until(lambda: not left(user), "all objects to be gone")
+    until(lambda: not left(user), "all objects to be gone", every=IN_CLUSTER_SECONDS)
 
 
 @pytest.mark.parametrize("taken", ["create", pytest.param("get", marks=ONE_BY_ONE)])

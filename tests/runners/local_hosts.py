@@ -15,7 +15,7 @@ from backends.contract.host import Cluster, Host
 from backends.local.host import LocalHost
 from backends.rpc.subprocess_host import PipeHost
 from runners.interface import LearnerRef
-from workbench.learner.boot import archive
+from tests.learner.kept_agents import agent, lend_agents
 from workbench.learner.host import learners
 from workbench.paths import Home
 
@@ -37,8 +37,8 @@ class OverLocalHost:
     """This machine directly."""
 
     def prepared(self, home: Home) -> Home:
-        """Return the home that jobs are in; a suite may put into it what takes long to make."""
-        return home
+        """Return the home that jobs are in, with what takes long to make."""
+        return lend_agents(home)
 
     @pytest.fixture
     def connection(self, home: Home) -> Iterator[Host]:
@@ -51,8 +51,8 @@ class OverPipeHost:
     """The same at the other end of a pipe."""
 
     def built(self, folder: Path) -> str:
-        """Return the agent's archive, which may be built into a folder of the test."""
-        return archive.build(str(folder))
+        """Return the agent's archive, which a suite may build into a folder of the test."""
+        return agent()
 
     @pytest.fixture
     def connection(self, tmp_path: Path) -> Iterator[Host]:

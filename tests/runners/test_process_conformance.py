@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import ClassVar, Final
 
 import pytest
@@ -14,7 +13,6 @@ from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
-from tests.learner.kept_agents import agent, lend_agents
 from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
@@ -25,18 +23,6 @@ class ProcessContract(AgentsHere, RunnerContract):
     """What both ways to reach this machine have in common."""
 
     runner_class = ProcessRunner
-
-
-class KeptAgents:
-    """Every home has the agent that is built already."""
-
-    def prepared(self, home: Home) -> Home:
-        """Give it to a home."""
-        return lend_agents(home)
-
-    def built(self, folder: Path) -> str:
-        """Return it."""
-        return agent()
 
 
 THROUGH_A_PIPE: Final = (
@@ -70,11 +56,11 @@ WITH_THE_SH_AGENT: Final = (
 """What of the sh agent depends on who starts, reads and removes it."""
 
 
-class TestOverLocalHost(KeptAgents, OverLocalHost, ProcessContract):
+class TestOverLocalHost(OverLocalHost, ProcessContract):
     """Directly."""
 
 
-class TestOverPipeHost(KeptAgents, OverPipeHost, ProcessContract):
+class TestOverPipeHost(OverPipeHost, ProcessContract):
     """Through a pipe."""
 
     in_gate: ClassVar[Collection[str]] = THROUGH_A_PIPE

@@ -25,6 +25,8 @@ from tests.ssh.conftest import Box
 from tests.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+LOOK_SECONDS = 0.5
+"""How often the search is looked at: each look is a command, and trials take seconds."""
 EVERYWHERE = ("process@local", "container@local", "process@box", "cluster")
 SEARCH: dict[str, Any] = {
     "method": "asha",
@@ -33,7 +35,7 @@ SEARCH: dict[str, Any] = {
     "time_metric": "epoch",
     "max_time": 12,
     "divisor": 3,
-    "max_trials": 16,
+    "max_trials": 12,
     "max_concurrent": 8,
     "backends": list(EVERYWHERE),
     "params": {"rate": {"loguniform": [0.001, 0.2]}},
@@ -97,6 +99,7 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
         lambda: begun().keys() == {"local", "box", "cluster"},
         lambda: f"all to be used: {begun()}",
         seconds=120,
+        every=LOOK_SECONDS,
     )
     link.hold()
     cut_off_at = time.monotonic()
@@ -110,7 +113,12 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
         ]
         return {"local", "cluster"} <= {one["backend"] for one in over}
 
-    until(go_on_elsewhere, lambda: f"trials of the other backends to end: {trials(fabric)}", seconds=180)
+    until(
+        go_on_elsewhere,
+        lambda: f"trials of the other backends to end: {trials(fabric)}",
+        seconds=180,
+        every=LOOK_SECONDS,
+    )
     until(
         lambda: time.monotonic() > cut_off_at + cut_off_seconds,
         "the minute to be over",
@@ -123,7 +131,7 @@ def test_the_digits_are_searched_on_all_backends_at_once_while_one_is_cut_off(
         shown.update(fabric.json("experiment", "show", "@last", "--json"))
         return bool(shown["state"] != "RUNNING")
 
-    until(is_over, lambda: f"the search to end: {shown} {trials(fabric)}", seconds=300)
+    until(is_over, lambda: f"the search to end: {shown} {trials(fabric)}", seconds=300, every=LOOK_SECONDS)
     assert shown["state"] == "COMPLETED", (shown, trials(fabric))
     found = trials(fabric)
     assert len(found) == SEARCH["max_trials"]
