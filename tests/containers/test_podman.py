@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Collection, Iterator
@@ -17,7 +16,6 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
-from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric
 from tests.containers.conftest import HOME
@@ -26,12 +24,11 @@ from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
-from tests.folders import make_folder
 from tests.learner.kept_agents import lend_agents
 from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
 from tests.waiting import until
-from workbench.paths import Home, make_private_folder
+from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
 
@@ -48,35 +45,13 @@ def podman() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def known_limits() -> Iterator[Home]:
-    """A home that keeps what was found out of podman's limits."""
-    folder = make_folder()
-    yield Home(folder)
-    shutil.rmtree(folder)
-
-
-def copy_limits(source: Home, target: Home) -> None:
-    """Tell one home what another knows of an engine's limits."""
-    if (known := source.path / FILE).exists():
-        make_private_folder(target.path)
-        (target.path / FILE).write_bytes(known.read_bytes())
-
-
 class TestOnPodman(ContainerContract):
     in_gate: ClassVar[Collection[str]] = ON_PODMAN
     why_soak: ClassVar[str] = "all of the suite on a second engine; the gate runs all of it on Docker's"
 
     @pytest.fixture(autouse=True)
-    def _engine(self, request: pytest.FixtureRequest, home: Home, known_limits: Home) -> Iterator[None]:
-        """Docker's is not needed; podman's limits are found out once: in a new home that takes three starts.
-
-        Launches at once find them out: then one waits for another.
-        """
-        if request.function.__name__ != "test_two_launches_at_once_start_one_learner":
-            copy_limits(known_limits, home)
-        yield
-        copy_limits(home, known_limits)
+    def _engine(self) -> None:
+        """Docker's is not needed."""
 
     @pytest.fixture
     def connection(self, home: Home, podman: str) -> Iterator[Host]:
