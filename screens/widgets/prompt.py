@@ -171,9 +171,8 @@ class Prompt(Horizontal, can_focus=True):
         position = f"at {start + 1}-{end}: " if end else ""
         said = formats.printable(position + fault) if fault else ""
         shown = self.query_one_optional("#prompt-fault", Static)
-        if (
-            shown is not None and shown.content != said
-        ):  # what is set has all of the screen laid out, at every key
+        # A text that is set has the whole screen laid out, at every key.
+        if shown is not None and shown.content != said:
             shown.update(said)
 
     def on_input_changed(self, event: Input.Changed) -> None:

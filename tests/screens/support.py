@@ -58,9 +58,8 @@ class Shown:
         return self._read
 
     def _read_screen(self) -> str:
-        visible_screen_stack.set(
-            self.app._background_screens
-        )  # as for a painting: they show through a window
+        # As for a painting: they show through a window.
+        visible_screen_stack.set(self.app._background_screens)
         strips = self.app.screen._compositor.render_strips(self.app.size)
         lines = [strip.text.rstrip() for strip in strips]
         path = str(self.app.home.path)
