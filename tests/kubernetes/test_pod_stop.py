@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, cast
 
 import psutil
@@ -259,8 +260,15 @@ def jobs(fabric: Fabric, space: Space) -> Iterator[Jobs]:
 def agents_below(first: int) -> list[psutil.Process]:
     """Find a learner's agent; parts of one that is a shell script have its words, too."""
     below = psutil.Process(first).children(recursive=True)
-    agents = [each for each in below if "guard" in each.cmdline()]
+    agents = [each for each in below if "guard" in words_of(each)]
     return [each for each in agents if each.ppid() not in [other.pid for other in agents]]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return the words of a process; none of one that has ended meanwhile."""
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 @pytest.mark.parametrize(

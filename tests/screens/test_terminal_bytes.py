@@ -230,6 +230,7 @@ def test_a_list_with_a_job_at_work_writes_little(ended: Home) -> None:
     with Store.open(ended) as store, seeding.working(store):
         terminal = PtyTerminal([sys.executable, "-c", ENTRY, "tui"], _environment(ended))
         try:
+            terminal.until(lambda: "CPUs" in terminal.shown)  # that line moves the list down when it comes
             written = _bytes_per_second(terminal, r"step (\d+) loss", 10)
 
             assert 0 < written < 1000  # some twenty lines of its log move up
