@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import tempfile
 import threading
@@ -20,7 +21,7 @@ from backends.ssh.host_cache import choose_engine
 from runners.container.engine import Engine
 from runners.container.image_transfer import load
 from tests.waiting import patience
-from workbench.errors import BackendUnreachable
+from workbench.errors import BackendUnreachable, RunnerError
 from workbench.learner.host import probe
 from workbench.learner.platform.engine_client import EngineRequest, connected
 from workbench.paths import Home
@@ -164,6 +165,29 @@ def test_an_engine_whose_ping_tells_a_version_that_will_do_is_not_asked_for_it(t
     said = PING.replace(b"\r\n\r\n", b"\r\nApi-Version: 1.41\r\n\r\n")
     with engine_that_answers(ERROR, {b"/_ping": said, b"/images": HEAD + b"\r\n[]"}) as path:
         check_engine(Endpoint(f"unix://{path}"), Home(tmp_path / "home"))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_gone"),
+    [
+        ("container f959ade does not exist in database: no such container", True),
+        ("the disk is full", False),
+    ],
+)
+def test_a_container_that_podman_loses_sight_of_for_an_instant_is_not_there(
+    tmp_path: Path, said: str, is_gone: bool
+) -> None:
+    head = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\r\n"
+    refusal = head + json.dumps({"message": said}).encode()
+    with (
+        engine_that_answers(VERSION, {b"/containers": refusal}) as path,
+        client_at(path, tmp_path) as engine,
+    ):
+        if is_gone:
+            assert engine.inspect("learner-1") is None
+        else:
+            with pytest.raises(RunnerError, match=said):
+                engine.inspect("learner-1")
 
 
 LOADING = (

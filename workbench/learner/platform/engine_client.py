@@ -22,6 +22,8 @@ _CHOOSES_OLDEST = [1, 44]
 _CHUNK_BYTES = 65536
 _OK = 200
 """The status of answers that have content."""
+_NOT_FOUND = 404
+_SERVER_ERROR = 500
 
 
 class EngineRefused(Exception):
@@ -97,12 +99,18 @@ class EngineRequest:
         if not is_whole or (status == _OK and not is_read):
             raise ConnectionError("its answer was cut off")
         if status >= 400:
-            raise EngineRefused(status, str(value.get("message", "")) if isinstance(value, dict) else text)
+            message = str(value.get("message", "")) if isinstance(value, dict) else text
+            raise EngineRefused(_NOT_FOUND if _names_no_container(status, message) else status, message)
         return value
 
     def close(self) -> None:
         """Close the connection."""
         self._stream.close()
+
+
+def _names_no_container(status: int, message: str) -> bool:
+    """Say whether an error stands for 404: podman says 500 of a container that is made or removed at that instant."""
+    return status == _SERVER_ERROR and message.lower().endswith("no such container")
 
 
 def _headers_of(head: bytes) -> dict[str, str]:
