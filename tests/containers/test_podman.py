@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import uuid
 from collections.abc import Collection, Iterator
@@ -16,6 +17,7 @@ import pytest
 from backends.contract.host import Host
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
+from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric
 from tests.containers.conftest import HOME
@@ -24,11 +26,12 @@ from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
+from tests.folders import make_folder
 from tests.learner.kept_agents import lend_agents
 from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
 from tests.waiting import until
-from workbench.paths import Home
+from workbench.paths import Home, make_private_folder
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
 
@@ -45,13 +48,31 @@ def podman() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def known_limits() -> Iterator[Home]:
+    """A home that keeps what was found out of podman's limits."""
+    folder = make_folder()
+    yield Home(folder)
+    shutil.rmtree(folder)
+
+
+def copy_limits(source: Home, target: Home) -> None:
+    """Tell one home what another knows of an engine's limits."""
+    if (known := source.path / FILE).exists():
+        make_private_folder(target.path)
+        (target.path / FILE).write_bytes(known.read_bytes())
+
+
 class TestOnPodman(ContainerContract):
     in_gate: ClassVar[Collection[str]] = ON_PODMAN
     why_soak: ClassVar[str] = "all of the suite on a second engine; the gate runs all of it on Docker's"
 
     @pytest.fixture(autouse=True)
-    def _engine(self) -> None:
-        """Docker's is not needed."""
+    def _engine(self, home: Home, known_limits: Home) -> Iterator[None]:
+        """Docker's is not needed; podman's limits are found out once: in a new home that takes three starts."""
+        copy_limits(known_limits, home)
+        yield
+        copy_limits(home, known_limits)
 
     @pytest.fixture
     def connection(self, home: Home, podman: str) -> Iterator[Host]:
