@@ -20,6 +20,7 @@ from workbench.learner.platform.engine_client import (
     ask,
     connected,
     newest_version,
+    version_numbers,
 )
 from workbench.paths import Home, make_private_folder, write_private
 from workbench.values import dataclass
@@ -188,20 +189,15 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
 
 def _check_version(path: str) -> None:
     with _answers(path, ANSWER_SECONDS):
-        told = newest_version(lambda: connected(path, ANSWER_SECONDS))
-        if _numbers(told) >= OLDEST_API:
+        if newest_version(lambda: connected(path, ANSWER_SECONDS)) >= OLDEST_API:
             return
         version_info = ask(path, "GET", "version", timeout_seconds=ANSWER_SECONDS) or {}
-        version = _numbers(str(version_info.get("ApiVersion") or "0.0"))
+        version = version_numbers(str(version_info.get("ApiVersion") or "0.0"))
     if version < OLDEST_API:
         raise ConfigError(
             f"The container engine at {path} is too old: {version_info.get('Version')}.",
             hint="Docker 19.03 and podman 4 are the oldest that work.",
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _check_files(path: str, home: Home) -> None:

@@ -35,18 +35,18 @@ for each in {passed_on}:
 mask = posix.umask(0o077)
 posix.umask(mask)
 words = [word.encode("utf-8", "surrogateescape") for word in sys.argv[1:]]
-told = [b"%s=%s" % item for item in posix.environ.items()]
-body = b"\\0".join([b"%d" % mask, posix.getcwdb(), b"%d" % len(words), *words, *told])
+variables = [b"%s=%s" % item for item in posix.environ.items()]
+body = b"\\0".join([b"%d" % mask, posix.getcwdb(), b"%d" % len(words), *words, *variables])
 number = lambda value: value.to_bytes(4, sys.byteorder, signed=True)
 line = _socket.socket(_socket.AF_UNIX)
 line.connect({socket!r})
 streams = b"".join(map(number, range(3)))
 line.sendmsg([number(len(body))], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 line.sendall(body)
-told = line.recv(4)
-if not told:  # one with another locale, say, which only a Python's start takes in
+answer = line.recv(4)
+if not answer:  # one with another locale, say, which only a Python's start takes in
     posix.execv({executable!r}, [{executable!r}, *sys.argv[1:]])
-pid = int.from_bytes(told, sys.byteorder)
+pid = int.from_bytes(answer, sys.byteorder)
 for each in early:
     posix.kill(pid, each)
 code = int.from_bytes(line.recv(4), sys.byteorder, signed=True)
@@ -101,10 +101,13 @@ def _run(line: socket.socket) -> None:
         head, streams, _, _ = socket.recv_fds(line, _NUMBER.size, 3)
         try:
             length = _NUMBER.unpack(head)[0]
-            mask, folder, count, *rest = _read(line, length).split(b"\0")
+            body = line.recv(length, socket.MSG_WAITALL)
+            if len(body) < length:  # the program has been killed
+                return
+            mask, folder, count, *rest = body.split(b"\0")
             words = [os.fsdecode(word) for word in rest[: int(count)]]
-            told = dict(os.fsdecode(each).split("=", 1) for each in rest[int(count) :])
-            if not FORKS.can_run(told):
+            environment = dict(os.fsdecode(each).split("=", 1) for each in rest[int(count) :])
+            if not FORKS.can_run(environment):
                 return
             ended, end = os.pipe()
             streams.append(end)
@@ -112,7 +115,7 @@ def _run(line: socket.socket) -> None:
                 {
                     "argv": [str(EXECUTABLE), *words],
                     "cwd": os.fsdecode(folder),
-                    "env": told,
+                    "env": environment,
                     "umask": int(mask),
                 },
                 streams,
@@ -130,13 +133,3 @@ def _run(line: socket.socket) -> None:
             line.sendall(os.read(ended, _NUMBER.size))
         finally:
             os.close(ended)
-
-
-def _read(line: socket.socket, length: int) -> bytes:
-    data = b""
-    while len(data) < length:
-        part = line.recv(length - len(data))
-        if not part:
-            raise ConnectionError
-        data += part
-    return data

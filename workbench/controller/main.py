@@ -261,7 +261,8 @@ def _end_by_signals(process: ControllerProcess) -> None:
     """
 
     def end(number: int, _: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, ENDS_WITHIN_SECONDS)
+        if signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0):  # another signal gives it no more time
+            signal.setitimer(signal.ITIMER_REAL, ENDS_WITHIN_SECONDS)
         process.end(f"{signal.Signals(number).name} came")
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

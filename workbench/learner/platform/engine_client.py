@@ -16,7 +16,7 @@ VERSION = "1.40"
 UNVERSIONED = ""
 """For requests that every engine answers: ``_ping`` and ``version``."""
 
-_CHOOSES_OLDEST = [1, 44]
+_CHOOSES_OLDEST = (1, 44)
 """The first version of the API whose engines (Docker 25) may refuse versions that are newer than ours."""
 
 _CHUNK_BYTES = 65536
@@ -156,8 +156,8 @@ def connected(path: str, timeout_seconds: float | None = None) -> socket.socket:
     return stream
 
 
-def newest_version(connect: Callable[[], socket.socket]) -> str:
-    """Ask an engine for the newest version of its API; empty if it does not say.
+def newest_version(connect: Callable[[], socket.socket]) -> tuple[int, ...]:
+    """Ask an engine for the newest version of its API; () if it does not say.
 
     A ping says it at once. For ``version`` an engine starts each of its parts to ask for theirs: podman takes 0.4 s.
 
@@ -167,7 +167,7 @@ def newest_version(connect: Callable[[], socket.socket]) -> str:
     """
     request = EngineRequest(connect(), "GET", "_ping", version=UNVERSIONED)
     request.answer()
-    return request.headers.get("api-version", "")
+    return version_numbers(request.headers.get("api-version", ""))
 
 
 def version_to_speak(connect: Callable[[], socket.socket]) -> str:
@@ -179,12 +179,12 @@ def version_to_speak(connect: Callable[[], socket.socket]) -> str:
         EngineRefused: it answered with an error.
         OSError: it does not answer.
     """
-    newest = _numbers(newest_version(connect))
+    newest = newest_version(connect)
     if newest and newest < _CHOOSES_OLDEST:
         return VERSION
     about = EngineRequest(connect(), "GET", "version", version=UNVERSIONED).answer()
     oldest = about.get("MinAPIVersion") if isinstance(about, dict) else None
-    return max(VERSION, str(oldest or VERSION), key=_numbers)
+    return max(VERSION, str(oldest or VERSION), key=version_numbers)
 
 
 def is_version_refused(error: EngineRefused) -> bool:
@@ -192,8 +192,9 @@ def is_version_refused(error: EngineRefused) -> bool:
     return error.status == 400 and "supported API version" in error.message
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return a version as what versions are compared by: 1.9 is older than 1.40."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 _versions: dict[str, str] = {}
