@@ -96,15 +96,14 @@ def test_a_command_that_follows_a_job_says_that_the_mount_has_ended(
     if words.startswith("logs"):
         fabric("run", "-q", "-d", "--", WAITS)
         until_runs(fabric)
-    process = fabric.start(*words.split(" ", 2))
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"started\n"
+    with fabric.start(*words.split(" ", 2)) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        mounted.end()
+        _, errors = process.communicate(timeout=patience())
 
-    mounted.end()
-    _, told = process.communicate(timeout=patience())
-
-    assert process.returncode == 66
-    assert MOUNT_IT in told.decode()
+    assert (first, process.returncode) == (b"started\n", 66), errors.decode()
+    assert MOUNT_IT in errors.decode()
     end_everything(fuse)
 
 

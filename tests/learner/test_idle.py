@@ -215,7 +215,7 @@ def test_a_folder_that_is_not_there_signals_nothing(tmp_path: Path) -> None:
 def waiting() -> Iterator[subprocess.Popen[bytes]]:
     """A process that uses CPU for each line that it is given."""
     code = (
-        "import sys\nprint('ready', flush=True)\nfor _ in sys.stdin: print(sum(range(10 ** 6)), flush=True)"
+        "import sys\nprint('ready', flush=True)\nfor _ in sys.stdin: print(sum(range(10 ** 7)), flush=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
@@ -39,6 +41,29 @@ def test_readers_stop_at_the_published_end(tmp_path: Path) -> None:
         assert reader.read(0, 1000) == b"one\n"
         assert reader.read(4, 1000) == b""
         assert reader.read(99, 1000) == b""
+
+
+def test_a_journal_is_closed_though_its_mount_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "learner-1")
+    journal.publish(b"one\n", 1)
+    reader = JournalReader(journal.folder)
+    assert reader.read(0, 1000) == b"one\n"
+    closed: list[int] = []
+
+    def close(descriptor: int) -> None:
+        closed.append(descriptor)
+        os_close(descriptor)
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    os_close = os.close
+    monkeypatch.setattr(os, "close", close)
+    reader.close()
+    reader.close()
+    monkeypatch.undo()
+
+    assert len(closed) == 2
 
 
 def test_a_torn_index_entry_does_not_count(tmp_path: Path) -> None:

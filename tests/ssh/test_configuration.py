@@ -229,7 +229,7 @@ def test_hashed_names_are_found(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"box.example ssh-ed25519 {KEY}\n[box.example]:2222 ssh-ed25519 {OTHER}\n")
     hashed = subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], capture_output=True)
-    if hashed.returncode or "box" in file.read_text():
+    if hashed.returncode or "box.example" in file.read_text():
         pytest.skip("needs an ssh-keygen that hashes")
 
     assert verdict(tmp_path, file.read_text()) == "known"

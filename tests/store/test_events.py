@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.store.building import add_job, make_detail
 from tests.waiting import ended
+from workbench.errors import CannotWrite
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -58,6 +62,31 @@ def test_a_history_that_is_one_long_torn_line_begins_anew(store: Store) -> None:
     add_note(store, row.id, "still here")
 
     assert [event["text"] for event, _ in read_events(file)] == ["still here"]
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_a_file_that_a_mount_does_not_open_at_once_is_opened_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    row = add_job(store)
+    file = store.home.job(row.id).events
+    left = {os.O_RDWR: failures, os.O_RDONLY: failures}
+
+    def open_later(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(path) == str(file) and left[flags & os.O_ACCMODE]:
+            left[flags & os.O_ACCMODE] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened(path, flags, mode)
+
+    opened = os.open
+    monkeypatch.setattr(os, "open", open_later)
+
+    if failures == 99:
+        with pytest.raises(CannotWrite, match="the disk reports an error"):
+            add_note(store, row.id, "kept")
+    else:
+        add_note(store, row.id, "kept")
+        assert [event["do"] for event, _ in read_events(file)] == ["submit", "note"]
 
 
 def test_an_event_that_a_crash_kept_from_the_rows_is_applied_before_the_next_one(store: Store) -> None:

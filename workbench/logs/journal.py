@@ -179,11 +179,13 @@ class JournalReader:
         return self._output
 
     def close(self) -> None:
-        """Give the descriptors back."""
-        for descriptor in (self._output, self._index):
-            if descriptor >= 0:
-                os.close(descriptor)
+        """Give the descriptors back. A file on a mount that has ended cannot be closed without an error."""
+        descriptors = (self._output, self._index)
         self._output = self._index = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def __enter__(self) -> Self:
         return self

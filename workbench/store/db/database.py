@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from workbench.errors import ConfigError
 from workbench.paths import Home
-from workbench.store.db.errors import lost_store, require_reachable, translated
+from workbench.store.db.errors import gone_failure, is_gone, lost_store, require_reachable, translated
 from workbench.store.db.home_folder import refuse_linked_copy
 from workbench.store.db.identity import home_uuid, require_made
 from workbench.store.db.privacy import close_home, keep_private
@@ -206,11 +206,13 @@ class Store:
 
         Raises:
             ConfigError: the database was upgraded or rebuilt meanwhile.
-            InputMissing: its file is gone.
+            InputMissing: its file is gone, or the file system below it.
         """
-        if (inode := _inode(self.file)) != self._inode:
-            if inode < 0:
-                raise lost_store(self.file)
+        try:
+            inode = self.file.stat().st_ino
+        except OSError as error:
+            raise gone_failure(error, self.file) if is_gone(error) else lost_store(self.file) from error
+        if inode != self._inode:
             raise ConfigError(f"the store {self.file} was rebuilt", hint="restart this one")
         version = self._pragma("data_version")
         if version != self._read_version:

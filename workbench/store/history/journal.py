@@ -7,8 +7,10 @@ the file it holds; what a crash left in the file alone is applied before anythin
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +24,9 @@ from workbench.store.history.projection import apply
 
 DURABLE: Final = frozenset({"submit", "step", "mend", "attempt", "intent", "request", "settle", "annotate"})
 """Kinds that are on the disk before they are in the store: they cannot be found out again. The others can."""
+
+_OPEN_PAUSES: Final = (0.02, 0.05, 0.1, 0.3)
+"""Seconds between attempts to open a file that the disk reports an error of."""
 
 
 def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
@@ -70,7 +75,7 @@ def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], i
 
     A torn last line and lines of garbage are left out.
     """
-    with file.open("rb") as stream:
+    with open(file, "rb", opener=_open) as stream:
         stream.seek(offset)
         for line in stream:
             offset += len(line)
@@ -99,7 +104,7 @@ def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: S
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     try:
         make_private_folder(file.parent)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = _open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         try:
             start = _whole_end(descriptor)
             _append(descriptor, line, start)
@@ -112,6 +117,22 @@ def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: S
     if store is not None:
         store.on_rollback(lambda: _take_back(file, start, len(line)))
     return start + len(line)
+
+
+def _open(file: str | Path, flags: int) -> int:
+    """Open a file, and try again for a while where the disk reports an error.
+
+    A mount of rclone's (1.75) answers so to one of two processes that open a file at the same instant: its
+    cache makes an item for each of them ("already open in the cache").
+    """
+    for pause in _OPEN_PAUSES:
+        try:
+            return os.open(file, flags, 0o600)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        time.sleep(pause)
+    return os.open(file, flags, 0o600)
 
 
 def _apply(store: Store, job_id: str, event: dict[str, Any], end: int) -> None:
