@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from workbench.errors import FabricError
+from workbench.errors import FabricError, lacks
 
 
 class FormerNames:
@@ -59,11 +59,14 @@ def load_class(kind: str, name: str, value: str, base: type, error: type[FabricE
         name: Under which it is installed.
         value: ``module:attribute``.
         base: What it must be a subclass of.
-        error: What to raise where it is broken or something else.
+        error: What to raise where it is broken or something else; what was raised passes through where this
+            process had too little memory, or too few file descriptors, to import it.
     """
     try:
         loaded = load_plugin(value)
     except Exception as broken:  # a plug-in may fail in any way, and must not take fabric down
+        if lacks(broken):
+            raise  # there is nothing wrong with the plug-in
         raise error(
             f"The {kind} {name!r} ({value}) cannot be loaded: {broken}.",
             hint="Reinstall or remove the package that brings it.",

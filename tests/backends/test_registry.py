@@ -12,6 +12,7 @@ from backends.registry import backend_types, load_backend
 from runners.process.runner import ProcessRunner
 from runners.registry import load_runner, runner_names
 from workbench.errors import BackendError, RunnerError, UnknownName
+from workbench.terminal.errors import EXIT_LACKING, report
 
 
 @pytest.fixture
@@ -49,3 +50,20 @@ def test_a_broken_one_is_said_and_the_others_still_load(name: str) -> None:
         load_runner(name)
 
     assert isinstance(load_backend(BackendOptions("here", "local")), LocalBackend)
+
+
+def test_too_little_memory_for_a_plugin_is_not_called_a_broken_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = tmp_path / "large-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[fabric.runners]\nlarge = large_runner:Large\n")
+    why = "/usr/lib/libhuge.so: failed to map segment from shared object"
+    (tmp_path / "large_runner.py").write_text(f"raise ImportError({why!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ImportError, match="failed to map") as raised:
+        load_runner("large")
+
+    assert report(raised.value) == EXIT_LACKING
+    assert "this command has no memory left" in capsys.readouterr().err
