@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from workbench.cli.framework import registry
+from workbench.reason_codes import table_of_codes
 
 # Constants rather than text files: `fabric help`, completion and the manual page need all of them at once, and one
 # compiled module loads faster than a file for each.
@@ -52,7 +53,7 @@ job that has it), or @last; @last~1 is the one before.
   PROCESSING    the command runs
   STORING       stores results and logs
   COMPLETED     ended with 0
-  FAILED        `fabric show JOB` shows why; codes with C are the job's fault, codes with S the platform's
+  FAILED        `fabric show JOB` shows why; `fabric help codes` explains codes
   HALTED        was stopped; `fabric resume JOB` continues it
 
 A job keeps running when the terminal closes; `fabric attach` follows it again.
@@ -80,6 +81,17 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
   78         configuration error
 
 `exit_by` in --json says where the code comes from.
+""",
+    ),
+    "codes": (
+        "What the code of a reason means.",
+        f"""\
+C is the job's fault, S the platform's. Where a key stands at the end of the line, another attempt begins by itself as
+often as that key of the manifest allows, unless trying again cannot help.
+
+{table_of_codes()}
+  fabric list --where code:S1             jobs with such a reason
+  fabric list --where is:problem          jobs that failed, or wait with an error
 """,
     ),
     "environment": (
