@@ -157,7 +157,7 @@ class ContainerLaunch:
 
     def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> PlanValues:
         request, site, attempt = self._request, self._site, self._attempt
-        self._progress("brings the code", stage="preparing")
+        self._progress("downloading code", stage="preparing")
         state = str(attempt.job_state)
         shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), state]
         # Created here: the engine would create them as root.
@@ -207,7 +207,7 @@ class ContainerLaunch:
 
     def _start(self, waiting: Sequence[int], filling: PlanValues, leased: Leased) -> None:
         """Create the containers, write the launch documents, then start the agents."""
-        self._progress("is being started", stage="starting")
+        self._progress("starting", stage="starting")
         request, site = self._request, self._site
         secrets = self._write_secrets(waiting)
         if network := network_name(request.attempt):

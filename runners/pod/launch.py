@@ -102,7 +102,7 @@ class PodLaunch:
         if job is None:
             require_rights(self._cluster)
             self._refuse()
-        self._progress("brings the code", stage="preparing")
+        self._progress("downloading code", stage="preparing")
         sends = streamed_parts(self._pod_config())
         if job is None or not begun(job):
             if "rclone" in sends:
@@ -111,7 +111,7 @@ class PodLaunch:
             job = self._create(job)
             if position is not None:
                 self._await_turn(position)
-            self._progress("is being started", stage="starting")
+            self._progress("starting", stage="starting")
             if not self._options.queue:
                 self._unsuspend(job)
         if self._options.queue and job["spec"].get("suspend"):
@@ -306,7 +306,7 @@ class PodLaunch:
             pods = self._cache.pods_of(attempt)
             self._refuse_unschedulable(unschedulable, pods)
             if self._cache.job_of(attempt) is None and not pods:
-                self._progress("is being started", stage="starting")
+                self._progress("starting", stage="starting")
             placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
             if placed or time.monotonic() > turn_until:
                 turn.close()  # the next job may look for nodes
@@ -373,7 +373,7 @@ class PodLaunch:
         for pod in pods.values():
             if text := waits(pod):
                 return text
-        return "is being started"
+        return "starting"
 
 
 def _pack_rclone() -> None:

@@ -73,7 +73,7 @@ class ProcessLaunch:
 
     def _prepare(self, waiting: Sequence[int]) -> Agent:
         job, attempt = self._job, self._attempt
-        self._progress("brings the code", stage="preparing")
+        self._progress("downloading code", stage="preparing")
         folders = [job.results, job.checkpoints, job.data, attempt.logs]
         stores = folders_of(self._request, self._site)
         self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
@@ -134,7 +134,7 @@ class ProcessLaunch:
         self, waiting: Sequence[int], agent: Agent, leased: Leased, port: int, held: Sequence[Lock]
     ) -> None:
         """Write the launch documents of all learners, then start their agents."""
-        self._progress("is being started", stage="starting")
+        self._progress("starting", stage="starting")
         secrets = self._write_secrets(waiting, agent)
         documents = {
             learner: self._document(learner, agent, leased.by_learner[learner], port, secrets.get(learner))

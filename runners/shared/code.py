@@ -179,7 +179,7 @@ class ProgressReader(io.RawIOBase):
         stream: BinaryIO | _Slices,
         size: int,
         progress: LaunchProgress | None,
-        what: str = "brings the code",
+        what: str = "downloading code",
     ) -> None:
         self._stream = stream
         self._size = size

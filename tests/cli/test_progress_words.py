@@ -12,13 +12,15 @@ from workbench.store.db.rows import JobRow, TargetRef
 @pytest.mark.parametrize(
     ("state", "reason", "line"),
     [
-        (State.QUEUED, "waits for 1 GPU: 2 are taken", "waits for 1 GPU: 2 are taken"),
-        (State.QUEUED, "waits: 2 of its sweep may run at once", "waits: 2 of its sweep may run at once"),
-        (State.QUEUED, "gpubox does not answer", "waits: gpubox does not answer"),
-        (State.QUEUED, "", "waits"),
-        (State.PENDING, "is being started", "is being started"),
-        (State.PROCESSING, "the command runs", "runs"),
-        (State.FAILED, "the command ended with exit code 3", "failed: the command ended with exit code 3"),
+        (State.QUEUED, "waits for 1 GPU: 2 are taken", " waits for 1 GPU: 2 are taken"),
+        (State.QUEUED, "waits: 2 of its sweep may run at once", " waits: 2 of its sweep may run at once"),
+        (State.QUEUED, "gpubox does not answer", " waits: gpubox does not answer"),
+        (State.QUEUED, "", " waits"),
+        (State.PENDING, "starting", ": starting"),
+        (State.DOWNLOADING, "", ": downloading code and data"),
+        (State.DOWNLOADING, "pulls python:3.11", ": pulls python:3.11"),
+        (State.PROCESSING, "the command runs", " runs"),
+        (State.FAILED, "the command ended with exit code 3", " failed: the command ended with exit code 3"),
     ],
 )
 def test_a_reason_that_begins_as_the_line_does_is_not_said_twice(
@@ -41,4 +43,4 @@ def test_a_reason_that_begins_as_the_line_does_is_not_said_twice(
         tags=(),
     )
 
-    assert state_line(row) == f"23456789a digits {line}"
+    assert state_line(row) == f"23456789a digits{line}"

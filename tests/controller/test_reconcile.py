@@ -52,7 +52,7 @@ def reasons_of(decision: Decision) -> list[str]:
 
 def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> None:
     assert decide(view(State.QUEUED)).actions == (
-        Transition(State.PENDING, Reason("is being started")),
+        Transition(State.PENDING, Reason("starting")),
         StartLaunch(),
     )
 
@@ -232,7 +232,7 @@ def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
 def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
     launched: dict[str, Any] = {
         "launched_at": NOW - APPEARS_WITHIN_SECONDS,
-        "reason": Reason("is being started"),
+        "reason": Reason("starting"),
     }
 
     assert decide(view(State.PENDING, launches=1, launched_at=NOW)).actions == ()

@@ -40,7 +40,7 @@ COMMAND_SECONDS: Final = 60
 _BLOCK: Final = re.compile(r"```console\n(.*?)```|<!-- before\n(.*?)-->", re.DOTALL)
 _ID: Final = re.compile(r"\b(training-|learner-)?([abcdefghjkmnpqrstuvwxyz23456789]{9})\b")
 _PASSING: Final = re.compile(
-    r"^(metrics: .*|\w{9} \S+ (runs|waits|stores its results|is being started|brings in code and data).*)\n",
+    r"^(metrics: .*|\w{9} \S+ (runs|waits|stores its results).*|\w{9} \S+: (starting|downloading).*)\n",
     re.MULTILINE,
 )
 _ASIDE: Final = re.compile(r"^\w{9} the image \S+ is not used: .*\n", re.MULTILINE)

@@ -104,7 +104,7 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
         with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
-            until_said(process, b"is being started")
+            until_said(process, b": starting")
 
             process.send_signal(signal.SIGTERM)
 

@@ -350,4 +350,4 @@ def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, 
 
     assert said == b"done\n"
     assert len([line for line in lines if "refuses the connection" in line]) == 1, lines
-    assert len([line for line in lines if line.endswith("is being started")]) <= 2, lines
+    assert len([line for line in lines if line.endswith(": starting")]) <= 2, lines

@@ -185,7 +185,7 @@ def _queued(job: JobSnapshot) -> Decision:
         return Decision((Finish(Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)),))
     if not job.verdict.start:
         return Decision(_set_reason(job, Reason(job.verdict.reason)))
-    return Decision((Transition(State.PENDING, Reason("is being started")), StartLaunch()))
+    return Decision((Transition(State.PENDING, Reason("starting")), StartLaunch()))
 
 
 def _is_over(job: JobSnapshot) -> bool:
@@ -481,7 +481,7 @@ def _starting_reason(job: JobSnapshot) -> Reason:
             return learner.reason
     if any(learner.phase is LearnerPhase.STOPPING for learner in job.statuses.values()):
         return Reason("a learner is being stopped by its backend")
-    return Reason("is being started")
+    return Reason("starting")
 
 
 def _settling_reason(job: JobSnapshot, success: bool) -> Reason:

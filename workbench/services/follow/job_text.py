@@ -22,14 +22,16 @@ HINT = "hint: "
 
 VERBS = {
     State.QUEUED: "waits",
-    State.PENDING: "is being started",
-    State.DOWNLOADING: "brings in code and data",
+    State.PENDING: "starting",
+    State.DOWNLOADING: "downloading code and data",
     State.PROCESSING: "runs",
     State.STORING: "stores its results",
     State.COMPLETED: "completed",
     State.FAILED: "failed",
     State.HALTED: "was halted",
 }
+_PREPARING = (State.PENDING, State.DOWNLOADING)
+"""States whose reason says what is being done, in place of the verb."""
 
 
 def state_line(row: JobRow) -> str:
@@ -38,6 +40,8 @@ def state_line(row: JobRow) -> str:
     # The verb says that it runs; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
     verb = VERBS[row.state]
+    if row.state in _PREPARING:
+        return f"{short_id(row.id)} {row.name}{attempt}: {text or verb}"
     if text == verb or text.startswith((f"{verb} ", f"{verb}:")):
         reason = text.removeprefix(verb)  # it begins as we do
     else:
