@@ -46,7 +46,7 @@ class TypedExpression(Generic[AnyStr]):
         flags: ``re.IGNORECASE`` and ``re.MULTILINE``, or neither.
 
     Raises:
-        re.error: it is no regular expression; also RecursionError and OverflowError.
+        re.error: it is not a regular expression; also RecursionError and OverflowError.
     """
 
     def __init__(self, pattern: AnyStr, *, shown: str, flags: int = 0) -> None:
@@ -124,7 +124,7 @@ def expression_in_any_case(pattern: str) -> TypedExpression[str]:
     """Return the expression of a filter of jobs.
 
     Raises:
-        re.error: it is no regular expression; also RecursionError and OverflowError.
+        re.error: it is not a regular expression; also RecursionError and OverflowError.
     """
     return TypedExpression(pattern, shown=pattern, flags=re.IGNORECASE)
 

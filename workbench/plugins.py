@@ -69,7 +69,7 @@ def load_class(kind: str, name: str, value: str, base: type, error: type[FabricE
             raise  # there is nothing wrong with the plug-in
         raise error(
             f"The {kind} {name!r} ({value}) cannot be loaded: {broken}.",
-            hint="Reinstall or remove the package that brings it.",
+            hint="Reinstall or remove the package that it comes with.",
         ) from broken
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise error(f"The {kind} {name!r} ({value}) is no {base.__module__}.{base.__qualname__}.")

@@ -10,7 +10,7 @@ import sys
 def end_process(code: int) -> None:
     """End this process with an exit code; does not return.
 
-    What was registered to be done at the end is done, and a thread that is no daemon is waited for. What was written
+    What was registered to be done at the end is done, and a thread that is not a daemon is waited for. What was written
     to a stream has to be flushed.
     """
     threads = sys.modules.get("threading")

@@ -66,7 +66,7 @@ class Recurrence:
         except CronSimError as error:
             field = str(error).removeprefix("Bad ")
             raise UsageError(
-                f"'{self.every}' is no time that comes again: see its {field}", hint=FORMS
+                f"'{self.every}' is not a recurring time: see its {field}", hint=FORMS
             ) from error
         found: list[int] = []
         for moment in simulated:
@@ -85,12 +85,12 @@ def recurrence(every: str, zone: str, now_us: int) -> Recurrence:
     """Return what a person asked for.
 
     Raises:
-        UsageError: it is no expression, or stands for no time to come.
+        UsageError: it is not an expression, or stands for no time to come.
     """
     text = " ".join(every.split())
     fields = text.split()
     if text.startswith("@") and text.lower() not in WORDS:
-        raise UsageError(f"'{text}' is no time that comes again", hint=FORMS)
+        raise UsageError(f"'{text}' is not a recurring time", hint=FORMS)
     if not text.startswith("@") and len(fields) != FIELDS:
         raise UsageError(
             f"'{text}' has {len(fields)} field{'' if len(fields) == 1 else 's'}, and a cron expression has five",

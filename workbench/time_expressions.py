@@ -60,7 +60,8 @@ def since_us(text: str, now_us: int) -> int:
         if found is not None:
             return found
     raise UsageError(
-        f"{text!r} is no time", hint="for example 5m, 1h30m, 2026-01-31, 2026-01-31T15:04:05, '2 hours ago'"
+        f"{text!r} is not a time",
+        hint="for example 5m, 1h30m, 2026-01-31, 2026-01-31T15:04:05, '2 hours ago'",
     )
 
 
@@ -100,7 +101,7 @@ def begin_us(text: str, now_us: int) -> int:
     """
     found = _begin(text, now_us)
     if found is None:
-        raise UsageError(f"{_quoted(text)} is no time to begin at", hint=BEGIN_FORMS)
+        raise UsageError(f"{_quoted(text)} is not a time to begin at", hint=BEGIN_FORMS)
     if found < now_us:
         raise UsageError(
             f"{_quoted(text)} is over", hint="name a time to come, or a clock time such as 22:00"

@@ -42,7 +42,7 @@ _SPECIAL: Final = (
     "KW_ONLY",
     "dataclasses.KW_ONLY",
 )
-"""Annotations that are no fields; their text is what is looked at, as ``dataclasses`` does."""
+"""Annotations that are not fields; their text is what is looked at, as ``dataclasses`` does."""
 _lock: Final = threading.RLock()
 
 

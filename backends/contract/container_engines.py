@@ -145,7 +145,7 @@ def not_allowed(path: str) -> FabricError:
     """Return the error for a socket that the user may not open."""
     return NotAllowed(
         f"You may not use the container engine at {path}.",
-        hint=f"Become a member of its group (sudo usermod -aG docker $USER, then log in anew), {AS_PROCESS}.",
+        hint=f"Become a member of its group (sudo usermod -aG docker $USER, then log in again), {AS_PROCESS}.",
     )
 
 

@@ -158,7 +158,7 @@ def _read(file: str) -> Mapping[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict) or not isinstance(document.get("contexts") or [], list):
-        raise ConfigError(f"{file} is no kubeconfig.")
+        raise ConfigError(f"{file} is not a kubeconfig.")
     return document
 
 

@@ -39,7 +39,7 @@ def _of_text(item: Any) -> dict[str, Any]:
     parts = item.strip().split(":") if isinstance(item, str) else []
     read_only = len(parts) == 3 and parts[2] == "ro"
     if len(parts) != 2 and not read_only:
-        raise ValueError(f"{item!r} is no volume; {_SHORT}")
+        raise ValueError(f"{item!r} is not a volume; {_SHORT}")
     source = "host_path" if parts[0].startswith("/") else "claim"
     return _of_table({source: parts[0], "path": parts[1], "read_only": read_only})
 
@@ -47,7 +47,7 @@ def _of_text(item: Any) -> dict[str, Any]:
 def _of_table(item: Mapping[str, Any]) -> dict[str, Any]:
     named = [source for source in _SOURCES if source in item]
     if len(named) != 1 or any(key not in _KEYS for key in item):
-        raise ValueError(f"{dict(item)} is no volume; {_SHORT}")
+        raise ValueError(f"{dict(item)} is not a volume; {_SHORT}")
     path, read_only = item.get("path", ""), item.get("read_only", False)
     if not isinstance(path, str) or not path.startswith("/") or path == "/" or ":" in path:
         raise ValueError(f"a volume's path must be absolute in the pod, not {path!r}")
@@ -70,7 +70,7 @@ def _source(kind: str, name: Any, read_only: bool) -> dict[str, Any]:
             raise ValueError(f"host_path is a folder of the node, an absolute path, not {name!r}")
         return {"hostPath": {"path": text}}
     if not _NAME.fullmatch(text):
-        raise ValueError(f"{name!r} is no name of a {kind.replace('_', ' ')}")
+        raise ValueError(f"{name!r} is not a valid name of a {kind.replace('_', ' ')}")
     if kind == "claim":
         return {"persistentVolumeClaim": {"claimName": text, **({"readOnly": True} if read_only else {})}}
     return {"configMap": {"name": text}} if kind == "config_map" else {"secret": {"secretName": text}}
@@ -176,7 +176,7 @@ def _labels(value: Any) -> dict[str, str]:
     labels = {str(key).strip(): str(found).strip() for key, found in table.items()}
     for key, found in labels.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(found):
-            raise ValueError(f"{key}={found} is no label of Kubernetes")
+            raise ValueError(f"{key}={found} is not a label of Kubernetes")
     return labels
 
 
@@ -199,7 +199,7 @@ def _toleration(item: Any) -> dict[str, Any]:
     key, equals, value = key.partition("=")
     if (effect and effect not in EFFECTS) or (key and not _LABEL_KEY.fullmatch(key)):
         raise ValueError(
-            f"{item!r} is no toleration; write key=value:Effect, the effect {', '.join(EFFECTS)}"
+            f"{item!r} is not a toleration; write key=value:Effect, the effect {', '.join(EFFECTS)}"
         )
     toleration = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
     return {**({"key": key} if key else {}), **toleration, **({"effect": effect} if effect else {})}

@@ -138,7 +138,9 @@ def command_of(request: AgentRequest, location: AgentLocation | None = None) -> 
         ConfigError: shells differ in how they parse the Python's name.
     """
     if request.python and not SAFE.fullmatch(request.python):
-        raise ConfigError(f"{request.python!r} is no path of a Python", hint="letters, digits and ./_+- only")
+        raise ConfigError(
+            f"{request.python!r} is not a path of a Python", hint="letters, digits and ./_+- only"
+        )
     document = {
         "home": request.home_uuid,
         "root": request.root,
@@ -221,7 +223,7 @@ def _read_report(pipe: Pipe, request: AgentRequest, name: str) -> dict[str, Any]
         if not request.python:
             raise NoPython
         raise BackendError(
-            f"On {name} {request.python} is no Python 3.8 or newer ({machine}).",
+            f"On {name} {request.python} is not Python 3.8 or newer ({machine}).",
             hint="name another one with -o python=, or none: jobs run there without it",
         )
     if line.strip() == HERE:

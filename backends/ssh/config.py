@@ -96,7 +96,7 @@ def parse_address(text: str) -> Address:
     # A host that begins with a dash would be an option of ssh's.
     if found is None or port > _PORT_MAX or found["host"].startswith("-"):
         raise ConfigError(
-            f"{text!r} is no address of an SSH host",
+            f"{text!r} is not an address of an SSH host",
             hint="write ssh://host, ssh://me@host or ssh://me@host:2222",
         )
     return Address(found["host"].strip("[]"), found["user"] or "", port)

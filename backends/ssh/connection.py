@@ -240,8 +240,8 @@ def _refusal(
     if checked.verdict == "changed" and entry is not None:
         return NotAllowed(
             f"The key of {hop.label} is NOT the one that is known: it shows {kind} {fingerprint}, and {entry.file} has "
-            f"another one on line {entry.line}. Somebody may be listening, or the machine was set up anew.",
-            hint=f"ask who runs it; only if it was set up anew: ssh-keygen -R '{hop.known_name}' -f {entry.file}",
+            f"another one on line {entry.line}. Somebody may be listening, or the machine was set up again.",
+            hint=f"ask who runs it; only if it was set up again: ssh-keygen -R '{hop.known_name}' -f {entry.file}",
         )
     if checked.verdict == "revoked" and entry is not None:
         return NotAllowed(

@@ -162,7 +162,7 @@ def choose_engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str
         return "", lack, "Docker 19.03 and podman 4 are the oldest that work.", False
     if first["said"] == "not allowed":
         lack = f"You may not use the container engine on {name} ({first['path']})."
-        hint = f"Become a member of its group there (sudo usermod -aG docker $USER, then log in anew), {as_process}."
+        hint = f"Become a member of its group there (sudo usermod -aG docker $USER, then log in again), {as_process}."
         return "", lack, hint, True
     lack = f"The container engine on {name} does not answer at {first['path']}: {first['said']}."
     return "", lack, f"Have it started there, {as_process}.", False

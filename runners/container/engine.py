@@ -283,7 +283,7 @@ class Engine:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Kill and remove a container and wait until it is removed; a missing one is no error."""
+        """Kill and remove a container and wait until it is removed; a missing one is not an error."""
         for _ in range(REMOVE_TRIES):
             try:
                 self.ask("DELETE", f"containers/{name}?force=1&v=1")
@@ -343,7 +343,7 @@ class Engine:
     def remove_network(self, home: str, name: str) -> bool:
         """Remove a network if its label names the home; False while containers use it.
 
-        A missing network, or one of another home, is no error.
+        A missing network, or one of another home, is not an error.
         """
         if not any(one["Name"] == name for one in self.networks(f"{LABEL_HOME}={home}")):
             return True

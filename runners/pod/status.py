@@ -228,7 +228,7 @@ def has_side_car_ended(pod: Pod) -> bool:
     """Return whether a pod's side-car has ended for good: only its log is left.
 
     One that was killed while the learner runs is started again by the kubelet. Until then the journal is in the pod,
-    and the learner's log is no substitute: the runtime drops carriage returns, and a runtime that died has lost bytes.
+    and the learner's log is not a substitute: the runtime drops carriage returns, and one that died has lost bytes.
     """
     status = pod.get("status") or {}
     if status.get("phase") in ("Failed", "Succeeded"):

@@ -134,7 +134,7 @@ def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> l
 
 
 def _slots(slots: Sequence[Slot], histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
-    """Return a line for each GPU, in columns; where these are too wide, who uses it stands below with its curve."""
+    """Return a line for each GPU, in columns; where these are too wide, who uses it is below with its curve."""
     rows = [_facts(slot) for slot in slots]
     kept = [column for column in range(len(rows[0])) if any(row[column] for row in rows)] if rows else []
     widths = {column: max(text.cells(row[column]) for row in rows) for column in kept}

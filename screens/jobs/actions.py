@@ -363,7 +363,7 @@ class JobActions(FileActions):
         job = self.in_view()
         found = search_of(job) if job is not None else ""
         if not found:
-            what = "the job is no trial of a search" if job is not None else "no job is under the cursor"
+            what = "the job is not a trial of a search" if job is not None else "no job is under the cursor"
             self.fabric.show_message(what, "warning")
             return
         self.fabric.open_search(found)

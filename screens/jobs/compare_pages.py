@@ -297,7 +297,7 @@ def metric_over(
 
 
 def _positions(value: ComparedValue) -> tuple[list[float | None], list[tuple[float, str]], bool]:
-    """Return where each job stands along a parameter, the ticks, and whether its values are no numbers."""
+    """Return where each job stands along a parameter, the ticks, and whether its values are not numbers."""
     present = [each for each in value.values if each is not None]
     if all(
         isinstance(each, (int, float)) and not isinstance(each, bool) and math.isfinite(each)

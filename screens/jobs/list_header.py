@@ -61,7 +61,7 @@ class BackendLine:
     cpu_use: list[float | None] = field(default_factory=list)
 
     def take(self, status: BackendStatus) -> None:
-        """Take an answer; what a probe adds to the same inventory is no new sample."""
+        """Take an answer; what a probe adds to the same inventory is not a new sample."""
         self.answered_us = status.seen_us
         if status.inventory is None:
             self.trouble = "needs a login: P, then L" if status.needs_login else status.trouble

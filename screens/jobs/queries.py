@@ -287,7 +287,7 @@ def open_and_ended(clock: Callable[[], int]) -> Callable[[Store], OpenJobs]:
     """Return the query for both; at the first look nothing has ended.
 
     A job may come and end between two reads: one that was never read as open has ended since the last read when its end
-    is later than that. What was adopted long after its end, or changed after it, is no news.
+    is later than that. What was adopted long after its end, or changed after it, is not news.
     """
     before: set[JobId] = set()
     reported: set[tuple[JobId, int | None]] = set()

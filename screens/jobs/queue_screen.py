@@ -151,7 +151,7 @@ class QueueList(CursorList):
         self._go_to(at)
 
     def _go_to(self, at: int) -> None:
-        """Go to a line, or on to the next that is no heading."""
+        """Go to a line, or on to the next that is not a heading."""
         jobs = [index for index, one in enumerate(self._entries) if isinstance(one, QueuedJob)]
         if not jobs:
             self._at = 0

@@ -526,7 +526,7 @@ class JobsScreen(JobActions):
             self.listing = replace(self.listing, opened=self.listing.opened ^ {sweep})
             self._read_anew(keep=True)
         else:
-            self.fabric.show_message("under the cursor is no sweep of several jobs")
+            self.fabric.show_message("under the cursor is not a sweep of several jobs")
 
     def action_runs_fold_all(self) -> None:
         """Fold all sweeps, or none."""

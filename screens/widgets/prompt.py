@@ -27,7 +27,7 @@ Complete = Callable[[str], Sequence[str]]
 
 
 def shown_lines(text: str) -> str:
-    """Return several lines as they are edited in one; what ends a pasted text is no line."""
+    """Return several lines as they are edited in one; what ends a pasted text is not a line."""
     return NEWLINE.join(text.rstrip("\r\n").splitlines())
 
 

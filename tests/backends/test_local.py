@@ -193,7 +193,7 @@ def test_a_folder_of_leases_that_cannot_be_used_is_found(
 
     (finding,) = findings("leases")
 
-    assert (finding.level, "no folder" in finding.found) == ("wrong", True)
+    assert (finding.level, "not a folder" in finding.found) == ("wrong", True)
 
 
 ROOT = Path(__file__).parents[2]

@@ -44,7 +44,7 @@ for step in range(1_000_000):
             pass
         time.sleep(1)
 """
-"""Begins with what a job has printed and reported in ten minutes: curves of a young one are drawn anew all the time."""
+"""Begins with what a job has printed and reported in ten minutes: a young one's curves are drawn again all the time."""
 
 DOWN, UP, ENTER, ESCAPE, CTRL_P = "\x1b[B", "\x1b[A", "\r", "\x1b", "\x10"
 _KEYS: Final = re.compile(r"\x1b\[[AB]|.", re.DOTALL)

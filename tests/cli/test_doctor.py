@@ -36,7 +36,7 @@ def test_keys_of_the_configuration_that_mean_nothing_are_named(fabric: Fabric) -
 
     said = [each for each in findings(fabric)["configuration"] if each["level"] == "lack"]
 
-    assert "fabric.toml:1: defualts is no key" in said[0]["found"]
+    assert "fabric.toml:1: defualts is not a configuration key" in said[0]["found"]
     assert said[0]["remedy"] == "did you mean defaults?"
 
 

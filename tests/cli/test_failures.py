@@ -59,7 +59,7 @@ def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
         (["run"], "nothing to run", "fabric run MANIFEST"),
         (["run", "--backend", "nowhere", "--", "true"], "nowhere", "local"),
         (["run", "--runner", "magic", "--", "true"], "there is no runner 'magic'", "process"),
-        (["run", "-e", "1x=2", "--", "true"], "'1x' is no name of a variable", "-e KEY"),
+        (["run", "-e", "1x=2", "--", "true"], "'1x' is not a valid name of a variable", "-e KEY"),
         (["run", "-e", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE", "export"),
         (["run", "--on-interrupt", "cry", "--", "true"], "--on-interrupt takes", ""),
     ],

@@ -128,8 +128,8 @@ def run_on_terminal(words: list[str]) -> bytes:
     [
         (["--learner", "2"], "there is no learner 2"),
         (["--attempt", "2"], "there is no attempt 2"),
-        (["--since", "whenever"], "'whenever' is no time"),
-        (["--grep", "("], "no regular expression"),
+        (["--since", "whenever"], "'whenever' is not a time"),
+        (["--grep", "("], "not a regular expression"),
     ],
 )
 def test_what_is_not_there_is_said(fabric: Fabric, row: JobRow, words: list[str], error: str) -> None:

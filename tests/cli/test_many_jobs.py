@@ -159,7 +159,7 @@ def test_etimes_are_no_metrics(fabric: Fabric, home: Home) -> None:
         ("defaults.gpus", "many", "defaults.gpus: found the text"),
         ("defaults.on_interrupt", "cry", "defaults.on_interrupt cannot be 'cry'"),
         ("defaults.timeout", "soon", "defaults.timeout"),
-        ("defaults.notify_when", "<3", "is no condition"),
+        ("defaults.notify_when", "<3", "is not a condition"),
         ("defaults.memory", "lots", "defaults.memory"),
         ("profiles.ci.defaults.learners", "0.5", "learners"),
         ("retention.older_than", "soon", "retention.older_than"),

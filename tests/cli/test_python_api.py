@@ -299,7 +299,7 @@ def test_a_sweep_takes_ranges_and_a_label_of_ones_own(here: Fabric) -> None:
 
 
 class FakePandas(types.ModuleType):
-    """Stands for pandas, which is no dependency: keeps what a data frame would be made of."""
+    """Stands for pandas, which is not a dependency: keeps what a data frame would be made of."""
 
     @staticmethod
     def DataFrame(rows: list[dict[str, Any]], columns: list[str]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_said(fabric: Fabri
             "store", "serve", "--port", port, expect=75, FABRIC_HOME=str(fabric.folder / "other")
         ).stderr
     )
-    assert "is no folder" in fabric("store", "serve", "file", expect=66).stderr
+    assert "is not a folder" in fabric("store", "serve", "file", expect=66).stderr
 
 
 def test_a_program_that_takes_the_port_first_is_not_taken_for_the_store(

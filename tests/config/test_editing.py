@@ -101,9 +101,9 @@ def test_a_link_to_the_file_stays_a_link(file: Path, clean_environment: Path) ->
     ("name", "kind", "address", "said"),
     [
         ("local", "", "ssh://x", "this machine"),
-        ("a b", "", "ssh://x", "no name"),
-        ("", "", "ssh://x", "no name"),
-        ("x", "", "gpubox", "no address"),
+        ("a b", "", "ssh://x", "not a valid name"),
+        ("", "", "ssh://x", "not a valid name"),
+        ("x", "", "gpubox", "not an address"),
         ("x", "local", "", "type local"),
         ("gpubox", "", "ssh://x", "already"),
         ("x", "", "ssh://\udcff", "UTF-8"),

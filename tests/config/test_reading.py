@@ -81,9 +81,9 @@ def test_unknown_keys_are_warnings_with_line_and_nearest(file: Path) -> None:
     file.write_text("[default]\ngpus = 1\n[defaults]\ngpu = 1\nquite = true\n")
 
     assert [str(warning) for warning in load_config().warnings] == [
-        f"{file}:1:1: default: is no key of the configuration and has no effect (did you mean defaults?)",
-        f"{file}:4:1: defaults.gpu: is no key of the configuration and has no effect (did you mean gpus?)",
-        f"{file}:5:1: defaults.quite: is no key of the configuration and has no effect (did you mean quiet?)",
+        f"{file}:1:1: default: is not a configuration key and has no effect (did you mean defaults?)",
+        f"{file}:4:1: defaults.gpu: is not a configuration key and has no effect (did you mean gpus?)",
+        f"{file}:5:1: defaults.quite: is not a configuration key and has no effect (did you mean quiet?)",
     ]
 
 
@@ -101,7 +101,7 @@ def test_unknown_keys_are_warnings_with_line_and_nearest(file: Path) -> None:
         ("[backends.gpubox]\nport = 1\naddress = 22\n", ":3: backends.gpubox.address must be a text"),
         ("[backends.gpubox]\ntype = 'local'\n", "cannot be of type local"),
         ("[backends.local]\ntype = 'ssh'\n", "cannot be of type ssh"),
-        ("[backends.'a b']\ntype = 'ssh'\n", ":1: 'a b' is no name of a backend"),
+        ("[backends.'a b']\ntype = 'ssh'\n", ":1: 'a b' is not a valid name of a backend"),
         ("x = " + "[" * 5000, "this is not TOML"),
         ("#" + "x" * (1 << 20), "larger"),
     ],

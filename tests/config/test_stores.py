@@ -54,9 +54,9 @@ def test_a_store_that_is_not_there_names_those_there_are(tmp_path: Path) -> None
         (LAB.replace("s3_datastore", "s3_datastor"), "did you mean s3_datastore?"),
         (LAB.replace("auth_url", "auth_ur1"), "did you mean auth_url?"),
         ('[stores.lab]\nauth_url = "http://x"\n', "lacks a type"),
-        ("[stores.lab]\ntype = 1\n", "no text"),
+        ("[stores.lab]\ntype = 1\n", "not a text"),
         ("[stores]\nlab = 1\n", "must be a table"),
-        ('[store_alias]\nlab = "http://x"\n', "is no address"),
+        ('[store_alias]\nlab = "http://x"\n', "is not an address"),
         ('[store_alias]\n"http://x" = 1\n', "must be another address"),
     ],
 )

@@ -307,7 +307,7 @@ class Simulation:
         if self.row.state is State.QUEUED:
             assert not [key for key in self.place.learners if key[0] == attempt]
         elif self.row.state is not State.STORING:
-            self._step(State.STORING, Reason("results and logs are put away"))
+            self._step(State.STORING, Reason("storing results and logs"))
         self._step(finish.outcome.state, finish.outcome.reason)
         self.finishes.append(finish)
         if self.row.intent.value in ("halt", "kill"):

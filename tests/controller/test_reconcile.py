@@ -290,7 +290,7 @@ def test_the_end_waits_until_all_records_are_in_the_store() -> None:
     assert decide(view(**over)).actions == (Drain(),)
     assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
     assert decide(view(**over, draining_since=NOW - 1)).actions == (
-        Transition(State.STORING, Reason("results and logs are put away")),
+        Transition(State.STORING, Reason("storing results and logs")),
     )
     assert finish_of(decide(view(**over, drained=True))).outcome.state is State.COMPLETED
 

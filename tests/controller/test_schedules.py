@@ -98,8 +98,8 @@ def test_the_words_of_cron_are_known() -> None:
         ("61 * * * *", "see its minute"),
         ("0 0 * * FOO", "see its day-of-week"),
         ("0 0 30 2 *", "see its day-of-month"),
-        ("@often", "'@often' is no time"),
-        ("@reboot", "'@reboot' is no time"),
+        ("@often", "'@often' is not a recurring time"),
+        ("@reboot", "'@reboot' is not a recurring time"),
         ("", "'' has 0 fields"),
     ],
 )

@@ -29,7 +29,7 @@ from tests.gate import leftovers, machine
 from tests.gate.record import VARIABLE, Record
 
 MOST_UNSTEADY: Final = 8
-"""More tests that fail only beside others are no chance: the run is red."""
+"""More tests that fail only beside others are not chance: the run is red."""
 MOST_RERUN: Final = 20
 """With more failed tests something is broken; running them again would tell nothing and may take an hour."""
 ALONE: Final = (

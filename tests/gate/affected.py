@@ -39,7 +39,7 @@ READ_BY: Final = {
     "README.md": ("tests/docs", "tests/project"),
     "": ("tests/project",),
 }
-"""The folders of tests that read files which are no modules, by the first part of such a file's path."""
+"""The folders of tests that read files which are not modules, by the first part of such a file's path."""
 
 
 @dataclass(frozen=True, slots=True)

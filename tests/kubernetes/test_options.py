@@ -81,7 +81,7 @@ def test_volumes_are_claims_and_folders_of_the_node() -> None:
         ("gang_seconds", "soon", "not a duration"),
         ("gang_seconds", 0, "more than 0"),
         ("node_selector", "a", "key=value"),
-        ("node_selector", "a=b c", "no label"),
+        ("node_selector", "a=b c", "not a label"),
         ("tolerations", "a=b:Sometimes", "NoSchedule"),
         ("tolerations", 5, "key=value:Effect"),
         ("gpu_types", "a100", "JSON"),

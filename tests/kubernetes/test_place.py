@@ -112,7 +112,12 @@ def test_no_kubeconfig_is_said_with_where_it_was_looked_for(clean_environment: P
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: [", "not YAML"), ("- a", "no kubeconfig"), ("contexts: 5", "no kubeconfig"), ("", "no current")],
+    [
+        ("a: [", "not YAML"),
+        ("- a", "not a kubeconfig"),
+        ("contexts: 5", "not a kubeconfig"),
+        ("", "no current"),
+    ],
 )
 def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "config"
@@ -171,7 +176,7 @@ def test_a_credential_plugins_variables_are_kept_and_no_others(
 def test_a_context_or_namespace_of_what_is_no_cluster_is_refused(fabric: Fabric) -> None:
     ran = fabric("run", "--backend", "local", "--namespace", "team", "--", "true", expect=64)
 
-    assert "'local' is no cluster and has no namespace" in ran.stderr
+    assert "'local' is not a cluster and has no namespace" in ran.stderr
 
 
 def test_a_place_may_be_of_the_type_k8s(fabric: Fabric, clean_environment: Path, write: WriteConfig) -> None:

@@ -243,7 +243,7 @@ def test_of_a_name_that_stands_there_twice_the_last_value_counts(tmp_path: Path)
 
     assert found.points["", "", "a"] == [(3, 1)]
     assert found.points["", "", "b"] == [(3, 3)]
-    assert "b stands there twice" in found.notes[0]
+    assert "b is there twice" in found.notes[0]
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:

@@ -452,7 +452,7 @@ def test_a_record_that_is_no_event_is_left_out_and_counted(tmp_path: Path) -> No
     found.finish()
 
     assert found.points == {("a", "", "loss"): [(1, 1.0), (2, 2.0)]}
-    assert "not shown from event files: 2 records that are no events" in found.notes
+    assert "not shown from event files: 2 records that are not events" in found.notes
 
 
 @settings(max_examples=200, deadline=None)

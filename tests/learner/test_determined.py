@@ -129,7 +129,7 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "det.core.init(checkpoint_storage='s3://b/p')",
             "NotImplementedError: checkpoint_storage of type s3 is not there in init()",
         ),
-        ("det.core.init(checkpoint_storage='file://host/x?a=1')", "is no path: write file:///folder"),
+        ("det.core.init(checkpoint_storage='file://host/x?a=1')", "is not a path: write file:///folder"),
         (
             "det.core.init(checkpoint_storage={'type': 'shared_fs'})",
             "ValueError: checkpoint_storage of type shared_fs needs host_path",

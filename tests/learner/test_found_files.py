@@ -410,7 +410,7 @@ def test_what_of_an_event_file_could_not_be_read_is_noted_once(tmp_path: Path) -
     assert series(one) == {run: [(1, 1), (2, 2)] for run in ("a", "b")}
     assert one.notes == [
         f"{kind} in event files are left out (the first in LOG_DIR/a/{EVENTS})"
-        for kind in ("damaged records", "records that are no events")
+        for kind in ("damaged records", "records that are not events")
     ]
 
 

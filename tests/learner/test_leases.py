@@ -128,7 +128,7 @@ def test_a_link_or_a_pipe_in_the_folder_is_refused(folder: str, tmp_path: Path) 
 def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "leases").write_text("")
 
-    with pytest.raises(Failure, match="no folder"):
+    with pytest.raises(Failure, match="not a folder"):
         leases.take(["GPU-1"], str(tmp_path / "leases"), "{}")
 
 
@@ -203,7 +203,7 @@ def test_a_link_in_the_place_of_a_lease_is_named_with_who_made_it_and_hides_no_o
 
     maker = pwd.getpwuid(os.getuid()).pw_name
     assert found == {
-        "GPU-1": {"owner": f"{maker} ({folder}/GPU-1 is no lease file)"},
+        "GPU-1": {"owner": f"{maker} ({folder}/GPU-1 is not a lease file)"},
         "GPU-2": {"owner": "me"},
     }
     lease.release()
@@ -245,7 +245,7 @@ def test_a_link_in_place_of_the_folder_is_refused(folder: str, tmp_path: Path) -
     (tmp_path / "elsewhere").mkdir()
     Path(folder).symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(Failure, match="no folder"):
+    with pytest.raises(Failure, match="not a folder"):
         leases.take(["GPU-1"], folder, "{}")
     assert not list((tmp_path / "elsewhere").iterdir())
 

@@ -418,7 +418,7 @@ def test_first_come_knows_no_priority_and_a_cap_makes_large_ones_equal() -> None
         ("max_gpus = 1.5", "max_gpus is a whole number"),
         ('max_gpus = "all"', "max_gpus is a whole number"),
         ("weight = 0", "weight is a number above 0"),
-        ("max_gpu = 1", "max_gpu is no key of it"),
+        ("max_gpu = 1", "max_gpu is not a key of it"),
         ("max_priority = 101", "max_priority is a whole number up to 100"),
         ("a = 1\n[nonsense]", "line 2, is not understood"),
     ],

@@ -143,8 +143,8 @@ def test_what_is_no_number_is_left_out_and_said_once(job: Rig, capfd: pytest.Cap
 
     assert set(job.points) == {("", "", "good")}
     told = capfd.readouterr().err
-    assert told.count("bad is no number") == 1
-    assert told.count("is no whole number") <= 3
+    assert told.count("bad is neither a number") == 1
+    assert told.count("is not a whole number") <= 3
 
 
 def test_checkpoints_and_progress_are_records(

@@ -71,7 +71,7 @@ def test_a_point_in_time(text: str, expected: int | None) -> None:
     ["", "soon", "5x", "m", "25:00", "13:00pm", "2026-13-01", "99999-01-01", "ago", "five m ago", "٣m"],
 )
 def test_what_is_no_time_is_said_with_examples(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time") as caught:
+    with pytest.raises(UsageError, match="is not a time") as caught:
         since_us(text, NOW)
     assert "5m" in caught.value.hint
 
@@ -98,7 +98,7 @@ def test_a_day_and_a_minute_last_and_a_moment_does_not(text: str, begin: int, en
 
 @pytest.mark.parametrize("text", ["2026-02-30", "2026-13", "tomorrow", ""])
 def test_what_is_no_period_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         period_us(text, NOW)
 
 
@@ -144,7 +144,7 @@ def test_a_job_begins_by_the_local_clock_when_clocks_change(now: int, text: str,
         ("+600w", "ten years"),
         ("2099-01-01", "ten years"),
         *(
-            (text, "is no time")
+            (text, "is not a time")
             for text in ("", "25:00", "22", "+", "+x", "2026-13-01", "tomorrow", "2h", "x" * 900)
         ),
     ],
@@ -155,7 +155,7 @@ def test_a_job_begins_at_no_time_that_is_over_far_away_or_none(text: str, proble
 
     assert refused.value.hint
     assert len(refused.value.message) < 120
-    assert is_begin(text) is (problem != "is no time")
+    assert is_begin(text) is (problem != "is not a time")
 
 
 def test_a_moment_keeps_its_zone_and_shows_the_date_only_where_it_is_a_day_off() -> None:

@@ -188,13 +188,13 @@ def test_a_batch_script_without_a_name_cannot_be_run() -> None:
         ("entry_points: {a: {command: x}, b: {command: y}}\n", "has 2 entry points"),
         ("entry_points: {main: {command: x, parameters: {p: path}}}\nname: a\n", "has no default for p"),
         ("entry_points: {main: {command: x, parameters: {p: {type: path}}}}\n", "has no default for p"),
-        ("resources: 3\nrun: [x\n", "is no YAML"),
-        ("name: x\nframework: {command: a}\n", "this is no file that can be converted"),
+        ("resources: 3\nrun: [x\n", "is not YAML"),
+        ("name: x\nframework: {command: a}\n", "this is not a file that can be converted"),
         ("run: x\nresources: {accelerators: {A100: many}}\n", "is not a SkyPilot task as it should be"),
         ("run: x\nresources: {accelerators: {A100: 1, H100: 1}}\n", "names 2 kinds of GPUs"),
         ("run: x\nresources: {accelerators: ['A100:1', 'H100:1']}\n", "names 2 kinds of GPUs"),
         ("#SBATCH --time=soon\n", "the #SBATCH lines cannot be read"),
-        ("- a\n", "this is no file that can be converted"),
+        ("- a\n", "this is not a file that can be converted"),
     ],
 )
 def test_what_is_no_simple_job_is_refused_in_words(text: str, why: str) -> None:

@@ -548,7 +548,7 @@ def test_log_policies_join_those_that_determined_has_by_default(
 
 
 def test_a_log_policy_that_is_no_regular_expression_is_refused() -> None:
-    assert "log_policies.0.pattern: is no regular expression" in problems_of(
+    assert "log_policies.0.pattern: is not a regular expression" in problems_of(
         SINGLE + "log_policies: [{pattern: 'a(', action: cancel_retries}]\n"
     )
 
@@ -761,7 +761,7 @@ def test_a_pod_spec_with_nothing_in_it_adds_nothing(written: str) -> None:
         ("spec: {containers: [{name: determined-container, volumeMounts: [a]}]}", "0.volumeMounts: is not a"),
         (
             "spec: {containers: [{name: determined-container, resources: {limits: {memory: lots}}}]}",
-            "lots is no amount of memory",
+            "lots is not an amount of memory",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_what_is_set_on_the_command_line_goes_into_the_search() -> None:
     ("params", "sentence", "hint"),
     [
         ("a: {loguniform: [0, 1]}", "the bound 0 has no logarithm; bounds are values above 0", ""),
-        ("a: {loguniform: [-5, -1]}", "the bound -5 has no logarithm", "bounds are no exponents"),
+        ("a: {loguniform: [-5, -1]}", "the bound -5 has no logarithm", "bounds are not exponents"),
         ("a: {loguniform: [1, x]}", "its bounds are not numbers", ""),
         ("a: {uniform: [1]}", "write the lowest and the highest value", ""),
         ("a: {uniform: [1, 1]}", "the lowest value, 1, is not below the highest, 1", ""),
@@ -87,7 +87,7 @@ def test_what_is_set_on_the_command_line_goes_into_the_search() -> None:
         ("a: {choice: []}", "write a list of values", ""),
         ("a: {choice: [1], count: 2}", "does not belong to choice", ""),
         ("a: {int: [1, 2], cuont: 2}", "does not belong to int", "did you mean count?"),
-        ("a: {unifrom: [1, 2]}", "is no distribution", "did you mean uniform?"),
+        ("a: {unifrom: [1, 2]}", "is not a distribution", "did you mean uniform?"),
         ("a: [1, 2]", "a list is not something that can be tried", "{choice: [...]}"),
         ("a.b: 1", "cannot be used; write letters, digits, underscores and dashes", ""),
     ],

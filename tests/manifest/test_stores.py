@@ -140,10 +140,10 @@ def test_two_stores_of_one_id_are_refused() -> None:
     ("item", "said"),
     [
         (COS.replace("'http://x'", "test"), "placeholder"),
-        (COS.replace("'http://x'", "s3.example.com"), "no address"),
+        (COS.replace("'http://x'", "s3.example.com"), "not an address"),
         (COS.replace("p}", "<your password>}"), "placeholder"),
         (COS.replace("{auth_url", "{type: s3_datastore, auth_url"), "is the one that counts"),
-        (f"bucket: b, {COS}", "below training_data"),
+        (f"bucket: b, {COS}", "under training_data"),
     ],
 )
 def test_what_is_doubtful_in_a_store_is_a_warning(item: str, said: str) -> None:

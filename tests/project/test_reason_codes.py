@@ -9,19 +9,18 @@ import pytest
 
 from tests.project import structure
 from workbench.controller.decide.outcome import REFUSED
-from workbench.reason_codes import REASON_CODES, ReasonCode
+from workbench.job import REASON_CODES, ReasonCode
 
-TABLE = "workbench.reason_codes"
+TABLE = "workbench.job"
 
 
 def codes_in_the_product() -> dict[str, str]:
     """Return each code that stands as a text in a module, with one such module."""
     found = {}
     for name, module in structure.modules().items():
-        if name != TABLE:
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.update(dict.fromkeys(re.findall(r"^[CS]\d{3}$", node.value), name))
+        for node in ast.walk(module.tree) if name != TABLE else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(dict.fromkeys(re.findall(r"^[CS]\d{3}$", node.value), name))
     return found
 
 

@@ -93,7 +93,7 @@ def test_a_broken_archive_is_refused_and_leaves_nothing_half_made(
     jobs: Jobs, tmp_path: Path, home: Home
 ) -> None:
     archive = tmp_path / "broken.tar.gz"
-    archive.write_bytes(b"this is no archive")
+    archive.write_bytes(b"this is not an archive")
 
     job = jobs.plan("true", code=("broken", str(archive)))
     with pytest.raises(InputMissing, match="cannot be unpacked"):

@@ -272,7 +272,7 @@ def test_what_is_typed_is_words_or_a_regular_expression(
 
 def test_nothing_typed_is_no_pattern_and_a_wrong_one_is_refused() -> None:
     assert pattern_of("") == (None, False)
-    with pytest.raises(UsageError, match=re.escape("is no regular expression")):
+    with pytest.raises(UsageError, match=re.escape("is not a regular expression")):
         pattern_of("/(/")
 
 

@@ -94,7 +94,7 @@ async def test_go_to_a_line_or_a_time(home: Home, job: JobRow, output: seeding.J
         await shown.press("ctrl+g")
         await shown.type("soon")
         await shown.press("enter")
-        await shown.until_shown("'soon' is no time")
+        await shown.until_shown("'soon' is not a time")
 
 
 @journey

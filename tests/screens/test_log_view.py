@@ -138,7 +138,7 @@ async def test_a_wrong_regular_expression_is_said_and_the_line_stays_open(
         await shown.press("slash")
         await shown.type("/(/")
         await shown.press("enter")
-        await shown.until_shown("is no regular expression")
+        await shown.until_shown("is not a regular expression")
         await shown.press("escape")
         await shown.until(lambda: shown.app.screen.focused is log(shown))
 
@@ -350,7 +350,7 @@ async def test_a_wrong_expression_that_is_mended_has_no_complaint_beside_it(
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("/needle (/")
         await shown.press("enter")
-        await shown.until_shown("is no regular expression")
+        await shown.until_shown("is not a regular expression")
         await shown.press("backspace", "backspace", "backspace")
         await shown.until(lambda: "regular expression" not in shown.text())
         await shown.type("/")

@@ -155,7 +155,7 @@ async def test_a_job_that_waits_for_its_time_is_had_begin_now(waiting: Home) -> 
         await shown.press("b")
         await shown.until_shown("begin (22:00, +2h, now)")
         await shown.press("n", "o", "o", "n", "enter")
-        await shown.until_shown("'noon' is no time to begin at")
+        await shown.until_shown("'noon' is not a time to begin at")
 
 
 @journey

@@ -145,7 +145,7 @@ async def test_a_job_that_is_no_trial_has_no_search(home: Home) -> None:
     async with opened(home) as shown:
         await shown.until_shown("alone")
         await shown.press("E")
-        await shown.until_shown("the job is no trial of a search")
+        await shown.until_shown("the job is not a trial of a search")
 
 
 @journey

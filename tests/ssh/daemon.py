@@ -177,7 +177,7 @@ class Daemon:
         self.stop()
 
     def new_host_key(self) -> None:
-        """Make another host key, as a machine that was set up anew has."""
+        """Make another host key, as a machine that was set up again has."""
         for name in ("host_key", "host_key.pub"):
             (self.folder / name).unlink(missing_ok=True)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))

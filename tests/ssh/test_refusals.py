@@ -163,7 +163,7 @@ def test_what_is_no_address_says_so(address: str) -> None:
     from backends.contract.host import BackendOptions
     from backends.ssh.backend import SshBackend
 
-    with pytest.raises(ConfigError, match="no address"):
+    with pytest.raises(ConfigError, match="not an address"):
         SshBackend(BackendOptions("box", "ssh", address))
 
 
@@ -176,7 +176,7 @@ def test_a_setting_that_is_none_names_those_there_are(box: Box) -> None:
 def test_a_host_without_a_python_says_so(box: Box) -> None:
     error = refused(box, BackendError, python="/no/such/python3")
 
-    assert "/no/such/python3 is no Python 3.8 or newer" in error.message
+    assert "/no/such/python3 is not Python 3.8 or newer" in error.message
     assert "-o python=" in error.hint
 
 

@@ -586,7 +586,7 @@ def _json(value: Any) -> str:
         if hasattr(other, "tolist"):
             return other.tolist()
         raise UsageError(
-            f"{other!r} is no value that a manifest can have", hint="numbers, texts, lists, dictionaries"
+            f"{other!r} is not a value that a manifest can have", hint="numbers, texts, lists, dictionaries"
         )
 
     return json.dumps(value, default=plain, ensure_ascii=False)

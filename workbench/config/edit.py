@@ -53,11 +53,13 @@ def add_backend(
     """
     kind = type or type_of_address(address)
     if not NAME.fullmatch(name) or name == LOCAL:
-        reason = "is this machine and is always there" if name == LOCAL else "is no name of a backend"
+        reason = (
+            "is this machine and is always there" if name == LOCAL else "is not a valid name of a backend"
+        )
         raise UsageError(f"{name!r} {reason}", hint="letters, digits, '-', '_' and '.'")
     if not kind:
         raise UsageError(
-            f"{address!r} is no address", hint="such as ssh://me@gpubox or k8s://context/namespace"
+            f"{address!r} is not an address", hint="such as ssh://me@gpubox or k8s://context/namespace"
         )
     if kind == LOCAL:
         raise UsageError("there is one backend of type local, this machine")
@@ -237,7 +239,7 @@ def set_value(path: Path, key: str, text: str) -> Any:
     """Set a dotted key to a value, written as TOML or as a plain text; return the value.
 
     Raises:
-        UnknownName: it is no key of the configuration.
+        UnknownName: it is not a configuration key.
         UsageError: the value cannot be one of that key.
         ConfigError: the file is at fault, or says this in a form that only its author can change.
         CannotWrite: it cannot be written.
@@ -292,9 +294,7 @@ def parts_of(key: str) -> list[str]:
     hint = f"did you mean {close}.{'.'.join(parts[1:]) or '...'}? " if close and close != first else ""
     if not hint and _is_default(first):
         hint = f"did you mean defaults.{key}? "
-    raise UnknownName(
-        f"{key} is no key of the configuration", hint=f"{hint}keys begin with {', '.join(TABLES)}"
-    )
+    raise UnknownName(f"{key} is not a configuration key", hint=f"{hint}keys begin with {', '.join(TABLES)}")
 
 
 def found(document: Mapping[str, Any], parts: Sequence[str]) -> Any:
@@ -342,7 +342,7 @@ def _with(document: dict[str, Any], parts: Sequence[str], value: Any) -> dict[st
     for part in parts[:-1]:
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
-            raise UsageError(f"{part} is a value here, nothing is below it")
+            raise UsageError(f"{part} is a plain value and has no keys")
     if value is None:
         del node[parts[-1]]
     else:

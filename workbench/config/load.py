@@ -61,7 +61,7 @@ def load_config(file: Path | None = None) -> Config:
     backend is replaced as a whole.
 
     Raises:
-        ConfigError: a file cannot be read, is no TOML, or has an invalid value; with file and line.
+        ConfigError: a file cannot be read, is not TOML, or has an invalid value; with file and line.
         UnknownName: no file has the profile that was asked for.
     """
     if file is not None:

@@ -63,7 +63,7 @@ def read_config(path: Path) -> Config:
     """Read one file; a missing one counts as empty.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, or has an invalid value; with file and line.
+        ConfigError: it cannot be read, is not TOML, or has an invalid value; with file and line.
     """
     text = read_text(path)
     if not text.strip():
@@ -115,7 +115,7 @@ def local_backend() -> dict[str, Any]:
 
 
 def type_of_address(address: str) -> str:
-    """Return which type of backend an address is for; empty when it is no address."""
+    """Return which type of backend an address is for; empty when it is not an address."""
     found = _ADDRESS.fullmatch(address)
     return SCHEMES.get(found[1], found[1]) if found else ""
 
@@ -246,7 +246,7 @@ class ConfigReader:
     def _backend(self, name: str, table: Any) -> dict[str, Any]:
         if not NAME.fullmatch(name):
             raise self._error(
-                name, f"{name!r} is no name of a backend; write letters, digits, '-', '_' and '.'"
+                name, f"{name!r} is not a valid name of a backend; write letters, digits, '-', '_' and '.'"
             )
         if not isinstance(table, dict):
             raise self._error(
@@ -311,7 +311,7 @@ class ConfigReader:
                 line=line,
                 column=1 if line else 0,
                 key=prefix + name,
-                problem="is no key of the configuration and has no effect",
+                problem="is not a configuration key and has no effect",
                 hint=f"did you mean {close}?" if close else "",
             )
         )

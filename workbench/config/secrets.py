@@ -35,7 +35,7 @@ def find_secrets(names: Sequence[str], environ: Mapping[str, str] | None = None)
     Raises:
         UsageError: one is not set; all of these are named.
         NotAllowed: the file may be read by others.
-        ConfigError: the file is no TOML, or a value in it is no text.
+        ConfigError: the file is not TOML, or a value in it is not a text.
     """
     around = os.environ if environ is None else environ
     found = {name: around[name] for name in names if name in around}

@@ -27,7 +27,7 @@ def fault_of_store(table: Any) -> str:
             close = nearest(key, known)
             return f"has no {key}" + (f"; did you mean {close}?" if close else "")
         if not isinstance(value, str):
-            return f"has a {key} that is no text in quotes"
+            return f"has a {key} that is not a text in quotes"
         if key in CREDENTIALS and not is_reference(value):
             return f'holds a {key}; write {key} = "${{NAME}}", and NAME into secrets.toml, which nobody else reads'
     kind = table.get("type", "")
@@ -46,7 +46,7 @@ def fault_of_alias(address: str, target: Any) -> str:
     return (
         ""
         if _ADDRESS.fullmatch(address)
-        else "is no address as manifests write it, such as http://s3.example.com"
+        else "is not an address as manifests write it, such as http://s3.example.com"
     )
 
 

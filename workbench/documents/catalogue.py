@@ -99,7 +99,7 @@ class _SchemaMaker:
         if isinstance(about, FieldsOf):
             return self._fields_of(about)
         if not isinstance(about, Rule):
-            raise TypeError(f"{about} is no part of a schema")
+            raise TypeError(f"{about} is not part of a schema")
         return dict(about.words) if "anyOf" in about.words else {**self.schema(base), **about.words}
 
     def _typed_dict(self, kind: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def report(
         for name in source:
             value = _plain(source[name])
             if value is None:
-                _warn("report(): %s is no number and no text; it is left out" % (name,))
+                _warn("report(): %s is neither a number nor a string; it is left out" % (name,))
             else:
                 values[_name(name)] = _value(value)
     if values:
@@ -194,7 +194,7 @@ def _step(step: "Any") -> "Optional[int]":
     try:
         return None if step is None else int(step)
     except Exception:  # a tensor of many elements, a text
-        _warn("report(): the step %.50r is no whole number; it is left out" % (step,))
+        _warn("report(): the step %.50r is not a whole number; it is left out" % (step,))
         return None
 
 

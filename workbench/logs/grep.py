@@ -34,7 +34,7 @@ class Pattern:
         """Understand a pattern.
 
         Raises:
-            UsageError: it is no regular expression.
+            UsageError: it is not a regular expression.
         """
         self.text = text
         self._is_unlit = False
@@ -62,7 +62,7 @@ class Pattern:
             self._regex = TypedExpression(searched, shown=self.text, flags=flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise UsageError(
-                f"{text!r} is no regular expression: {error}", hint="-F takes the text literally"
+                f"{text!r} is not a regular expression: {error}", hint="-F takes the text literally"
             ) from error
 
     def matches(self, line: bytes) -> bool:

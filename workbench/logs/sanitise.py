@@ -17,7 +17,7 @@ RESET: Final = "\x1b[0m"
 SGR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 _SEQUENCE_MAX: Final = 4096
-"""An unfinished sequence that is longer is no sequence."""
+"""An unfinished sequence that is longer is not a sequence."""
 
 _SEQUENCES: Final = (
     r"(?P<sgr>\x1b\[[0-9;:]*m)"

@@ -209,7 +209,7 @@ def _times(cells: Sequence[Any]) -> list[int]:
 
 
 def _steps(cells: Sequence[Any]) -> list[Step]:
-    """Return steps; whole ones take a fast path. What is no step becomes None, and its point stays."""
+    """Return steps; whole ones take a fast path. What is not a step becomes None, and its point stays."""
     if set(map(type, cells)) == {int} and min(cells) >= -_INT64 and max(cells) < _INT64:
         return list(cells)
     return [None if cell is None else as_step(cell) for cell in cells]

@@ -75,7 +75,7 @@ def parse(text: str) -> tuple[Condition, ...]:
         if match is None:
             end = next((i for i in range(at, len(text)) if text[i].isspace()), len(text))
             raise ConditionError(
-                f"{text[at:end]!r} is no condition", at, end, hint="write accuracy>=0.9 or min(loss)<0.1"
+                f"{text[at:end]!r} is not a condition", at, end, hint="write accuracy>=0.9 or min(loss)<0.1"
             )
         found.append(_condition(match))
         at = _BETWEEN.match(text, match.end()).end()  # type: ignore[union-attr] # see above

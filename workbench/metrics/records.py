@@ -14,7 +14,7 @@ FORMAT: Final = 1
 """The newest format of the file that is understood."""
 
 LINE_BYTES: Final = 64 << 20
-"""A longer line is no record, and is passed over without being held in memory."""
+"""A longer line is not a record, and is passed over without being held in memory."""
 
 _LARGEST_SEQ: Final = 1 << 62
 _CHUNK_BYTES: Final = 1 << 20
@@ -29,13 +29,13 @@ class RecordBatch:
     end: int
     """The offset behind the last whole line."""
     garbage: int
-    """Lines that are no records."""
+    """Lines that are not records."""
 
 
 def read_records(file: Path, offset: int, *, limit_bytes: int) -> RecordBatch:
     """Read about ``limit_bytes`` of records from an offset on, at least one when there is a whole one.
 
-    A file that has become shorter than the offset was written anew and is read from its start; sequence
+    A file that has become shorter than the offset was rewritten and is read from its start; sequence
     numbers tell what is known already. A file that is not there has no records.
 
     Raises:

@@ -100,7 +100,7 @@ class Measure:
     time_metric: str = ""
 
     def value(self, metrics: Mapping[str, Any]) -> float:
-        """Return a report's metric so that smaller is better; what is no number is the worst.
+        """Return a report's metric so that smaller is better; what is not a number is the worst.
 
         Raises:
             MetricMissing: the report does not have it.

@@ -94,9 +94,9 @@ class PopulationSearch(SearchMethod):
         return found
 
     def explored(self, context: SearchContext, hparams: Hparams) -> Hparams:
-        """Return hyper-parameters near others: each is drawn anew, or made smaller or larger.
+        """Return hyper-parameters near others: each is drawn again, or made smaller or larger.
 
-        Whether, and in which direction, is drawn for those that are no numbers as well.
+        Whether, and in which direction, is drawn for those that are not numbers as well.
         """
         return self._explored(context.space, context.stream, hparams)
 

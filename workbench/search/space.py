@@ -31,7 +31,7 @@ class Distribution(ABC):
         """
 
     def moved(self, value: Any, factor: float, *, up: bool) -> Any:
-        """Return a value multiplied by a factor and kept within the bounds; what is no number stays."""
+        """Return a value multiplied by a factor and kept within the bounds; what is not a number stays."""
         return value
 
 

@@ -15,7 +15,7 @@ def check_setting(key: str, text: str) -> None:
     """Check the value of a default or a retention rule; of other keys the file's own reader says what is wrong.
 
     Raises:
-        UnknownName: it is no key of the configuration.
+        UnknownName: it is not a configuration key.
         UsageError: no such value has that key.
     """
     from workbench.config.edit import parts_of, value_of

@@ -62,7 +62,7 @@ def state_style(state: str, text: str | None = None, stream: TextIO | None = Non
 
 
 def narrate(text: str, *, has_controls: bool = False) -> None:
-    """Write a line to stderr, as it is where it has controls of ours; nobody who reads it is no failure."""
+    """Write a line to stderr, as it is where it has controls of ours; nobody who reads it is not a failure."""
     try:
         if has_controls:
             write_controls(sys.stderr, text + "\n")
@@ -74,7 +74,7 @@ def narrate(text: str, *, has_controls: bool = False) -> None:
 
 
 def width(default: int = 100) -> int:
-    """Return how many columns stdout has, ``default`` where it is no terminal."""
+    """Return how many columns stdout has, ``default`` where it is not a terminal."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return int(columns)

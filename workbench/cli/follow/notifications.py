@@ -25,7 +25,7 @@ DESKTOP_SECONDS: Final = 5.0
 
 
 def notify(title: str, text: str) -> None:
-    """Notify by every means there is; one that fails is no failure."""
+    """Notify by every means there is; one that fails is not a failure."""
     for stream in (sys.stderr, sys.stdout):
         if stream is not None and is_terminal(stream):
             try:

@@ -45,7 +45,7 @@ def policy_of(text: str | None) -> Policy:
     """Return what a signal does: as ``--on-interrupt`` says, else detach for a person, halt for a machine.
 
     Raises:
-        UsageError: it is no policy.
+        UsageError: it is not a policy.
     """
     if text is None:
         return "detach" if person_present() else "halt"

@@ -6,7 +6,14 @@ import sys
 from typing import Final
 
 from workbench.cli.framework import registry
-from workbench.reason_codes import table_of_codes
+from workbench.job import REASON_CODES
+
+
+def _codes() -> str:
+    width = max(len(each.meaning) for each in REASON_CODES)
+    lines = (f"  {each.code}   {each.meaning:{width}}   {each.allowance}" for each in REASON_CODES)
+    return "".join(line.rstrip() + "\n" for line in lines)
+
 
 # Constants rather than text files: `fabric help`, completion and the manual page need all of them at once, and one
 # compiled module loads faster than a file for each.
@@ -89,7 +96,7 @@ A job keeps running when the terminal closes; `fabric attach` follows it again.
 C is the job's fault, S the platform's. Where a key stands at the end of the line, another attempt begins by itself as
 often as that key of the manifest allows, unless trying again cannot help.
 
-{table_of_codes()}
+{_codes()}
   fabric list --where code:S1             jobs with such a reason
   fabric list --where is:problem          jobs that failed, or wait with an error
 """,

@@ -239,7 +239,7 @@ def _ending(job: JobSnapshot) -> Decision:
     shown = job.draining_since + SHOWN_AFTER_SECONDS
     if job.now < shown:
         return Decision(until=shown)
-    return Decision((Transition(State.STORING, Reason("results and logs are put away")),))
+    return Decision((Transition(State.STORING, Reason("storing results and logs")),))
 
 
 def _wait_ends_at(job: JobSnapshot) -> float | None:
@@ -396,7 +396,7 @@ def _is_storing(job: JobSnapshot) -> bool:
 
 
 def _storing(job: JobSnapshot) -> Decision:
-    reason = Reason(_doing(job, LearnerPhase.STORING) or "results and logs are put away")
+    reason = Reason(_doing(job, LearnerPhase.STORING) or "storing results and logs")
     if job.state is not State.STORING:
         return Decision((Transition(State.STORING, reason),))
     return Decision(_set_reason(job, reason))

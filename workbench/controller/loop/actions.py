@@ -147,7 +147,7 @@ class ActionExecutor:
                 ran = Reason("the command runs")
                 step(context.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
             if row.state not in (State.QUEUED, State.STORING):
-                storing = Reason("results and logs are put away")
+                storing = Reason("storing results and logs")
                 step(context.store, row.id, row.attempt, State.STORING, storing)
             step(
                 context.store,

@@ -17,7 +17,7 @@ ROTATE_BYTES: Final = 1 << 20
 
 
 class ControllerLog:
-    """Writes lines to a file; a disk that takes no more is no reason to stop. Safe from all threads."""
+    """Writes lines to a file; a disk that takes no more is not a reason to stop. Safe from all threads."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

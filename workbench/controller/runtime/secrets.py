@@ -77,7 +77,7 @@ def refusal_of(missing: Sequence[str]) -> InputMissing:
     verb = "is" if len(missing) == 1 else "are"
     return InputMissing(
         f"The {what} {', '.join(missing)} of this job {verb} not on this machine.",
-        hint=f"export {missing[0]}=..., then fabric resume JOB: it looks for them anew",
+        hint=f"export {missing[0]}=..., then fabric resume JOB: it looks for them again",
     )
 
 

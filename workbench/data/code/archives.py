@@ -56,7 +56,7 @@ def extract(
     ``check`` is given the paths and sizes of all files before anything is written, and raises what forbids it.
 
     Raises:
-        InputMissing: it is no archive, it is damaged, or a member would leave the folder; nothing is left
+        InputMissing: it is not an archive, it is damaged, or a member would leave the folder; nothing is left
             of it then.
         CannotWrite: the disk takes no more.
     """

@@ -91,7 +91,7 @@ _SECRET_LINE: Final = re.compile(
     rb"^[ \t]*(?:aws_|gs_)?secret_access_key[ \t]*=[ \t]*[\"']?[^\s<{$%\"']{8}.*$",
     re.MULTILINE | re.IGNORECASE,
 )
-"""As the files of AWS, Google and rclone have it; a variable in its place is no credential."""
+"""As the files of AWS, Google and rclone have it; a variable in its place is not a credential."""
 _PREAMBLE: Final = re.compile(
     rb"(?:[ \t]*(?:(?:#|//|;|%|--(?!--)|<!--|/?\*|Comment:|subject=|issuer=).*|(?:Bag|Key) Attributes\b.*)?\r?\n"
     rb"|[ \t]+(?:localKeyID|friendlyName|X509v3|Microsoft)\b.*\r?\n)*"

@@ -80,7 +80,7 @@ def take_snapshot(source: Path, home: Home, options: SnapshotOptions = SnapshotO
 
     Raises:
         UsageError: it is nothing that is taken as code, or not unasked.
-        InputMissing: it is not there, cannot be read, is no code, or leads out of itself.
+        InputMissing: it is not there, cannot be read, is not code, or leads out of itself.
         TryAgain: its files change while they are read.
         CannotWrite: the home takes no more.
     """

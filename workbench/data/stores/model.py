@@ -145,7 +145,7 @@ def _resolved(store: JobDataStore, value: str, credentials: Mapping[str, str]) -
         if name not in credentials:
             raise LaunchRefused(
                 f"The data store {store.id} needs the secret {name}, and there is no value for it.",
-                hint="`fabric run` with its manifest takes it anew."
+                hint="`fabric run` with its manifest supplies it again."
                 if "." in name
                 else f"Give it when the job is given: fabric run -e {name}",
                 code="C103",

@@ -171,7 +171,7 @@ class StoreTransfer:
         self._raise(self._run(arguments, on_progress))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or all that is below a path; a missing path is no error.
+        """Remove a file, or all that is below a path; a missing path is not an error.
 
         Raises:
             FabricError: the store refuses.

@@ -179,7 +179,7 @@ def _port(location: str, connection: Connection) -> int | None:
         return urlsplit(f"//{location}").port
     except ValueError as error:
         raise LaunchRefused(
-            f"{connection.get('auth_url', '')!r} is no address of a data store: its port is no number.",
+            f"{connection.get('auth_url', '')!r} is not an address of a data store: its port is not a number.",
             code="C101",
         ) from error
 

@@ -39,7 +39,7 @@ class Batches:
         """Go on where a record with this cursor ended: read from :attr:`begin` on.
 
         Raises:
-            ValueError: it is no cursor of this version.
+            ValueError: it is not a cursor of this version.
         """
         if not isinstance(cursor, dict) or not isinstance(cursor.get("at"), dict):
             raise ValueError("a cursor that this version cannot read")

@@ -165,7 +165,7 @@ class _EmetricsStream(LineStream):
             if isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value.keys():
                 value = {**before, **value}
             elif key in found:
-                self._wrong.append("%.100s stands there twice" % key)
+                self._wrong.append("%.100s is there twice" % key)
             found[key] = value
         return found
 

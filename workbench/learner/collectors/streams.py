@@ -581,11 +581,11 @@ class BlockStream(Stream):
         return self._part(offset).blocks
 
     def add_record(self, record: Record, offset: int) -> None:
-        """Put a record that is no block of points behind the blocks."""
+        """Put a record that is not a block of points behind the blocks."""
         self.records_at(offset).append(record)
 
     def records_at(self, offset: int) -> List[Record]:
-        """Return the records that are no blocks of points of the stretch in which an offset lies."""
+        """Return the records that are not blocks of points of the stretch in which an offset lies."""
         return self._part(offset).records
 
     def _part(self, offset: int) -> _Gathered:

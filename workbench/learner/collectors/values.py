@@ -48,7 +48,7 @@ def parse_int(text: str) -> float:
     """Read an INT: decimal, ``0x`` hexadecimal, or a float that was printed where an integer was meant.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     try:
         return int(text)
@@ -63,7 +63,7 @@ def parse_float(text: str) -> float:
     """Read a FLOAT; ``nan`` and ``inf`` in any spelling of Python's are floats.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     return float(text)
 
@@ -134,7 +134,7 @@ def as_step(value: Any) -> Step:
 
 
 def as_time_us(seconds: float, otherwise_us: int) -> int:
-    """Return seconds since 1970 as microseconds; what is no time of this world becomes ``otherwise_us``."""
+    """Return seconds since 1970 as microseconds; what is not a time of this world becomes ``otherwise_us``."""
     if 0 < seconds < 1e11:  # also false for NaN
         return int(seconds * 1e6)
     return otherwise_us
@@ -144,7 +144,7 @@ def parse_time(value: Any, otherwise_us: int) -> int:
     """Read a time (ISO 8601, glog's month and day, seconds or milliseconds since 1970) as microseconds.
 
     A time without a zone is local; a glog stamp has the year of ``otherwise_us``, which also stands for
-    what is no time.
+    what is not a time.
     """
     try:
         if isinstance(value, (int, float)) and not isinstance(value, bool):

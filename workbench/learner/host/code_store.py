@@ -208,11 +208,11 @@ def _files(store: str) -> str:
 
 def _content(store: str, digest: str) -> str:
     if len(digest) != 64 or not digest.isalnum():
-        raise Failure("bad_input", "%r is no sha256." % digest)
+        raise Failure("bad_input", "%r is not a sha256." % digest)
     return os.path.join(_files(store), digest[:2], digest)
 
 
 def _listing(store: str, code_hash: str) -> str:
     if not code_hash.isalnum():
-        raise Failure("bad_input", "%r is no hash of code." % code_hash)
+        raise Failure("bad_input", "%r is not a hash of code." % code_hash)
     return os.path.join(store, code_hash + LISTING)

@@ -100,7 +100,7 @@ def folder(home_uuid: str, root: str = "") -> str:
         Failure: it cannot be made, or what would be in it belongs to somebody else.
     """
     if os.sep in home_uuid or not home_uuid:
-        raise Failure("bad_input", f"{home_uuid!r} is no home's uuid.")
+        raise Failure("bad_input", f"{home_uuid!r} is not a home's uuid.")
     path = os.path.join(os.path.expanduser(root or "~/.fabric"), machine_id(), home_uuid)
     make_folders([path])
     return path

@@ -25,7 +25,7 @@ def unpack(archive: str, folder: str) -> bool:
     """Unpack a tar.gz into a folder that is not there yet, whole or not at all; False if it is there already.
 
     Raises:
-        Failure: the archive holds what would land, or lead, outside the folder, or is no archive.
+        Failure: the archive holds what would land, or lead, outside the folder, or is not an archive.
     """
     if os.path.isdir(folder):
         return False

@@ -148,7 +148,7 @@ def _object(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         document = json.loads(file.read())
     if not isinstance(document, dict):
-        raise ValueError("%s is no JSON object" % os.path.basename(path))
+        raise ValueError("%s is not a JSON object" % os.path.basename(path))
     return document
 
 

@@ -182,7 +182,7 @@ def _ended(exit_code: int | None, number: int | None) -> str:
 
 def _hint(exit_code: int | None, number: int | None) -> str:
     if number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL:
-        return "nobody here killed it: the machine may have run out of memory"
+        return "fabric did not kill it: the machine may have run out of memory"
     return ""
 
 

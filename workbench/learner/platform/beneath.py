@@ -185,7 +185,7 @@ class Root:
             os.unlink(name, dir_fd=folder)
 
     def remove(self, path: str) -> None:
-        """Remove a file or a whole folder, as far as it is allowed; a missing path is no error.
+        """Remove a file or a whole folder, as far as it is allowed; a missing path is not an error.
 
         Raises:
             Outside: the path is the root itself, or leads out of it.

@@ -141,7 +141,7 @@ class Channel:
                 return None
             length, call, kind = _HEADER.unpack(header)
             if length > _LIMIT_BYTES or not HELLO <= kind <= CANCEL:
-                raise FrameError("what arrived is no frame")
+                raise FrameError("what arrived is not a frame")
             frame = Frame(call, kind, self._exactly(length))
             if kind == DATA:
                 self._count(length)
@@ -156,7 +156,7 @@ class Channel:
 
     def _take_acknowledgement(self, payload: bytes) -> None:
         if len(payload) != _RECEIVED.size:
-            raise FrameError("what arrived is no acknowledgement")
+            raise FrameError("what arrived is not an acknowledgement")
         self.acknowledge()
         self.window.acknowledge(_RECEIVED.unpack(payload)[0])
 

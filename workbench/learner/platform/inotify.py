@@ -55,7 +55,7 @@ class Inotify:
         return _checked(self._library.inotify_add_watch(self.fd, os.fsencode(path), mask), path)
 
     def remove(self, watch: int) -> None:
-        """Watch no more; a watch that ended by itself is no error."""
+        """Watch no more; a watch that ended by itself is not an error."""
         self._library.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> Iterator[Tuple[int, int, str]]:

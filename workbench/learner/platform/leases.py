@@ -139,7 +139,7 @@ def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
         try:
             held = is_held(path)
         except OSError:
-            found[name] = {"owner": f"{_owner_of(path)} ({path} is no lease file)"}
+            found[name] = {"owner": f"{_owner_of(path)} ({path} is not a lease file)"}
             continue
         if held:
             holder = _holder_of(path)
@@ -225,7 +225,7 @@ def make_folder(folder: str) -> None:
     """Make the shared folder if it is not there; anybody may make files in it, nobody may remove another's.
 
     Raises:
-        Failure: it is no folder, not everybody may write to it, or anybody may remove the files of others.
+        Failure: it is not a folder, not everybody may write to it, or anybody may remove the files of others.
     """
     try:
         os.mkdir(folder)
@@ -252,7 +252,7 @@ def _open_folder(path: str) -> _Folder:
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise Failure(
-                "not_allowed", f"{path} is no folder, so GPUs cannot be leased.", "Remove it."
+                "not_allowed", f"{path} is not a folder, so GPUs cannot be leased.", "Remove it."
             ) from error
         raise Failure(
             "not_allowed", f"The folder of leases {path} cannot be opened: {error.strerror}.", _repair(path)
@@ -332,7 +332,7 @@ def _open(folder: _Folder, name: str) -> int:
     found = os.fstat(descriptor)
     problem = ""
     if not stat.S_ISREG(found.st_mode):
-        problem = "is no ordinary file"
+        problem = "is not an ordinary file"
     elif found.st_nlink > 1:  # a lease's text would be written over a file that lies elsewhere too
         problem = f"has {found.st_nlink} hard links, so it may be a file from elsewhere"
     if problem:

@@ -98,7 +98,7 @@ def unpack_code(pod: PodConfig) -> None:
     """Put the code where the command works, once it is there.
 
     Raises:
-        Failure: it did not come in time, or is no archive.
+        Failure: it did not come in time, or is not an archive.
     """
     where = pod.document["code"]
     archive = {"": "", "given": config.GIVEN + "/" + config.CODE, "streamed": ARRIVED}[where]
@@ -120,7 +120,7 @@ def restore(pod: PodConfig) -> None:
     """Put what earlier attempts have made where this one looks for it.
 
     Raises:
-        Failure: it did not come in time, or is no archive.
+        Failure: it did not come in time, or is not an archive.
     """
     if not pod.document.get("restores"):
         return

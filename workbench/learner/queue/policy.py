@@ -106,7 +106,7 @@ def _limits(values: Mapping[str, Any], otherwise: PersonLimits, path: str) -> Pe
     found: List[Tuple[str, Any]] = []
     for key, value in values.items():
         if key not in PersonLimits._fields:
-            raise BadPolicy(f"{path}: {key} is no key of it")
+            raise BadPolicy(f"{path}: {key} is not a key of it")
         if (
             isinstance(value, str)
             or (key == "weight" and not value)

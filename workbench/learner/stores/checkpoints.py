@@ -246,7 +246,7 @@ def _rated(entries: list[dict[str, Any]], keep: dict[str, Any]) -> list[dict[str
 
 
 def _files(root: beneath.Root, path: str) -> list[tuple[str, str]]:
-    """Return names and paths of a checkpoint's files; without our mark, and what is no regular file."""
+    """Return names and paths of a checkpoint's files; without our mark, and what is not a regular file."""
     if stat.S_ISREG(root.stat(path).st_mode):
         return [(os.path.basename(path), path)]
     found = []

@@ -75,7 +75,7 @@ _RETRIED_ERRORS = (
 """What S3 answers with 400 and would not a moment later."""
 
 _FREE = "free some space, and try again"
-_LACKS = "look at those objects: fabric data put brings them anew"
+_LACKS = "look at those objects: fabric data put uploads them again"
 
 _NAMES = (
     "file name too long",

@@ -198,7 +198,7 @@ class UploadLedger:
 
 
 def canonical(name: str) -> str:
-    """Return a file's name as rclone writes it: signs for what cannot be seen; what is no text stays as it is."""
+    """Return a file's name as rclone writes it: signs for what cannot be seen; what is not a text stays as it is."""
     if name.isprintable() and not _SIGNS.search(name):
         return name
     found = []

@@ -97,7 +97,7 @@ def convert(text: str, source: str) -> ConvertedManifest:
                 raise _refusal(source, f"this {name.partition(' ')[2]} {error}") from None
             except (AttributeError, TypeError, ValueError) as error:
                 raise _refusal(source, f"this is not {name} as it should be: {error}") from None
-    raise _refusal(source, "this is no file that can be converted")
+    raise _refusal(source, "this is not a file that can be converted")
 
 
 def _experiment(text: str, source: str) -> ConvertedManifest | None:
@@ -146,9 +146,9 @@ def _read(text: str, source: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise _refusal(source, f"is no YAML: {str(error).splitlines()[0]}") from None
+        raise _refusal(source, f"is not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):
-        raise _refusal(source, "this is no file that can be converted")
+        raise _refusal(source, "this is not a file that can be converted")
     return values
 
 

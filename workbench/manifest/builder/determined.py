@@ -893,7 +893,7 @@ class _Manifest:
         except OverflowError:
             found = [0.0, math.inf]
         if not (found[0] > 0 and math.isfinite(found[1])):
-            problem = f"{base:g} to the power of {low:g} and {high:g} are no numbers that can be tried"
+            problem = f"{base:g} to the power of {low:g} and {high:g} are not numbers that can be tried"
             self._findings.fault(node.location, path, problem, "the bounds of log are exponents")
             return None
         return found
@@ -1015,7 +1015,9 @@ class _Pods:
             counted = [_amount(text) for text in texts]
             if None in counted:
                 self._refuse(
-                    "spec.containers", f"{CONTAINER}: {texts[0]} is no amount of {name}", "such as 4 or 8Gi"
+                    "spec.containers",
+                    f"{CONTAINER}: {texts[0]} is not an amount of {name}",
+                    "such as 4 or 8Gi",
                 )
             elif most := max((each for each in counted if each is not None), default=0.0):
                 yield key, round(most, 3) if key == "cpus" else f"{max(round(most / 2**20), 1)}MiB"

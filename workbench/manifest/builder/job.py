@@ -191,7 +191,7 @@ def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Finding
     searched = list(searched_names((fields.get("search") or {}).get("params") or {}))
     for name in searched:
         if name in (fields.get("params") or {}):
-            problem = "stands below search.params as well; keep one"
+            problem = "is under search.params as well; keep one"
             findings.fault(location_of(root, f"params.{name}"), f"params.{name}", problem)
     names = [*(name for name in fields.get("params") or {} if name not in searched), *searched]
     check_param_variables(names, location_of(root, "params"), findings)

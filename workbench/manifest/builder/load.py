@@ -316,7 +316,7 @@ def _layers(defaults: Defaults, findings: Findings) -> list[tuple[str, str, Mapp
 def _refused(findings: Findings, config: set[str]) -> FabricError:
     of_config = [fault for fault in findings.faults if fault.file in config]
     if of_config and len(of_config) == len(findings.faults):
-        return ConfigError("\n".join(str(fault) for fault in of_config), hint="it stands below [defaults]")
+        return ConfigError("\n".join(str(fault) for fault in of_config), hint="it belongs under [defaults]")
     return ManifestError(findings.faults, warnings=findings.warnings)
 
 

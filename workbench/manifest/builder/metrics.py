@@ -86,7 +86,7 @@ def _warn_of_unused(
         if name not in EVENT_TYPES:
             close = nearest(name, EVENT_TYPES)
             hint = f"did you mean {close}?" if close else f"one of {', '.join(EVENT_TYPES)}"
-            findings.warn(location_of(root, path), path, f"{name!r} is no event type", hint)
+            findings.warn(location_of(root, path), path, f"{name!r} is not an event type", hint)
         elif name != "scalars":
             findings.warn(
                 location_of(root, path), path, f"{name} are counted and named, not shown; only scalars are"
@@ -120,7 +120,7 @@ def _bound_names(path: str, regex: str, root: MapNode, findings: Findings) -> se
     for name in unknown:
         close = nearest(name, MACROS)
         hint = f"did you mean {close}?" if close else f"one of {', '.join(MACROS)}"
-        findings.fault(location, path, f"%{{{name}}} is no macro", hint)
+        findings.fault(location, path, f"%{{{name}}} is not a macro", hint)
     if unknown:
         return None
     try:

@@ -158,7 +158,7 @@ def under_defaults(
 def _value(text: str, path: str, location: SourceLocation, findings: Findings) -> Node | None:
     """Read the value of an option or a variable as YAML; nothing is null.
 
-    Where a text belongs and the value is no YAML text of its own, it is that text itself: nobody should
+    Where a text belongs and the value is not YAML text of its own, it is that text itself: nobody should
     have to quote the ``: `` or the ``#`` of a command twice.
     """
     if not is_utf8(text):

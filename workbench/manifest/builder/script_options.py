@@ -81,7 +81,7 @@ def read_script_options(text: str, config: Callable[[str], Mapping[str, Any] | N
         config: returns what a hydra configuration holds, by its path relative to the script; None without one.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: it is not Python.
     """
     tree = ast.parse(text)
     reader = _Reader(tree)
@@ -340,7 +340,7 @@ class _Reader:
         functions = {function.name: function for function in self._functions()}
         function = functions.get(target.id) if isinstance(target, ast.Name) else None
         if function is None:
-            found.left_out.append("what fire calls is no function of this file")
+            found.left_out.append("what fire calls is not a function in this file")
             return found
         for name, _annotation, default in _parameters(function):
             own = {"required": ast.Constant(True)} if default is None else {"default": default}
@@ -428,7 +428,7 @@ class _Reader:
 
 
 def read_values(text: str, file: str) -> dict[str, Any] | None:
-    """Return what a YAML file holds; None where it is no map, or no YAML."""
+    """Return what a YAML file holds; None where it is not a map, or no YAML."""
     node = compose(text, file, Findings())
     value = _plain_value(node) if node is not None else None
     return value if isinstance(value, dict) else None

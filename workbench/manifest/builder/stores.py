@@ -140,7 +140,9 @@ def _check_credentials(store: DataStore, findings: _StoreFindings) -> None:
             "connection.auth_url", f"{address!r} is a placeholder; replace it by the store's address"
         )
     elif address and "://" not in address and not address.startswith("<"):
-        findings.warn("connection.auth_url", f"{address!r} is no address; it starts with http:// or https://")
+        findings.warn(
+            "connection.auth_url", f"{address!r} is not an address; it starts with http:// or https://"
+        )
 
 
 def _check_containers(store: DataStore, findings: _StoreFindings) -> None:

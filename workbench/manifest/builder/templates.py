@@ -125,7 +125,7 @@ def _params_text(options: Sequence[ScriptOption]) -> str:
 
 
 def interpreter_of(script: str) -> tuple[str, ...] | None:
-    """Return the command that a script's name is an argument of; None where it is no script by its name."""
+    """Return the command that a script's name is an argument of; None where it is not a script by its name."""
     suffix = Path(script).suffix
     if suffix == ".py":
         return ("python" if shutil.which("python") or not shutil.which("python3") else "python3",)

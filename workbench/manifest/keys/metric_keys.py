@@ -185,5 +185,5 @@ EVALUATION_METRICS: Final = KeyTable(
         example="latest",
     ),
     what="evaluation_metrics",
-    elsewhere={"regex": "it stands below groups: and a name", "path": "write in:", "file": "write in:"},
+    elsewhere={"regex": "it belongs under groups: and a name", "path": "write in:", "file": "write in:"},
 )

@@ -121,7 +121,7 @@ def _tried(kind: Distributions, node: Node, path: str, findings: Findings) -> An
             findings.fault(
                 node.entries[name].location,
                 f"{path}.{name}",
-                f"is no distribution; there are {', '.join(DISTRIBUTIONS)}",
+                f"is not a distribution; there are {', '.join(DISTRIBUTIONS)}",
                 f"did you mean {close}?" if close else "",
             )
             return None
@@ -182,7 +182,7 @@ def _bounds(kind: str, node: Node, path: str, findings: Findings) -> list[int | 
         findings.fault(node.location, path, f"its bounds are not whole numbers; write {example}")
     elif kind == "loguniform" and low <= 0:
         problem = f"the bound {low:g} has no logarithm; bounds are values above 0, such as {example}"
-        hint = f"1e{low:g} is meant, perhaps: bounds are no exponents" if low == int(low) and low < 0 else ""
+        hint = f"1e{low:g} is meant, perhaps: bounds are not exponents" if low == int(low) and low < 0 else ""
         findings.fault(node.location, path, problem, hint)
     elif high < low or (high == low and kind != "int"):
         findings.fault(node.location, path, f"the lowest value, {low:g}, is not below the highest, {high:g}")
@@ -276,7 +276,7 @@ SEARCH: Final = SearchTable(
     Key(
         "method",
         NameChoice(METHODS),
-        "How trials are chosen and stopped: drawn anew (`random`), every combination (`grid`), successive halving that"
+        "How trials are chosen and stopped: drawn again (`random`), every combination (`grid`), successive halving that"
         " stops bad ones (`asha`), several brackets of it (`adaptive_asha`), population based training (`pbt`),"
         " Optuna's samplers and pruners (`optuna`), a class of yours (`python`).",
         required=True,
@@ -394,7 +394,7 @@ SEARCH: Final = SearchTable(
     Key(
         "resample",
         Number(0, 1),
-        "`pbt`: how likely a parameter of a copy is drawn anew.",
+        "`pbt`: how likely a parameter of a copy is drawn again.",
         default="0.2",
         example="0.1",
     ),
@@ -415,7 +415,7 @@ SEARCH: Final = SearchTable(
     Key(
         "sampler",
         NameChoice(SAMPLERS),
-        "`optuna`: how it draws: by a tree of Parzen estimators (`tpe`), or each trial anew.",
+        "`optuna`: how it draws: by a tree of Parzen estimators (`tpe`), or each trial independently.",
         default="tpe",
         example="random",
     ),

@@ -79,7 +79,11 @@ STOP_RULE: Final = StopRuleTable(
         example="loss",
     ),
     Key(
-        "is", NameChoice(("nan",)), "The rule holds when a value is no number.", default="none", example="nan"
+        "is",
+        NameChoice(("nan",)),
+        "The rule holds when a value is not a number.",
+        default="none",
+        example="nan",
     ),
     Key("above", _NUMBER, "It holds when a value is above this.", default="none", example="10"),
     Key("below", _NUMBER, "It holds when a value is below this.", default="none", example="0.1"),
@@ -152,7 +156,7 @@ class LogPolicyTable(KeyTable):
                 re.compile(values["pattern"])
             except (re.error, RecursionError, OverflowError) as error:
                 where = (child(node, "pattern") or node).location
-                findings.fault(where, f"{path}.pattern", f"is no regular expression: {error}")
+                findings.fault(where, f"{path}.pattern", f"is not a regular expression: {error}")
         return values
 
 

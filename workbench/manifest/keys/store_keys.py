@@ -124,7 +124,7 @@ CONNECTION: Final = KeyTable(
         "userId": "write user_name:",
         "username": "write user_name:",
         "url": "write auth_url:",
-        "container": "it stands below training_data: or training_results:",
+        "container": "it belongs under training_data: or training_results:",
     },
 )
 
@@ -229,11 +229,11 @@ DATA_STORE: Final = KeyTable(
     ),
     what="a data store",
     elsewhere={
-        "bucket": "it stands below training_data: as container:",
-        "container": "it stands below training_data: or training_results:",
-        "auth_url": "it stands below connection:",
-        "user_name": "it stands below connection:",
-        "password": "it stands below connection:",
+        "bucket": "it belongs under training_data: as container:",
+        "container": "it belongs under training_data: or training_results:",
+        "auth_url": "it belongs under connection:",
+        "user_name": "it belongs under connection:",
+        "password": "it belongs under connection:",
         "name": "write id:",
         "data_store_id": "write id:",
     },

@@ -24,7 +24,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 _INFINITY: Final = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 _NOT_A_NUMBER: Final = frozenset({".nan", ".NaN", ".NAN"})
 _DIGITS_MAX: Final = 300
-"""Longer ones are no numbers that a job could want, and Python refuses to read some thousand digits."""
+"""Longer ones are not numbers that a job could want, and Python refuses to read some thousand digits."""
 
 
 def resolve(text: str) -> ScalarValue:

@@ -148,7 +148,7 @@ _SCRIPTS: Final = (
 
 
 def recognised_text(text: str, file: str, findings: Findings) -> bool:
-    """Note that a text is no YAML but a script or a configuration file; returns whether it is."""
+    """Note that a text is not YAML but a script or a configuration file; returns whether it is."""
     for pattern, name, hint in _SCRIPTS:
         if pattern.search(text):
             location = SourceLocation(file, 1, 1, file)

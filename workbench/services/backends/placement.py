@@ -111,7 +111,7 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
 
     Raises:
         UnknownName: there is no such backend, or nothing that is installed reaches its kind.
-        UsageError: the backend is no cluster and has neither.
+        UsageError: the backend is not a cluster and has neither.
     """
     from backends.contract.host import BackendOptions
     from workbench.config import backend
@@ -120,7 +120,7 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
     settings: Mapping[str, Any] = backend(name or (CLUSTER if within else DEFAULT))
     if within and settings["type"] != "kubernetes":
         raise UsageError(
-            f"'{settings['name']}' is no cluster and has no {' or '.join(within)}",
+            f"'{settings['name']}' is not a cluster and has no {' or '.join(within)}",
             hint="--backend k8s is the kubeconfig's cluster",
         )
     options = {**settings.get("options", {}), **within}

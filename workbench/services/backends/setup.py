@@ -109,7 +109,7 @@ def role(options: BackendOptions, user: str = "") -> RoleGrant:
     """Return the role that jobs in a cluster's namespace need, for a user or for whoever asks.
 
     Raises:
-        UsageError: the backend is no cluster.
+        UsageError: the backend is not a cluster.
         ConfigError: there is no kubeconfig.
     """
     from backends.kubernetes.backend import KubernetesBackend
@@ -118,7 +118,7 @@ def role(options: BackendOptions, user: str = "") -> RoleGrant:
     backend = open_backend(options)
     if not isinstance(backend, KubernetesBackend):
         raise UsageError(
-            f"'{options.name}' is no cluster and needs no role", hint="such as k8s://context/namespace"
+            f"'{options.name}' is not a cluster and needs no role", hint="such as k8s://context/namespace"
         )
     namespace = backend.access().namespace
     if user:

@@ -55,7 +55,7 @@ def annotate(store: Store, row: JobRow, changes: Annotations, *, origin: str) ->
 def _changed_tags(row: JobRow, changes: Annotations) -> tuple[str, ...]:
     for name in changes.add_tags:
         if not name or name != "".join(name.split()):
-            raise UsageError(f"'{name}' is no tag: a tag is one word")
+            raise UsageError(f"'{name}' is not a valid tag: a tag is one word")
     for name in changes.remove_tags:
         if name not in row.tags:
             raise _no_such_tag(row, name)

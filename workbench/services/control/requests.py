@@ -206,7 +206,7 @@ def parse_change(settings: Sequence[str]) -> QueueChange:
     if "begin" in values:
         text, now = values["begin"], now_us()
         if not is_begin(text):
-            problem = f"'{text[:60]}' is no time to begin at; {BEGIN_FORMS}"
+            problem = f"'{text[:60]}' is not a time to begin at; {BEGIN_FORMS}"
             raise ManifestError([ManifestFault("queue set", 0, 0, "begin", problem)])
         at = begin_us(text, now)
         begin = local_iso(at) if at > now else ""
@@ -269,7 +269,7 @@ def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin
                 )
         found = moved(line, row.id, side, "" if anchor is None else anchor.id)
         words = "moved to the top" if anchor is None else f"moved {side} {_of(side)}{short_id(anchor.id)}"
-        texts = {job_id: words if job_id == row.id else "positions counted anew" for job_id in found}
+        texts = {job_id: words if job_id == row.id else "positions counted again" for job_id in found}
         return _ask(
             store, {job_id: (known[job_id], stands) for job_id, stands in found.items()}, texts, origin
         )

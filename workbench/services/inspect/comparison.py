@@ -235,7 +235,7 @@ class FileDifference:
     """Its size; None where it is not there."""
     after_bytes: int | None
     lines: tuple[str, ...] | None
-    """The unified difference; None where one of the files is no text, or too large to be compared by lines."""
+    """The unified difference; None where one of the files is not a text, or too large to be compared by lines."""
 
 
 def compare(store: Store, rows: Sequence[JobRow]) -> Comparison:
@@ -346,7 +346,7 @@ class _SnapshotFile:
     size_bytes: int
     digest: bytes
     text: bytes | None
-    """None where it is no text, or too large."""
+    """None where it is not a text, or too large."""
 
 
 def _files(home: Home, code_hash: str) -> dict[str, _SnapshotFile]:

@@ -247,7 +247,7 @@ def _results(store: Store, row: JobRow, spec: JobSpec | None) -> str:
 
 
 def port_forward_command(row: JobRow, spec: JobSpec) -> str:
-    """Return the command that brings the first learner's ports here; empty where it has none, or is no pod."""
+    """Return the command that brings the first learner's ports here; empty where it has none, or is not a pod."""
     from workbench.job import attempt_stem
 
     if not spec.ports or row.target.runner != "pod":

@@ -37,7 +37,7 @@ _FILE_KINDS: Final = (
 """Kinds of files, in the order of the numbers that the collector gives them."""
 _RECORDS_BYTES: Final = 4 << 20
 _BEGINNINGS: Final = 6
-"""Lines of one group may begin in so many ways; more are no sign of it."""
+"""Lines of one group may begin in so many ways; more are not a sign of it."""
 _BEGINNING_CHARACTERS: Final = 160
 _CONTEXT_CHARACTERS: Final = 40
 _BEFORE_CHARACTERS: Final = 12

@@ -50,7 +50,7 @@ def in_order(parts: Sequence[RunOptions]) -> list[Link]:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
-                f"two documents are called {name!r}", hint="a chain knows its jobs by name; give each its own"
+                f"two documents are called {name!r}", hint="jobs of a chain need different names"
             )
     links = {
         name: Link(_after_the_last(parts, loaded, at), name, new_job_id()) for at, name in enumerate(names)

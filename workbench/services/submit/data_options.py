@@ -152,7 +152,7 @@ def _of_address(text: str) -> StoreLocation:
         connection = {"auth_url": f"sftp://{address.netloc.rpartition('@')[2]}", **user}
         return StoreLocation("sftp", connection, container, path)
     raise UsageError(
-        f"{address.scheme}:// is no address of a data store here",
+        f"{address.scheme}:// is not an address of a data store here",
         hint="s3://, http://, https://, sftp:// and file:// are; any store can be named in config.toml: NAME:CONTAINER",
     )
 

@@ -175,7 +175,7 @@ def check_results(parent: Parent, target: TargetRef) -> None:
     if store is None and target.type != "local":
         raise UsageError(
             f"another job's results are read where they are kept, on this machine; this job runs on {target.backend}",
-            hint="fabric download JOB results, and --data FOLDER, bring them there",
+            hint="fabric download JOB results, and --data FOLDER, copy them there",
         )
     if store is None or not store.is_folder:
         return

@@ -344,7 +344,7 @@ def _secrets_again(store: Store, row: ExperimentRow, spec: JobSpec, verb: str) -
         f"{row.name} is over and has forgotten its secrets; these are not found again: {', '.join(lost)}",
         hint=f"export {named[0]}=... and {verb} it again"
         if named
-        else "`fabric run` of its manifest takes them anew",
+        else "`fabric run` of its manifest supplies them again",
     )
 
 

@@ -245,7 +245,9 @@ def split_environment(texts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     for text in texts:
         name, given, value = text.partition("=")
         if not name.isidentifier():
-            raise UsageError(f"-e {text}: '{name}' is no name of a variable", hint="-e KEY=VALUE, or -e KEY")
+            raise UsageError(
+                f"-e {text}: '{name}' is not a valid name of a variable", hint="-e KEY=VALUE, or -e KEY"
+            )
         if given:
             env[name] = value
         else:

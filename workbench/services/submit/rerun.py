@@ -110,7 +110,7 @@ def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:
         ]:
             raise InputMissing(
                 f"the {lost[0].rpartition('.')[2]} of the store {store.id} is not kept any more",
-                hint="`fabric run` with the manifest takes it anew",
+                hint="`fabric run` with the manifest supplies it again",
             )
 
 

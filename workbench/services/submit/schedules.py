@@ -97,7 +97,7 @@ def _refuse_options(options: RunOptions) -> None:
 
     if options.manifest == "-" or options.manifest_text:
         raise UsageError(
-            "--every reads the manifest anew at each time, and standard input cannot be",
+            "--every reads the manifest again at each time, and standard input cannot be",
             hint="write the manifest into a file",
         )
     if options.begin:

@@ -117,7 +117,7 @@ def _ranged(text: str, start: int, part: str) -> list[str]:
             text,
             start,
             start + len(part),
-            "this range never comes to its end",
+            "this range never reaches its end",
             "write 1..5, 0..100..25 or 5..1",
         )
     count = int((last - first) / step) + 1

@@ -22,7 +22,7 @@ KINDS: Final = ("code", "logs", "results", "checkpoints")
 """What of a job can be downloaded."""
 
 NOT_RESULTS = ("/learner-[0-9]*/**", "/_checkpoints/**")
-"""What a store has in the folder of a job's results and is no result: logs and checkpoints."""
+"""What a store has in the folder of a job's results and is not a result: logs and checkpoints."""
 
 FillFolder = Callable[[Path], object]
 

@@ -22,7 +22,7 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that is not copied: it leads out of its folder, or is no file."""
+    """A file that is not copied: it leads out of its folder, or is not a file."""
 
     name: str
 

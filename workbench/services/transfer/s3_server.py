@@ -98,7 +98,7 @@ def containers_in(manifests: Sequence[str]) -> list[str]:
 
 def _make_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise InputMissing(f"{folder} is no folder")
+        raise InputMissing(f"{folder} is not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -114,7 +114,7 @@ def _free_port(requested: int) -> int:
             except OSError:
                 continue
             return int(tried.getsockname()[1])
-    raise TryAgain(f"the port {requested} is taken", hint="leave --port out, and a free one is found")
+    raise TryAgain(f"the port {requested} is taken", hint="omit --port to use a free one")
 
 
 def _start_on_port(
@@ -134,7 +134,7 @@ def _start_on_port(
         _end(server)
         if _TAKEN not in fault:
             raise BackendError(f"the server cannot be started: {fault}")
-    raise TryAgain(f"the port of {address} is taken", hint="leave --port out, and a free one is found")
+    raise TryAgain(f"the port of {address} is taken", hint="omit --port to use a free one")
 
 
 def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -156,7 +156,7 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
 def _wait_until_ready(server: subprocess.Popen[bytes], cancel: Event) -> str:
     """Wait until rclone says that it listens; return what it said instead when it ended.
 
-    That somebody answers at the address is no proof: it may be the server of another program.
+    That somebody answers at the address proves nothing: it may be the server of another program.
     """
     assert server.stderr is not None
     deadline = time.monotonic() + READY_SECONDS

@@ -63,7 +63,7 @@ def look_at_home(home: Home) -> Found:
     from workbench.store.db.identity import home_uuid
 
     if not home.identity.is_file():
-        raise InputMissing(f"{home.path} is no home yet", hint="the first job makes it, and binds it")
+        raise InputMissing(f"{home.path} is not a home yet", hint="the first job makes it, and binds it")
     uuid, was, before = home_uuid(home), standing(home), read_binding(home)
     if was is Standing.COPY:
         _refuse_twin(home, uuid)

@@ -71,7 +71,7 @@ def caches(home: Home) -> list[SharedCache]:
         ("code", home.code, "snapshots of code, one for each content"),
         ("environments", home.environments, "virtual environments made of requirements"),
         ("data", home.data, "copies of what data stores hold"),
-        ("agents", home.agents, "what keeps learners"),
+        ("agents", home.agents, "the agent that runs learners"),
         ("store", home.store_folder, "what `fabric store serve` serves; yours, never pruned"),
         ("database", home.database, "states, metrics, histories"),
         ("reserve", home.reserve, "room for stops on a full disk"),

@@ -256,7 +256,7 @@ def _write(home: Home, origin: Binding | None, *, replaces: bool) -> None:
 
 
 def _origin(home: Home) -> Binding | None:
-    """Return the folder that a home was copied from before any version bound homes; None where it is no copy."""
+    """Return the folder that a home was copied from before any version bound homes; None where it is not a copy."""
     uuid = _uuid_of(home.path)
     for path in _launched_from(home):
         if is_twin(home, uuid, path):

@@ -60,7 +60,7 @@ def read_number(text: str) -> float:
     """Read ``0.3``, ``1e-4``, ``90%``, or a time: ``2h``.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     if text.endswith("%"):
         return float(text[:-1]) / 100

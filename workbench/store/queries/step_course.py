@@ -125,7 +125,7 @@ def passes_of(
 ) -> list[Pass]:
     """Find where the steps of one attempt begin anew, in the order in which they were reported.
 
-    They do where they are no greater though the epoch is. Without epochs a step that comes late, after greater ones,
+    They do where they are not greater though the epoch is. Without epochs a step that comes late, after greater ones,
     begins nothing: only one that lies nearer to where the count began does.
     """
     found: list[Pass] = []

@@ -2,8 +2,8 @@
 
 Where an attempt went on is found once for all series of its learner (:mod:`workbench.store.queries.origins`): what was
 reported after that moment is superseded, whatever its name or step, be it a number or a text. A moment is a time, and
-of what came in its microsecond a report. What a learner used of its machine is no course of a training: none of it is
-superseded.
+of what came in its microsecond a report. What a learner used of its machine is not a course of a training: none of it
+is superseded.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _download_zips(job: str, parts: list[tuple[str, str]], filename: str, *, for
 
 
 def _read_arguments(arguments: list[str], to: str) -> tuple[list[str], str]:
-    """Return the kinds and the target folder: the last argument, if it is no kind and resembles none."""
+    """Return the kinds and the target folder: the last argument, if it is not a kind and resembles none."""
     from workbench.services.transfer.download import KINDS
 
     kinds = [argument for argument in arguments if argument in KINDS]

@@ -165,7 +165,7 @@ def _code(home: Home, jobs: Sequence[JobRecord]) -> str:
 
 
 def difference_lines(difference: FileDifference) -> list[str]:
-    """Return how a file differs, as lines: the unified difference, or both sizes where it is no text."""
+    """Return how a file differs, as lines: the unified difference, or both sizes where it is not a text."""
     if difference.lines is not None:
         return list(difference.lines)
     sizes = [

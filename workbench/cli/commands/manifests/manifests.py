@@ -122,7 +122,7 @@ def init(
 
     script = file if file.endswith(".py") else ""
     if target and not script:
-        raise UsageError(f"{file} is no Python script", hint="fabric init train.py manifest.yml")
+        raise UsageError(f"{file} is not a Python script", hint="fabric init train.py manifest.yml")
     found = _script_options(Path(script)) if script else None
     file = target or "manifest.yml" if script else file
     folder = Path(file).absolute().parent if file != "-" else Path.cwd()
@@ -159,7 +159,7 @@ def _script_options(script: Path) -> ScriptOptions:
 
     Raises:
         InputMissing: there is no such file.
-        ManifestError: it is no Python.
+        ManifestError: it is not Python.
     """
     from workbench.errors import InputMissing, ManifestError, ManifestFault
     from workbench.manifest import read_script_options
@@ -171,7 +171,7 @@ def _script_options(script: Path) -> ScriptOptions:
         raise InputMissing(f"{script} cannot be read: {error.strerror}") from error
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0) or 0
-        fault = ManifestFault(str(script), line, 1 if line else 0, "", f"is no Python: {error}")
+        fault = ManifestFault(str(script), line, 1 if line else 0, "", f"is not Python: {error}")
         raise ManifestError([fault]) from error
 
 

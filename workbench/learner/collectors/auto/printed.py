@@ -172,7 +172,7 @@ class LineShapes:
     def _block_row(self, text: str) -> Optional[Tuple[str, Optional[float]]]:
         """Return what a row of a table, or of a block of YAML, names: such rows belong together.
 
-        The value is None where it is no number; None for other lines.
+        The value is None where it is not a number; None for other lines.
         """
         if len(text) > ROW_CHARACTERS:
             return None
@@ -372,7 +372,7 @@ def _cells(text: str, separator: str) -> List[str]:
 
 
 def _header(text: str) -> Optional[_Columns]:
-    """Return the columns that a line names; None where it is no header."""
+    """Return the columns that a line names; None where it is not a header."""
     text = text.rstrip()
     behind = _BAR_BEHIND.search(text) or _THICK_BEHIND.search(text)
     if behind is not None:

@@ -80,7 +80,7 @@ class Group:
             regex = re.compile(expanded, FLAGS)
         except (re.error, RecursionError, OverflowError) as error:
             raise ValueError(
-                "group %s: %r is no regular expression: %s" % (self.name, pattern, error)
+                "group %s: %r is not a regular expression: %s" % (self.name, pattern, error)
             ) from error
         return CompiledRule(self.name, regex, required_text(expanded), opening(expanded))
 

@@ -286,7 +286,7 @@ def read_points(path: str) -> Dict[str, ScalarSeries]:
     """Read all scalars of one event file into memory, by tag.
 
     Raises:
-        Damaged: the file is no event file from some point on.
+        Damaged: the file is not an event file from some point on.
     """
     scanner = ScalarScanner()
     with open(path, "rb", buffering=0) as file:

@@ -42,7 +42,7 @@ _HALF, _BFLOAT16 = 19, 14
 
 
 class Malformed(Exception):
-    """The bytes are no event."""
+    """The bytes are not an event."""
 
 
 class ScalarValue(NamedTuple):
@@ -63,7 +63,7 @@ class Event(NamedTuple):
     step: int
     scalars: List[ScalarValue]
     others: List[Tuple[str, str]]
-    """Kind and tag of what is no scalar."""
+    """Kind and tag of what is not a scalar."""
 
 
 class ProtoField(NamedTuple):

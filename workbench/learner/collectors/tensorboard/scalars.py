@@ -31,13 +31,13 @@ _TEMPLATE_LIMIT = 10_000
 _CHECKED_BYTES = 64 << 10
 """A longer payload's checksum would take too long in Python."""
 DAMAGED = "damaged records"
-UNREADABLE = "records that are no events"
+UNREADABLE = "records that are not events"
 """Kinds of what is not shown though it may have been scalars."""
 _nowhere: List[bytes] = []
 
 
 class Damaged(Exception):
-    """The bytes are no event file from here on."""
+    """The bytes are not an event file from here on."""
 
 
 class ScalarSeries:
@@ -109,7 +109,7 @@ class ScalarScanner:
         """Take the next bytes.
 
         Raises:
-            Damaged: they are no event file from some point on; the points before it can be taken.
+            Damaged: they are not an event file from some point on; the points before it can be taken.
         """
         if self._skip:
             passed = min(self._skip, len(data))
@@ -208,7 +208,7 @@ class ScalarScanner:
         return at, ""
 
     def _read(self, buffer: bytes, start: int, stop: int, begin: int) -> None:
-        """Parse one payload. One whose checksum is wrong, or that is no event, is left out: its end is known."""
+        """Parse one payload. One whose checksum is wrong, or that is not an event, is left out: its end is known."""
         payload = buffer[start:stop]
         expected = int.from_bytes(buffer[stop : stop + FOOTER_BYTES], "little")
         if len(payload) <= _CHECKED_BYTES and masked_crc32c(payload) != expected:

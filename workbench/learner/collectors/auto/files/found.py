@@ -387,7 +387,7 @@ class FilesCollector(StreamCollector):
         return self._kinds[source.name].rank, source.name.count(os.sep), source.name
 
     def _attributed(self, key: str, records: List[Record]) -> List[Record]:
-        """Leave out what is no series, and series that another kind of file gives."""
+        """Leave out what is not a series, and series that another kind of file gives."""
         given = []
         for record in super()._attributed(key, records):
             by_group: Dict[str, Dict[str, Any]] = {}

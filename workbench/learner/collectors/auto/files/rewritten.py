@@ -91,7 +91,7 @@ class RewrittenFile(FollowedFile):
             return
         if self._loaded and lines[:offset] != self._lines[:offset]:
             self._lines, self._loaded, self._modified_us = lines, version, modified_us
-            raise Replaced("was written anew")
+            raise Replaced("was rewritten")
         self._lines, self._loaded, self._modified_us = lines, version, modified_us
 
     def lines_of(self, path: str) -> Optional[bytes]:

@@ -63,7 +63,7 @@ class RowStream(LineStream):
         self._source = source
 
     def line(self, text: bytes, begin: int, time_us: int) -> None:
-        """Take one row; what is no object of numbers is passed over."""
+        """Take one row; what is not an object of numbers is passed over."""
         row = json_row(text)
         if row is not None:
             add_row(self.blocks_at(begin), self._source, row, time_us)
@@ -132,7 +132,7 @@ class Table:
             raise ValueError("no header")
 
     def row(self, line: str) -> Optional[Dict[str, Any]]:
-        """Return the numbers of one line by column; None where it is no row of this table."""
+        """Return the numbers of one line by column; None where it is not a row of this table."""
         cells = self._cells(line)
         if len(cells) > len(self.columns):
             return None
@@ -183,7 +183,7 @@ def table_lines(data: bytes) -> bytes:
     """Return a table as JSON lines, one for each complete row; a column that comes later changes no row before.
 
     Raises:
-        ValueError: it is no table that counts steps.
+        ValueError: it is not a table that counts steps.
     """
     whole = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace")
     lines = whole.replace("\r\n", "\n").split("\n")

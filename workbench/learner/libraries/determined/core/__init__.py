@@ -141,7 +141,7 @@ class TrainContext:
         """Keep a dictionary with the job, instead of the one before; it is a file of its results.
 
         Raises:
-            ValueError: it is no dictionary.
+            ValueError: it is not a dictionary.
         """
         if not isinstance(metadata, dict):
             raise ValueError("metadata must be a dictionary, not %r" % (metadata,))
@@ -466,7 +466,7 @@ def init(
 
     Raises:
         NotImplementedError: the checkpoint storage is not a folder.
-        ValueError: it is no storage, or the job has several slots and it is not said which process this is.
+        ValueError: it is not a storage, or the job has several slots and it is not said which process this is.
     """
     storage = _storage_of(checkpoint_storage)
     info = get_cluster_info()
@@ -496,7 +496,7 @@ def _storage_of(given: Any) -> Path | None:
 
     Raises:
         NotImplementedError: it is not a folder.
-        ValueError: it is no storage.
+        ValueError: it is not a storage.
     """
     if given is None:
         return None
@@ -515,7 +515,7 @@ def _storage_of(given: Any) -> Path | None:
         raise _not_a_folder(scheme)
     path = path[2:] if path.startswith("//") else path
     if not path.startswith("/") or "?" in path or "#" in path or ";" in path:
-        raise ValueError("checkpoint_storage %r is no path: write file:///folder" % text)
+        raise ValueError("checkpoint_storage %r is not a path: write file:///folder" % text)
     return Path(path)
 
 
