@@ -16,6 +16,7 @@ from tests.learner.agent import Learner, kill
 from tests.store.fuse import FuseMount, sshfs_mount
 from tests.waiting import ended, until
 from workbench.learner.guard.requests import Requests
+from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import system
@@ -278,3 +279,28 @@ def test_a_state_says_whether_its_agent_runs() -> None:
         process.kill()
         process.wait()
     assert not state.is_kept(document)
+
+
+def test_a_state_that_a_mount_did_not_have_yet_is_looked_for_though_nothing_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = os.open(tmp_path / "agent.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    observer = LearnerObserver()
+    content_of, looks = system.content_of, []
+
+    def misses_it(path: str) -> bytes:
+        looks.append(path)
+        return b"" if len(looks) < 4 else content_of(path)
+
+    (tmp_path / "state.json").write_text('{"phase": "running"}')
+    monkeypatch.setattr(system, "content_of", misses_it)
+    monkeypatch.setattr(observer, "_wait", lambda _: [])
+    folder = str(tmp_path)
+    first = observer.observe({folder: ""}, 10.0)["learners"][folder]
+    second = observer.observe({folder: first["fingerprint"]}, 10.0)["learners"]
+    observer.close()
+    os.close(lock)
+
+    assert (first["alive"], first["state"]) == (True, None)
+    assert second[folder]["state"] == {"phase": "running"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -289,6 +291,26 @@ def test_who_polls_is_notified_again_once_there_are_instances(
             stream.write("y")
         assert select.select([descriptor], [], [], DEADLINE_SECONDS)[0] == [descriptor]
         assert watcher.wait(0) == [str(path)]
+
+
+def test_a_change_is_reported_again_where_a_mount_cannot_be_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(watch, "AGAIN_SECONDS", (0.05, 0.1, 0.15))
+    path = tmp_path / "file"
+    with Watcher() as watcher:
+        monkeypatch.setattr(watcher, "_arm_inotify", fails)
+        watcher.add(str(path))
+        until(lambda: not watcher.wait(0.2), "what was reported of its beginning to be over")
+
+        path.write_text("x")
+        reports = [watcher.wait(DEADLINE_SECONDS) for _ in range(4)]
+
+        assert reports == [[str(path)]] * 4
+        assert watcher.wait(0.3) == []
 
 
 def test_polling_has_no_descriptor(tmp_path: Path) -> None:

@@ -98,8 +98,11 @@ class LearnerObserver(Subscriber):
         found = {}
         for folder in folders:
             try:
-                found[folder] = learner(folder, listed)
-                self._unread.discard(folder)
+                found[folder] = status = learner(folder, listed)
+                if status["alive"] and status["state"] is None and not status["stall"]:
+                    self._unread.add(folder)  # an agent's first act is to write it: it may be there already
+                else:
+                    self._unread.discard(folder)
             except OSError:
                 if not known[folder]:
                     raise  # nothing is known of it, which must not look as if it had not begun

@@ -14,7 +14,7 @@ import select
 import stat
 import threading
 import time
-from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import system
 from workbench.learner.platform.inotify import (
@@ -33,9 +33,9 @@ from workbench.learner.platform.inotify import (
 POLL_SECONDS = 0.05
 """The polling interval where the system reports no changes."""
 
-AGAIN_SECONDS = 1.0
-"""After how long a change is reported once more where the kernel does not report every one: on FUSE, who reads a file
-right after it was replaced may find it empty, or as it was."""
+AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""After which pauses a change is reported once more where the kernel does not report every one: on FUSE, who reads a
+file after it was replaced may find it missing, empty, or as it was. rclone uploads it 5 s later, or when it can."""
 
 _NO_WATCH = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EACCES}) | system.MOUNT_GONE
 _Signature = Optional[Tuple[int, int, int, int]]
@@ -188,10 +188,10 @@ class Watcher:
                 now = time.monotonic()
                 if before != watched.signature:
                     self._changed.add(watched.path)
-                    watched.again_at = now + AGAIN_SECONDS if watched.unreported else float("inf")
+                    watched.begin_again(now)
                 elif now >= watched.again_at:
                     self._changed.add(watched.path)
-                    watched.again_at = float("inf")
+                    watched.again_at = now + next(watched.pauses, float("inf"))
 
     def _take(self, watched: _Watched, watch: int, mask: int, name: str) -> None:
         if watch == watched.own_watch and not mask & WATCH_ENDED:
@@ -214,12 +214,12 @@ class Watcher:
                 watched.unreported = watched.unreported or not system.reports_changes(_existing(watched.path))
                 self._arm_inotify(self._inotify, watched)
                 watched.polled = watched.unreported
-                if watched.unreported:
-                    watched.again_at = time.monotonic() + AGAIN_SECONDS
             except OSError as error:
                 if error.errno not in _NO_WATCH:
                     raise
                 watched.polled = True
+                watched.unreported = watched.unreported or error.errno in system.MOUNT_GONE
+            watched.begin_again(time.monotonic())
         else:
             watched.polled = True
         watched.signature = _signature(watched.path)
@@ -276,6 +276,7 @@ class _Watched:
         "folder_watch",
         "own_watch",
         "path",
+        "pauses",
         "polled",
         "signature",
         "unreported",
@@ -294,8 +295,15 @@ class _Watched:
         """Whether it lies where the kernel does not report every change."""
         self.again_at = float("inf")
         """When it is reported as changed once more."""
+        self.pauses: Iterator[float] = iter(())
+        """How long after that it is again."""
         self.armed = False
         self.signature: _Signature = None
+
+    def begin_again(self, now: float) -> None:
+        """Have a change reported more than once, where one report may be too early."""
+        self.pauses = iter(AGAIN_SECONDS if self.unreported else ())
+        self.again_at = now + next(self.pauses, float("inf"))
 
 
 def _nearest(path: str) -> Tuple[str, str]:
