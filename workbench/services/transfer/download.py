@@ -217,8 +217,12 @@ def _logs_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFol
 
 
 def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions) -> None:
+    from runners.registry import capabilities_of
     from workbench.services.transfer.extract import copy_into, fits, has_some
 
+    can = capabilities_of(row.target.runner)
+    # Where learners see other files than this machine's, their links mean nothing here.
+    is_apart = can is None or can.uses_image
     for attempt in range(1, row.attempt + 1):
         folder = store.home.job(row.id).attempt(attempt)
         attempt_folder = into / f"attempt-{attempt}" if row.attempt > 1 else into
@@ -227,7 +231,7 @@ def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions)
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
             if output.exists() and (not options.include or fits(name, options.include)):
                 shutil.copyfile(output, attempt_folder / name)
-        within = folder.job_state if row.target.runner == "container" else None
+        within = folder.job_state if is_apart else None
         if has_some(folder.logs, within):
             (attempt_folder / "log-dir").mkdir(exist_ok=True)
             copy_into(folder.logs, attempt_folder / "log-dir", options.include, within)
