@@ -70,6 +70,39 @@ def download(
     return _download_files(store, row, kind, target, options, report)
 
 
+def results_folder(store: Store, row: JobRow) -> Path:
+    """Return the folder of this machine that has a job's results as they are last; nothing is copied.
+
+    That of a job whose results stay on this machine is not there before the job has begun.
+
+    Raises:
+        InputMissing: they are in a store, in a volume or at another backend, and not here.
+    """
+    from workbench.controller.runtime.result_store import result_store
+    from workbench.data.stores.model import stores_of
+    from workbench.store.jobs import detail
+
+    job, is_local = detail(store, row.id), row.target.type == "local"
+    stored = result_store(job.spec, row.id)
+    here = _local_folder(store, job, stored, "results")
+    volume = next((each for each in stores_of(job.spec) if each.results_container and each.is_volume), None)
+    hint = "download() copies them here"
+    if volume is not None and not (here and any(here.iterdir())):
+        where = f"are in the volume {volume.results_container} at {row.target.backend}"
+        hint = "a job with a store of type volume reads them" if is_local else hint
+    elif here is not None:
+        return here
+    elif is_local and stored is None:
+        return store.home.job(row.id).results
+    elif is_local and stored is not None and stored.store.is_folder:
+        return Path(stored.results)
+    else:
+        where = f"go to {stored.location}" if stored else f"are at {row.target.backend}"
+        where += f" at {row.target.backend}" if stored and stored.store.is_folder else ""
+    message = f"the results of {short_id(row.id)} are not in a folder of this machine: they {where}"
+    raise InputMissing(message, hint=hint)
+
+
 def _download_files(
     store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report
 ) -> Path:
