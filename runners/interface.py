@@ -41,7 +41,7 @@ from workbench.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a runner can do. Clients read this and never check a runner's class."""
+    """What a runner can do. Clients read this, and check neither a runner's class nor its name."""
 
     needs: Literal["host", "cluster"]
     uses_image: bool = False
@@ -49,12 +49,19 @@ class Capabilities:
     shell: bool = False
     copy: bool = False
     ports: bool = False
+    """Whether what a learner serves on its job's ``ports`` can be reached from outside."""
     usage: bool = True
     memory_limit: bool = True
     names_resolve: bool = False
     """Whether learners can reach each other by host name."""
     shared_job_folder: bool = True
     """Whether all learners of an attempt see the same ``JOB_STATE_DIR``."""
+    builds_images: bool = False
+    """Whether it builds the image of a job that names a Dockerfile; asked only where it uses images."""
+    mounts_stores: bool = True
+    """Whether a data store with ``mount: true`` is mounted; else such a job is refused."""
+    finish: bool = False
+    """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,7 @@ class StopRequest:
     """How to stop the learners of an attempt."""
 
     kind: Literal["finish", "halt", "kill"]
-    """``finish`` has ``should_stop()`` say yes and sends no signal; only process runners know it."""
+    """``finish`` has ``should_stop()`` say yes and sends no signal; only for runners with ``capabilities.finish``."""
     grace_seconds: float
     """The time between SIGTERM and SIGKILL; 0 for kill."""
     by: str = ""

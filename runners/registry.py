@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workbench.errors import RunnerError, UnknownName
+from workbench.errors import FabricError, RunnerError, UnknownName
 from workbench.plugins import load_class, plugins
 
 if TYPE_CHECKING:
-    from runners.interface import Runner
+    from backends.contract.host import Backend
+    from runners.interface import Capabilities, Runner
 
 GROUP: Final = "fabric.runners"
 
@@ -34,3 +35,25 @@ def load_runner(name: str) -> type[Runner]:
         )
     loaded: type[Runner] = load_class("runner", name, value, Runner, RunnerError)
     return loaded
+
+
+def capabilities_of(name: str) -> Capabilities | None:
+    """Return what a runner can do; None where it is not installed, or cannot be imported."""
+    try:
+        return load_runner(name).capabilities
+    except FabricError:
+        return None
+
+
+def runners_at(backend: Backend) -> list[str]:
+    """Return the runners for a backend: those that it prefers, in its order, then all others by name.
+
+    The others are the installed ones that need what the backend opens. They are imported for that; one that cannot be
+    imported is not among them.
+    """
+    preferred = list(backend.runners())
+    others = (name for name in runner_names() if name not in preferred)
+    return [
+        *preferred,
+        *(name for name in others if (can := capabilities_of(name)) and can.needs == backend.opens),
+    ]

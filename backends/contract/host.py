@@ -356,6 +356,8 @@ class Backend(FormerNames, ABC):
     """A configured backend. Making one connects to nothing; its methods do."""
 
     type: ClassVar[str]
+    opens: ClassVar[Literal["host", "cluster"]] = "host"
+    """What :meth:`open` gives: any runner whose ``capabilities.needs`` is this works there."""
     former_names: ClassVar[Mapping[str, str]] = {"kept_open": "session_options", "get_to_know": "discover"}
     """Backends may still define the methods by these names, and callers may still call them."""
 
@@ -395,12 +397,16 @@ class Backend(FormerNames, ABC):
         """The options, checked and with defaults, where a backend checks them."""
         return self.options.options
 
-    @abstractmethod
     def runners(self) -> Sequence[str]:
-        """Return the names of the runners for this type of backend, the preferred one first; nothing is checked."""
+        """Return the names of the runners that it knows, the preferred one first; nothing is checked.
+
+        A job that names no runner gets the first of these that works. Every other runner that needs what this
+        backend :attr:`opens` is used where a job names it, or where this backend prefers none.
+        """
+        return ()
 
     def why_not(self, runner: str) -> FabricError | None:
-        """Return why one of :meth:`runners` cannot be used now, None if it can.
+        """Return why a runner cannot be used now, None if it can, or if this backend does not know it.
 
         If the user named the runner, the error refuses the submit; otherwise the next runner is tried.
         """

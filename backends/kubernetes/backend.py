@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from backends.contract.cluster import Cluster
 from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
@@ -22,6 +22,7 @@ class KubernetesBackend(Backend):
     """A namespace of a cluster, accessed as a user of the kubeconfig."""
 
     type: ClassVar[str] = "kubernetes"
+    opens: ClassVar[Literal["host", "cluster"]] = "cluster"
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
@@ -103,5 +104,5 @@ class KubernetesBackend(Backend):
         return inventory(opened)
 
     def runners(self) -> Sequence[str]:
-        """Return the runners for clusters: ``pod``."""
+        """Return our runner for clusters: ``pod``."""
         return ("pod",)

@@ -16,7 +16,7 @@ from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
 from backends.ssh.config import parse_address
 from backends.ssh.shared_sessions import SESSION_SHARING
-from workbench.errors import BackendUnreachable, ConfigError, FabricError, NeedsLogin
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, NeedsLogin, UsageError
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -127,8 +127,18 @@ class SshBackend(Backend):
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps a runner from working there; what was lacking is looked for again."""
-        if runner != "container" or self._host_facts().why_no_containers() is None:
+        if runner != "container":
             return None
+        try:
+            if self._host_facts().why_no_containers() is None:
+                return None
+        except BackendUnreachable:
+            if not self.options.options.get("on_demand"):
+                raise
+            return UsageError(
+                f"what {self.name} can do besides processes is known once it was started",
+                hint="--runner process starts it",
+            )
         try:
             return self._probe_host().why_no_containers()
         except FabricError:

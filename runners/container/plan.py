@@ -26,6 +26,7 @@ from runners.container.limits import LIMITS
 from runners.container.stores import container_retention, container_stores, store_mounts
 from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan, LearnerRef
 from runners.shared.bind_mounts import engine_mounts
+from runners.shared.capabilities import CONTAINER
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import keeps_some, results_store
 from runners.shared.data_stores import refusals as stores_refused
@@ -41,7 +42,7 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Return why the job cannot run in containers; empty if it can."""
-    found = list(not_built(request.spec, "container"))
+    found = list(not_built(request.spec, "container", CONTAINER))
     return found + list(stores_refused(request, runner="container", agent_kind="python"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
@@ -20,6 +21,7 @@ from runners.interface import (
     Observation,
 )
 from runners.process.runner import ProcessRunner
+from runners.shared.capabilities import CONTAINER
 
 if TYPE_CHECKING:  # reading the capabilities must not import all of it
     from runners.container.cleanup import AttemptCleanup
@@ -35,9 +37,7 @@ class ContainerRunner(ProcessRunner):
     """
 
     name: ClassVar[str] = "container"
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        needs="host", uses_image=True, exec=True, shell=True, copy=True, ports=True, names_resolve=True
-    )
+    capabilities: ClassVar[Capabilities] = CONTAINER
     contained: ClassVar[bool] = True
 
     def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
@@ -55,7 +55,8 @@ class ContainerRunner(ProcessRunner):
         """Return the containers and launch documents; the engine is not asked."""
         from runners.container.plan import make_plan
 
-        return make_plan(request, self._site())
+        plan = make_plan(request, self._site())
+        return plan if plan.runner == self.name else replace(plan, runner=self.name)
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Pull the image, upload the code, lease all slots or none, and start the learners that have not begun."""

@@ -14,6 +14,7 @@ from runners.pod.sh_agent import sh_agent_texts
 from runners.pod.stores import pod_refusals, pod_retention, pod_stores, secret_names, store_notes
 from runners.pod.template import ResultVolume, job, patch_refusals
 from runners.pod.upload import earlier_results
+from runners.shared.capabilities import POD
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import LearnerLaunch, metrics_document
@@ -215,7 +216,7 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Return why the job cannot run in pods; empty if it can."""
     return [
-        *not_built(request.spec, "pod"),
+        *not_built(request.spec, "pod", POD),
         *pod_refusals(request, options),
         *patch_refusals(options.job_patch),
     ]

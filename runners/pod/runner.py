@@ -35,6 +35,7 @@ from runners.pod.results import choose_results, download_attempt
 from runners.pod.status import is_finished, is_over
 from runners.pod.stop import StopRequests, delete_secrets, release_attempt, remove_attempt, remove_job
 from runners.pod.watch import ClusterCache, enter, leave
+from runners.shared.capabilities import POD
 from workbench.errors import RunnerError
 from workbench.paths import JobFolder
 
@@ -49,15 +50,7 @@ class PodRunner(Runner):
     """
 
     name: ClassVar[str] = "pod"
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        needs="cluster",
-        uses_image=True,
-        exec=True,
-        shell=True,
-        copy=True,
-        names_resolve=True,
-        shared_job_folder=False,
-    )
+    capabilities: ClassVar[Capabilities] = POD
 
     def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -27,6 +28,7 @@ from runners.interface import (
     Runner,
     StopRequest,
 )
+from runners.shared.capabilities import PROCESS
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import HostFacts, read_host_facts
 from workbench.errors import FabricError, NotRunning, RunnerError
@@ -78,7 +80,7 @@ class ProcessRunner(Runner):
     """
 
     name: ClassVar[str] = "process"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True, copy=True)
+    capabilities: ClassVar[Capabilities] = PROCESS
     contained: ClassVar[bool] = False
     """Whether learners run in containers: their symbolic links must then not lead to other files of the host."""
 
@@ -100,7 +102,8 @@ class ProcessRunner(Runner):
         from runners.shared.agents import agent_kind
 
         site = self._site()
-        return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
+        plan = make_plan(request, site, self._interpreter(request, site), agent_kind(site))
+        return plan if plan.runner == self.name else replace(plan, runner=self.name)
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Upload what learners need, lease all slots or none, and start the learners that have not begun."""

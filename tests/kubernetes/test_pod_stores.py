@@ -221,7 +221,7 @@ def test_mounting_and_folders_of_a_machine_are_refused_in_a_sentence(pods: Pods,
     )
 
     assert mounted.returncode and folder.returncode
-    assert "cannot be mounted in a pod" in mounted.stderr
+    assert "the runner pod cannot mount the data store" in mounted.stderr
     assert "is a folder of a machine" in folder.stderr
     assert pods.objects() == []
 

@@ -14,8 +14,9 @@ import pytest
 from tests.learner.kept_agents import agent
 from tests.store.small_disk import fill, small_disk
 from tests.waiting import ended, until
-from workbench.learner.boot import archive
-from workbench.learner.boot.bootstrap import unpack
+from workbench.learner import bootstrap
+from workbench.learner.boot import archive, unpacked_copy
+from workbench.learner.boot.unpacked_copy import unpack
 from workbench.learner.platform.version import VERSION
 
 
@@ -52,6 +53,18 @@ def test_the_archive_runs_alone_on_an_old_python(built: Path, python: str) -> No
 
     assert told.stdout.decode().strip() == VERSION
     assert built.with_suffix("").is_dir()
+
+
+def test_the_first_start_goes_on_in_the_copy_that_it_has_made(built: Path, python: str) -> None:
+    subprocess.run([python, "-I", str(built), "version"], capture_output=True, check=True)
+
+    compiled = [path.name.partition(".")[0] for path in built.with_suffix("").rglob("*.pyc")]
+    assert {"main", "version", "report"} <= set(compiled)
+    assert "unpacked_copy" not in compiled
+
+
+def test_who_starts_and_who_unpacks_an_archive_agree_on_its_name() -> None:
+    assert bootstrap.SUFFIX == unpacked_copy.SUFFIX
 
 
 def test_the_archive_runs_where_nothing_can_be_unpacked(tmp_path: Path, python: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPS = ("workbench", "backends", "runners", "screens")
+_IMPORTERS = ("__import__", "import_module")
 NOT_GERUNDS = frozenset({"string", "routing", "sampling", "masking"})
 """Nouns of the field that end in -ing, and ``masking`` and ``scheduling``, which have no other name there."""
 
@@ -56,10 +57,10 @@ def _no_collection() -> Iterator[None]:
 
 
 def imports(found: Mapping[str, Module]) -> dict[str, set[str]]:
-    """Return which modules of the tree each module imports: lazy and type-only imports count, too."""
+    """Return which modules of the tree each module imports: lazy and type-only imports count, and those by a text."""
     arrows: dict[str, set[str]] = {}
     for name, module in found.items():
-        named = set(_imported(module.tree, found))
+        named = {*_imported(module.tree, found), *_imported_by_text(module, found)}
         arrows[name] = {target for target in named if target != name}
     return arrows
 
@@ -75,6 +76,20 @@ def _imported(tree: ast.Module, found: Mapping[str, Module]) -> Iterator[str]:
                     yield whole
                 elif node.module in found:
                     yield node.module
+
+
+def _imported_by_text(module: Module, found: Mapping[str, Module]) -> Iterator[str]:
+    """Give what ``__import__("...")`` and ``import_module("...")`` name where the name is a constant."""
+    text = module.path.read_text()
+    if not any(function in text for function in _IMPORTERS):
+        return  # nearly every module: all nodes of all of them take 1.5 s
+    for node in ast.walk(module.tree):
+        if not (isinstance(node, ast.Call) and node.args):
+            continue
+        called, name = node.func, node.args[0]
+        function = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if function in _IMPORTERS and isinstance(name, ast.Constant):
+            yield from {str(name.value)} & found.keys()
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -5,6 +5,8 @@ A figure that got better fails, too, until it is written down here: so it stays 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.project import structure
@@ -55,6 +57,27 @@ def test_modules_do_not_import_each_other_in_a_circle(arrows: dict[str, set[str]
     rings = structure.circles(arrows)
 
     assert sum(map(len, rings)) == MODULES_IN_CIRCLES, rings
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "__import__('tops.main', fromlist=['main'])",
+        "importlib.import_module('tops.main')",
+        "value = [import_module('tops.main').main]",
+        "from tops import main",
+    ],
+)
+def test_an_import_by_a_text_is_an_arrow_as_any_other(tmp_path: Path, line: str) -> None:
+    (tmp_path / "tops").mkdir()
+    (tmp_path / "tops" / "main.py").write_text("")
+    (tmp_path / "tops" / "boot.py").write_text(
+        f"def run(name):\n    if name:\n        {line}\n    __import__(name)\n"
+    )
+
+    arrows = structure.imports(structure.modules(tmp_path, ("tops",)))
+
+    assert arrows["tops.boot"] == {"tops.main"}
 
 
 def test_circles_are_found() -> None:

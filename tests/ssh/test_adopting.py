@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -19,7 +20,9 @@ from tests.ssh.seen import printed, row
 from tests.waiting import patience, until
 from workbench.job import State
 from workbench.paths import Home, config_file
+from workbench.services.submit import adoption
 from workbench.services.upkeep import machine_checks
+from workbench.store.db.database import Store
 
 PRINT = (
     "trap 'echo saved; exit 0' TERM; i=0; "
@@ -85,6 +88,24 @@ def test_a_job_is_watched_by_both_and_stays_the_first_ones(
     assert list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
     first("delete", job, "--yes")
     assert not list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+
+
+def test_a_job_of_a_foreign_runner_is_found_as_others_are_and_adopted_where_that_runner_is_installed(
+    box: Box, first: Fabric, home: Home, second_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = give(first, box, home)
+    (submitted,) = box.user.home.glob(f".fabric/*/*/jobs/{job}/submitted.json")
+    submitted.write_text(json.dumps({**json.loads(submitted.read_text()), "runner": "moon"}))
+    there = str(second_home.path)
+    first("run", "-q", "--", "true", FABRIC_HOME=there)
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent.sock")
+    with Store.open(second_home) as store:
+        (found,) = adoption.find(store, box.address)
+
+    assert (found.job_id, found.runner, found.options.options["agent"]) == (job, "moon", "/run/agent.sock")
+    refused = first("adopt", box.address, job, FABRIC_HOME=there, expect=64)
+    assert "no runner 'moon'" in refused.stderr
+    assert first.json("show", job, "--json")["state"] == "PROCESSING"
 
 
 def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from backends.contract.host import BackendOptions
+from backends.registry import load_backend
 from tests.controller.real import Ground
 from tests.ssh.conftest import Box
 from tests.waiting import until
+from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -73,6 +76,18 @@ def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
         assert ran(commands) == []
     finally:
         other.clean_up()
+
+
+def test_what_a_machine_that_was_never_started_can_do_besides_processes_is_not_known(
+    ground: Ground, box: Box, commands: Path
+) -> None:
+    options = {"on_demand": {"start": f"echo start >> {commands}"}}
+    backend = load_backend(BackendOptions("cloud", "ssh", box.address, options))
+    refusal = backend.why_not("container")
+
+    assert isinstance(refusal, UsageError)
+    assert "is known once it was started" in refusal.message
+    assert ran(commands) == []
 
 
 def test_a_start_command_that_fails_is_told_in_the_jobs_reason(home: Home, box: Box) -> None:

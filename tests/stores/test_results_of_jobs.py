@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+import fabric_workbench
+from tests.cli.conftest import Fabric, until_runs
 from tests.cli.conftest import fabric as fabric
 from tests.ssh.conftest import Box
+from tests.store.building import make_detail
 from tests.stores.servers import KEY, SECRET, Server
-from workbench.errors import UsageError
+from workbench.errors import InputMissing, UsageError
 from workbench.job import JobId
 from workbench.paths import Home
 from workbench.services.submit.dependencies import Parent, check_results
 from workbench.spec import DataStore, Framework, JobSpec
+from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
+from workbench.store.updates.jobs import insert_job
 
 CHILD = """\
 name: train
@@ -130,3 +136,85 @@ def test_a_place_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
         check_results(parent(folder, box), here)
     with pytest.raises(UsageError, match="lie in the volume results"):
         check_results(parent(volume, here), here)
+
+
+PREPARE = "echo data > $RESULT_DIR/d.txt"
+
+
+def test_python_gives_no_folder_for_results_that_only_a_store_has(
+    fabric: Fabric, home: Home, box: Box, s3: Server
+) -> None:
+    (fabric.folder / "prepare.yml").write_text(parent_of(in_s3(s3)))
+    fabric("run", "prepare.yml", "-q", "--backend", box.address)
+    job = fabric_workbench.job("prepare")
+    assert (job.results() / "d.txt").read_text() == "data\n"
+    shutil.rmtree(home.job(job.id).results)  # what a pod with a store leaves here
+
+    with pytest.raises(InputMissing, match=f"they go to {s3.address} results/{job.id}") as raised:
+        job.results()
+
+    assert "download()" in raised.value.hint
+    assert (job.download("results", fabric.folder / "here") / "d.txt").read_text() == "data\n"
+
+
+def test_python_gives_the_folder_of_results_that_went_to_a_store_from_this_machine(
+    fabric: Fabric, s3: Server
+) -> None:
+    (fabric.folder / "prepare.yml").write_text(parent_of(in_s3(s3)))
+    fabric("run", "prepare.yml", "-q")
+
+    assert (fabric_workbench.job("prepare").results() / "d.txt").read_text() == "data\n"
+
+
+def test_python_gives_the_folder_in_a_store_that_is_a_folder_of_this_machine(
+    fabric: Fabric, tmp_path: Path
+) -> None:
+    (tmp_path / "kept" / "results").mkdir(parents=True)
+    store = (
+        "{id: near, type: host_path, training_results: {container: results}, connection:"
+        f" {{path: '{tmp_path}/kept'}}}}"
+    )
+    (fabric.folder / "prepare.yml").write_text(parent_of(store))
+    fabric("run", "prepare.yml", "-q")
+    job = fabric_workbench.job("prepare")
+
+    assert job.results() == tmp_path / "kept" / "results" / job.id
+    assert (job.results() / "d.txt").read_text() == "data\n"
+
+
+def test_python_gives_no_folder_for_results_in_a_volume_of_a_container_engine(home: Home) -> None:
+    volume = DataStore(id="kept", type="volume", training_results="mine", connection={"name": "vol"})
+    with Store.open(home) as store:
+        detail = make_detail()
+        row = insert_job(store, replace(detail, spec=replace(detail.spec, data_stores=(volume,))))
+
+    with pytest.raises(InputMissing, match="they are in the volume mine at local") as raised:
+        fabric_workbench.job(row.id).results()
+
+    assert "store of type volume" in raised.value.hint
+
+
+def test_python_gives_the_folder_of_results_at_a_host_once_they_came_home(fabric: Fabric, box: Box) -> None:
+    wait = "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
+    fabric(
+        "run",
+        "-d",
+        "-q",
+        "--backend",
+        box.address,
+        "--name",
+        "prepare",
+        "--",
+        "sh",
+        "-c",
+        f"{PREPARE}; {wait}",
+    )
+    until_runs(fabric, "prepare")
+    job = fabric_workbench.job("prepare")
+
+    with pytest.raises(InputMissing, match="not in a folder of this machine: they are at "):
+        job.results()
+    fabric("exec", "prepare", "--", "sh", "-c", "touch $JOB_STATE_DIR/end")
+    fabric("wait", "prepare")
+
+    assert (job.results() / "d.txt").read_text() == "data\n"

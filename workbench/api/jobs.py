@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from workbench.errors import FabricError, TryAgain, UnknownName, UsageError
 from workbench.job import EXIT_LOST, JobId, State, short_id
-from workbench.paths import Home, default_home
 from workbench.services.inspect.job_series import JobMetrics as JobMetrics
 from workbench.services.inspect.job_series import Series as Series
 from workbench.services.transfer.checkpoints import Checkpoint as Checkpoint
@@ -165,8 +164,15 @@ class Job:
             return series(store, self.id, SeriesQuery(learner, attempt, superseded))
 
     def results(self) -> Path:
-        """Return the folder of its results, where this machine has it; :meth:`download` gets them from elsewhere."""
-        return Home(default_home()).job(self.id).results
+        """Return the folder of this machine that its results are in; nothing is copied.
+
+        Raises:
+            InputMissing: they are in a store or at another backend; :meth:`download` copies them here.
+        """
+        from workbench.services.transfer.download import results_folder
+
+        with _store() as store:
+            return results_folder(store, self._row())
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints in the order of their time, with step, metrics, and where each is."""

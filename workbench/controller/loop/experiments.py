@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import Any, Final
 
 from runners.interface import StopRequest
+from runners.registry import capabilities_of
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.messages import Woken
 from workbench.controller.loop.context import ControllerContext
@@ -775,8 +776,9 @@ class Experiments:
         if attempt == row.attempt and context.now() < at + STOP_AGAIN_SECONDS:
             return
         trial.asked = (row.attempt, context.now())
-        # Other runners have no way yet to tell the command without a signal.
-        kind: Any = "finish" if row.target.runner == "process" else "halt"
+        # Other runners have no way to tell the command without a signal. The launch has imported this one.
+        can = capabilities_of(row.target.runner)
+        kind: Any = "finish" if can and can.finish else "halt"
         request = StopRequest(kind, tracked.spec.grace_seconds, by=BY)
         context.worker(row.target).stop(tracked.attempt, request)
 

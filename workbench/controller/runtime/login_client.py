@@ -64,7 +64,7 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
 
 def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool:
     """Have the controller log in and ask its questions here; False when the backend is not known yet."""
-    target = TargetRef(options.name, options.type, "process", options.address, options.options)
+    target = TargetRef(options.name, options.type, "", options.address, options.options)  # no runner logs in
     name = uuid4().hex
     _send_until_answered(home, "login", name=name, place=asdict(target))
     number, typed = 0, None

@@ -1,5 +1,5 @@
-"""How the agent starts: its archive is built, unpacked, and run; for a host with only a shell, ``sh_launch`` stands in.
+"""How the agent comes to where it runs: its archive is built and unpacked; for a host with only a shell, ``sh_launch``.
 
-``archive.build`` and ``archive.guard_argv`` serve runners and backends, ``bootstrap.unpack`` the host's operations.
-It imports ``journal`` alone; ``bootstrap.py`` imports nothing of fabric, since it is ``__main__.py`` of the archive.
+``archive.build`` and ``archive.guard_argv`` serve runners and backends, ``unpacked_copy.unpack`` the host's operations
+and ``workbench.learner.bootstrap``, which is ``__main__.py`` of the archive. It imports ``journal`` alone.
 """

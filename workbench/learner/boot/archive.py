@@ -8,7 +8,7 @@ import os
 import threading
 import zipfile
 
-from workbench.learner.boot.bootstrap import SUFFIX, unpack
+from workbench.learner.boot.unpacked_copy import SUFFIX, unpack
 from workbench.learner.platform.files import make_folders
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -107,7 +107,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 def _sources() -> Iterator[tuple[str, str]]:
     """Give what is in the archive: its name there, and the file here."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for name, source in (("__main__.py", "boot/bootstrap.py"), ("fabric_learner.py", "fabric_learner.py")):
+    for name, source in (("__main__.py", "bootstrap.py"), ("fabric_learner.py", "fabric_learner.py")):
         yield name, os.path.join(package, source)
     for parent, folders, names in os.walk(package):
         folders[:] = [name for name in folders if name not in _SKIPPED]

@@ -244,7 +244,7 @@ def _end_marked(marker: str, grace_seconds: float) -> List[int]:
 
 
 def _unpack_agent(archive: str) -> str:
-    from workbench.learner.boot.bootstrap import unpack
+    from workbench.learner.boot.unpacked_copy import unpack
 
     with _unpacking:
         return unpack(archive)

@@ -1,8 +1,8 @@
-"""What a manifest may say that this version cannot do yet: valid, planned, but refused at the launch."""
+"""What a manifest may say that this version, or a runner, cannot do: valid, but refused at the launch."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from workbench.manifest.keys.store_keys import FOLDER_STORES
 from workbench.spec import DEFAULT_PRIORITY, JobSpec
@@ -10,30 +10,63 @@ from workbench.spec import DEFAULT_PRIORITY, JobSpec
 _MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
 
 
-def not_built(spec: JobSpec, runner: str = "") -> list[str]:
-    """Return a sentence with the way out for each thing of a job that cannot be done yet, by that runner."""
+class RunnerFacts(Protocol):
+    """What of a runner's capabilities (``runners.interface``) decides which manifests it can do."""
+
+    @property
+    def needs(self) -> str:
+        """``host`` or ``cluster``."""
+
+    @property
+    def uses_image(self) -> bool:
+        """Whether learners run in an image."""
+
+    @property
+    def builds_images(self) -> bool:
+        """Whether it builds one of a Dockerfile."""
+
+    @property
+    def ports(self) -> bool:
+        """Whether ports of learners can be reached."""
+
+    @property
+    def mounts_stores(self) -> bool:
+        """Whether it mounts data stores."""
+
+
+def depends_on_runner(spec: JobSpec) -> bool:
+    """Say whether a job has any of the keys that some runners can do and others cannot."""
+    has_mounts = any(store.mount for store in spec.data_stores)
+    return bool(spec.ports or spec.build or has_mounts or spec.priority != DEFAULT_PRIORITY)
+
+
+def not_built(spec: JobSpec, runner: str = "", can: RunnerFacts | None = None) -> list[str]:
+    """Return a sentence with the way out for each thing of a job that cannot be done yet.
+
+    Args:
+        spec: the job.
+        runner: the name of its runner, for the sentences.
+        can: the capabilities of that runner; None stands for those of plain processes.
+    """
     return [
         sentence
         for sentence in (
-            _stores(spec, runner),
+            _stores(spec, runner, can),
             _launcher(spec),
             _mpi(spec),
-            _ports(spec, runner),
-            _build(spec, runner),
-            _priority(spec, runner),
+            _ports(spec, can),
+            _build(spec, runner, can),
+            _priority(spec, can),
         )
         if sentence
     ]
 
 
-def _stores(spec: JobSpec, runner: str) -> str:
+def _stores(spec: JobSpec, runner: str, can: RunnerFacts | None) -> str:
     mounted = [store.id for store in spec.data_stores if store.mount and store.type not in FOLDER_STORES]
-    if not mounted or runner != "pod":
+    if not mounted or can is None or can.mounts_stores:
         return ""
-    return (
-        f"the data store {mounted[0]} cannot be mounted in a pod, which has no FUSE; leave mount: out, and its"
-        " data is copied"
-    )
+    return f"the runner {runner} cannot mount the data store {mounted[0]}; leave mount: out, and its data is copied"
 
 
 def _launcher(spec: JobSpec) -> str:
@@ -55,23 +88,23 @@ def _mpi(spec: JobSpec) -> str:
     )
 
 
-def _ports(spec: JobSpec, runner: str) -> str:
-    if not spec.ports or runner in ("container", "pod"):
+def _ports(spec: JobSpec, can: RunnerFacts | None) -> str:
+    if not spec.ports or (can is not None and can.ports):
         return ""
     return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
 
 
-def _build(spec: JobSpec, runner: str) -> str:
-    if spec.build is None or runner in ("", "process", "container"):
+def _build(spec: JobSpec, runner: str, can: RunnerFacts | None) -> str:
+    if spec.build is None or can is None or not can.uses_image or can.builds_images:
         return ""
     return (
-        f"building images for a {runner} is not built yet; build and push {spec.build.dockerfile} yourself, and"
-        " name the image by --set build=null --set framework.version=IMAGE"
+        f"building images for the runner {runner} is not built yet; build and push {spec.build.dockerfile}"
+        " yourself, and name the image by --set build=null --set framework.version=IMAGE"
     )
 
 
-def _priority(spec: JobSpec, runner: str) -> str:
-    if runner != "pod" or spec.priority == DEFAULT_PRIORITY:
+def _priority(spec: JobSpec, can: RunnerFacts | None) -> str:
+    if can is None or can.needs != "cluster" or spec.priority == DEFAULT_PRIORITY:
         return ""
     return (
         "a cluster's queue does not read priority: yet; name one of its PriorityClasses in"

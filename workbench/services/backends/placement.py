@@ -146,10 +146,9 @@ def open_backend(options: BackendOptions) -> Backend:
 
 
 def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str, tuple[PassedOver, ...]]:
-    from runners.registry import runner_names
+    from runners.registry import load_runner, runner_names, runners_at
 
     options = backend.options
-    offered = list(backend.runners())
     if requested and requested not in runner_names():
         from workbench.manifest.yaml.faults import nearest
 
@@ -158,18 +157,26 @@ def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str
         raise UnknownName(
             f"there is no runner '{requested}'", hint=f"did you mean {close}? {known}" if close else known
         )
-    if requested and requested not in offered:
-        raise UsageError(
-            f"the runner '{requested}' does not work at '{options.name}'",
-            hint=f"there it is {', '.join(offered)}",
-        )
+    preferred = list(backend.runners())
+    # What the backend does not know is imported only where a job names it, or where it prefers none.
+    is_fit = requested in preferred or (
+        requested and load_runner(requested).capabilities.needs == backend.opens
+    )
+    if requested and is_fit:
+        if refusal := backend.why_not(requested):
+            raise refusal
+        return requested, ()
+    offered = runners_at(backend) if requested else preferred or runners_at(backend)
     if not offered:
         raise UsageError(
             f"no runner works at '{options.name}'", hint="`fabric backend test` says what is missing"
         )
-    if requested and (refusal := backend.why_not(requested)):
-        raise refusal
-    return (requested, ()) if requested else _preferred(backend, offered, spec)
+    if requested:
+        raise UsageError(
+            f"the runner '{requested}' does not work at '{options.name}'",
+            hint=f"there it is {', '.join(offered)}",
+        )
+    return _preferred(backend, offered, spec)
 
 
 def _preferred(backend: Backend, offered: list[str], spec: JobSpec) -> tuple[str, tuple[PassedOver, ...]]:

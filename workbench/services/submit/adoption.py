@@ -53,11 +53,9 @@ def find(store: Store, backend_name: str) -> list[AdoptableJob]:
     with closing(backend.open()) as host:
         if not isinstance(host, Host) or host.here:
             raise UsageError(f"'{backend_name}' keeps no jobs of other laptops", hint="name a host over SSH")
-        frozen = {runner: backend.frozen(runner) for runner in backend.runners()}
-        return [
-            replace(each, options=frozen.get(each.runner, options))
-            for each in _jobs(host, options, home_uuid(store.home))
-        ]
+        found = list(_jobs(host, options, home_uuid(store.home)))
+        frozen = {runner: backend.frozen(runner) for runner in {each.runner for each in found}}
+        return [replace(each, options=frozen[each.runner]) for each in found]
 
 
 def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[AdoptableJob]:
@@ -79,12 +77,15 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
     With ``watch`` it is only observed, never restarted or removed.
 
     Raises:
+        UnknownName: its runner is not installed here.
         CannotWrite: the home takes no more.
     """
+    from runners.registry import load_runner
     from workbench.controller.runtime.client import Submission, take_up
     from workbench.services.submit.secrets_refresh import find_again
     from workbench.store.db.rows import OF_HOME, WATCHED, TargetRef
 
+    load_runner(found.runner)
     options = {**found.options.options, OF_HOME: found.home}
     spec = found.spec
     if watch:

@@ -12,6 +12,7 @@ from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
+    from workbench.spec import JobSpec
 
 MANIFESTS = ("manifest.yml", "manifest.yaml")
 """Run where neither a manifest nor a command is given."""
@@ -225,6 +226,15 @@ def _flags(options: RunOptions) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value or value == 0}
 
 
+def unbuilt(spec: JobSpec, runner: str) -> list[str]:
+    """Return a sentence for each thing of a job that this version, or the runner of this name, cannot do."""
+    from runners.registry import capabilities_of
+    from workbench.manifest.builder.unsupported import depends_on_runner, not_built
+
+    # Most jobs ask for nothing of the kind, and a submit that names its runner need not import it.
+    return not_built(spec, runner, capabilities_of(runner) if depends_on_runner(spec) else None)
+
+
 def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
     """Refuse a job with keys that this version does not implement; no key is silently ignored.
 
@@ -232,9 +242,8 @@ def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
         ManifestError: with a sentence for each such key.
     """
     from workbench.errors import ManifestError, ManifestFault
-    from workbench.manifest import not_built
 
-    if sentences := not_built(loaded.spec, runner):
+    if sentences := unbuilt(loaded.spec, runner):
         raise ManifestError([ManifestFault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 
 

@@ -15,7 +15,7 @@ from workbench.errors import BackendUnreachable, ConfigError, LaunchRefused, Not
 from workbench.formats import count as count_of
 from workbench.formats import duration, size
 from workbench.job import LACKING, short_id
-from workbench.manifest.builder.unsupported import not_built
+from workbench.services.submit.options import unbuilt
 from workbench.spec import DEFAULT_PRIORITY
 from workbench.time_expressions import until_text
 from workbench.values import dataclass
@@ -274,7 +274,11 @@ def _possible_plan(request: LaunchRequest, target: TargetRef, backend: Backend) 
         if error.code != LACKING:
             raise
         spec = request.spec
-        warnings = (*not_built(spec, target.runner), _sentence(error), *short_of)
+        warnings = (
+            *unbuilt(spec, target.runner),
+            _sentence(error),
+            *short_of,
+        )
         return LaunchPlan(request, target.runner, (), spec.gpus, spec.cpus or 0.0, warnings=warnings)
     except (ConfigError, BackendUnreachable, NotAllowed) as error:
         unconnected = load_runner(target.runner).plan_unconnected(request, backend.settings)

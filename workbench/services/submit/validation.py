@@ -18,7 +18,7 @@ from workbench.errors import (
     UnknownName,
 )
 from workbench.manifest.keys.store_keys import BOUND_STORES
-from workbench.services.submit.options import RunOptions, read_manifest
+from workbench.services.submit.options import RunOptions, read_manifest, unbuilt
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class _LaunchCheck:
 
     def _check_document(self, options: RunOptions) -> tuple[TargetRef, Loaded]:
         """Check one document; every step is tried, whatever an earlier one refused."""
-        from workbench.manifest import not_built
         from workbench.services.submit.dependencies import check_target
         from workbench.services.submit.prepare import code_of
         from workbench.services.submit.store_checks import check_stores, ready_stores
@@ -134,7 +133,7 @@ class _LaunchCheck:
             check_stores(loaded.spec, target, self._home, launch=True)
         if target.type == LOCAL:
             self._check_folders(loaded)
-        for sentence in not_built(loaded.spec, target.runner):
+        for sentence in unbuilt(loaded.spec, target.runner):
             self._fault(sentence)
         self._check_image(loaded, target)
         code = code_of(options, loaded, self._home)

@@ -70,6 +70,39 @@ def download(
     return _download_files(store, row, kind, target, options, report)
 
 
+def results_folder(store: Store, row: JobRow) -> Path:
+    """Return the folder of this machine that has a job's results as they are last; nothing is copied.
+
+    That of a job whose results stay on this machine is not there before the job has begun.
+
+    Raises:
+        InputMissing: they are in a store, in a volume or at another backend, and not here.
+    """
+    from workbench.controller.runtime.result_store import result_store
+    from workbench.data.stores.model import stores_of
+    from workbench.store.jobs import detail
+
+    job, is_local = detail(store, row.id), row.target.type == "local"
+    stored = result_store(job.spec, row.id)
+    here = _local_folder(store, job, stored, "results")
+    volume = next((each for each in stores_of(job.spec) if each.results_container and each.is_volume), None)
+    hint = "download() copies them here"
+    if volume is not None and not (here and any(here.iterdir())):
+        where = f"are in the volume {volume.results_container} at {row.target.backend}"
+        hint = "a job with a store of type volume reads them" if is_local else hint
+    elif here is not None:
+        return here
+    elif is_local and stored is None:
+        return store.home.job(row.id).results
+    elif is_local and stored is not None and stored.store.is_folder:
+        return Path(stored.results)
+    else:
+        where = f"go to {stored.location}" if stored else f"are at {row.target.backend}"
+        where += f" at {row.target.backend}" if stored and stored.store.is_folder else ""
+    message = f"the results of {short_id(row.id)} are not in a folder of this machine: they {where}"
+    raise InputMissing(message, hint=hint)
+
+
 def _download_files(
     store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report
 ) -> Path:
@@ -217,8 +250,12 @@ def _logs_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFol
 
 
 def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions) -> None:
+    from runners.registry import capabilities_of
     from workbench.services.transfer.extract import copy_into, fits, has_some
 
+    can = capabilities_of(row.target.runner)
+    # Where learners see other files than this machine's, their links mean nothing here.
+    is_apart = can is None or can.uses_image
     for attempt in range(1, row.attempt + 1):
         folder = store.home.job(row.id).attempt(attempt)
         attempt_folder = into / f"attempt-{attempt}" if row.attempt > 1 else into
@@ -227,7 +264,7 @@ def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions)
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
             if output.exists() and (not options.include or fits(name, options.include)):
                 shutil.copyfile(output, attempt_folder / name)
-        within = folder.job_state if row.target.runner == "container" else None
+        within = folder.job_state if is_apart else None
         if has_some(folder.logs, within):
             (attempt_folder / "log-dir").mkdir(exist_ok=True)
             copy_into(folder.logs, attempt_folder / "log-dir", options.include, within)

@@ -72,13 +72,12 @@ def _leftover_folders(
 
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
-    from runners.registry import load_runner
+    from backends.contract.host import Host
     from workbench.controller.runtime.client_sessions import load_client_backend
 
     with closing(load_client_backend(options).open()) as target:
-        runner = load_runner("process")(target, home_uuid=ours)
-        with closing(runner):
-            runner.remove_job(job_id)
+        assert isinstance(target, Host)
+        target.call("remove", paths=[str(PurePosixPath(target.folder(ours)) / "jobs" / job_id)])
 
 
 HERE: Final = "this home"
@@ -118,15 +117,15 @@ def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
 
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
-    from runners.registry import load_runner
+    from runners.registry import load_runner, runners_at
     from workbench.controller.runtime.client_sessions import load_client_backend
     from workbench.store.db.database import home_uuid
 
     ours = home_uuid(store.home)
     backend = load_client_backend(options)
     folders: dict[tuple[str, str], None] = {}
-    with_learners: set[tuple[str, str]] = set()
-    for runner_name in backend.runners():
+    found: dict[LearnerRef, str] = {}
+    for runner_name in runners_at(backend):
         if backend.why_not(runner_name):
             continue  # no engine, so nothing of ours in it
         with closing(backend.open()) as target:
@@ -136,14 +135,18 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
             runner: Runner = load_runner(runner_name)(target, home_uuid=ours)
             with closing(runner):
                 refs = _settled(store, runner, ours)
-        with_learners |= {(ref.home, ref.job_id) for ref in refs}
-        for ref in refs:
-            name = f"{short_id(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
-            if ref.home != ours and not _is_adopted(store, ref):
-                yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
-            elif why := _why_left(store, ref):
-                action = partial(_remove_learner, options, runner_name, ref)
-                yield Leftover("learner", options.name, name, why, remove=action)
+        # Runners that start processes see each other's: what a learner leaves is removed by its own runner.
+        found |= {
+            ref: runner_name for ref in refs if ref not in found or _runner_of(store, ref) == runner_name
+        }
+    for ref, runner_name in found.items():
+        name = f"{short_id(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
+        if ref.home != ours and not _is_adopted(store, ref):
+            yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
+        elif why := _why_left(store, ref):
+            action = partial(_remove_learner, options, runner_name, ref)
+            yield Leftover("learner", options.name, name, why, remove=action)
+    with_learners = {(ref.home, ref.job_id) for ref in found}
     yield from _leftover_folders(store, options, [one for one in folders if one not in with_learners])
 
 
@@ -188,6 +191,13 @@ def expire_code_at(options: BackendOptions, ours: str, older_than_seconds: float
     with closing(load_client_backend(options).open()) as target:
         assert isinstance(target, Host)
         code_at(target, ours, older_than_seconds, dry_run=False)
+
+
+def _runner_of(store: Store, ref: LearnerRef) -> str:
+    from workbench.store.jobs import job
+
+    row = job(store, ref.job_id)
+    return row.target.runner if row else ""
 
 
 def _is_adopted(store: Store, ref: LearnerRef) -> bool:

@@ -16,6 +16,7 @@ import sys
 from _frozen_importlib_external import SOURCE_SUFFIXES, FileFinder, SourceFileLoader, cache_from_source
 
 SUFFIX = ".pyz"
+"""Of an archive that a copy is made of; ``boot.unpacked_copy``, which is still packed then, says the same."""
 
 SPARED_BYTES = 4 << 20
 """Where less is free compiled modules are not kept: the room is the jobs'."""
@@ -84,38 +85,35 @@ def _import_checked(folder: str) -> None:
     sys.path_importer_cache.pop(folder, None)
 
 
-def unpack(archive: str) -> str:
-    """Return the folder of an archive's unpacked copy, made if need be; the archive where that cannot be."""
-    folder = archive[: -len(SUFFIX)]
-    if not archive.endswith(SUFFIX) or os.path.isdir(folder):
-        return folder if os.path.isdir(folder) else archive
-    # Threads of one controller do this at once, too.
-    new = "%s.new-%d-%d" % (folder, os.getpid(), _thread.get_ident())
-    try:
-        import zipfile
-
-        os.mkdir(new, 0o700)
-        with zipfile.ZipFile(archive) as source:
-            source.extractall(new)
-        os.rename(new, folder)
-    except OSError:  # nobody may write here, or another was faster
-        import shutil
-
-        shutil.rmtree(new, ignore_errors=True)
-    return folder if os.path.isdir(folder) else archive
-
-
 def run() -> None:
     """Run the agent and leave with its exit code."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     here = os.path.dirname(os.path.abspath(__file__))
-    folder = unpack(here) if os.path.isfile(here) else here
+    folder = _unpacked(here) if os.path.isfile(here) else here
     sys.path[:0] = [folder]
     if os.path.isdir(folder):
         _import_checked(folder)
-    # By name: the agent's own commands unpack archives too, so this module must not depend on them.
-    agent = __import__("workbench.learner.main", fromlist=["main"])
-    _leave(agent.main(sys.argv[1:]))
+    from workbench.learner.main import main
+
+    _leave(main(sys.argv[1:]))
+
+
+def _unpacked(archive: str) -> str:
+    """Return the folder of our unpacked copy, or the archive that we are in where there can be none."""
+    if not archive.endswith(SUFFIX):
+        return archive
+    copy = archive[: -len(SUFFIX)]
+    if os.path.isdir(copy):
+        return copy
+    # 4 ms: Python compiles what it takes from the archive. A start that finds the copy does without.
+    from workbench.learner.boot.unpacked_copy import unpack
+
+    if unpack(archive) == archive:
+        return archive
+    # What came out of the archive would look for its modules there.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "workbench"]:
+        del sys.modules[name]
+    return copy
 
 
 def _leave(code: int) -> None:

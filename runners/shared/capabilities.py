@@ -1,0 +1,30 @@
+"""What each of our runners can do, for the runner itself and for its plans."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runners.interface import Capabilities
+
+PROCESS: Final = Capabilities(needs="host", exec=True, shell=True, copy=True, finish=True)
+CONTAINER: Final = Capabilities(
+    needs="host",
+    uses_image=True,
+    exec=True,
+    shell=True,
+    copy=True,
+    ports=True,
+    names_resolve=True,
+    builds_images=True,
+)
+POD: Final = Capabilities(
+    needs="cluster",
+    uses_image=True,
+    exec=True,
+    shell=True,
+    copy=True,
+    ports=True,
+    names_resolve=True,
+    shared_job_folder=False,
+    mounts_stores=False,  # pods have no FUSE
+)
