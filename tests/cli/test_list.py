@@ -48,7 +48,7 @@ def test_the_table_says_what_and_why(fabric: Fabric, rows: list[JobRow]) -> None
 
     assert heading.split() == ["ID", "NAME", "STATE", "WHERE", "GPUS", "SUBMITTED", "TIME", "EXIT", "WHY"]
     assert newest.startswith(short_id(rows[-1].id))
-    assert newest.endswith("3  the command ended with 3")
+    assert newest.endswith("3  C201 the command ended with 3")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_show_says_why_and_what_to_do(fabric: Fabric, rows: list[JobRow]) -> Non
     shown = fabric("show", "broken").stdout
 
     assert shown.startswith(f"{rows[-1].id}  broken  FAILED")
-    for text in ("the command ended with 3 (C201)", "look at its last lines", "local, as process"):
+    for text in ("C201 the command ended with 3", "look at its last lines", "local, as process"):
         assert text in shown
     assert "team=vision" in shown
     assert "attempt 1: failed" in shown

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workbench.formats import ago, duration, number, size, stamp
 from workbench.job import short_id
-from workbench.services.inspect.job_times import run_seconds, unseen_seconds
+from workbench.services.inspect.job_times import run_seconds
+from workbench.services.inspect.why import why
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -123,16 +124,6 @@ def _settings_of(
         except InputMissing:
             found[row.id] = {}  # its folder is damaged; the list is of the others all the same
     return found
-
-
-def why(row: JobRow, now: int) -> str:
-    """Return a job's reason in one line, with what was asked of it and when its backend last answered."""
-    parts = [row.reason.text]
-    if row.intent:
-        parts.insert(0, f"{row.intent} requested;")
-    if (unseen := unseen_seconds(row, now)) is not None:
-        parts.append(f"(last seen {duration(unseen)} ago)")
-    return " ".join(part for part in parts if part)
 
 
 def took(row: JobRow, now: int) -> str:
