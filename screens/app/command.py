@@ -14,6 +14,7 @@ from screens.widgets.tabs import TABS
 from screens.workers.command_runner import call
 from screens.workers.reader import QueryAnswer
 from workbench.errors import UsageError
+from workbench.store.queries.job_fields import sort_keys
 
 if TYPE_CHECKING:
     from screens.app.app_actions import AppActions
@@ -51,7 +52,7 @@ LOOKING: Final = frozenset(
 
 def completions() -> list[str]:
     """Return what a line may begin with, the likeliest last."""
-    columns = dict.fromkeys(f"sort {column.heading}" for column in COLUMNS)
+    columns = dict.fromkeys(f"sort {name}" for name in (*(column.title for column in COLUMNS), *sort_keys()))
     words = [f"{word} " for word in JOB_WORDS]
     return [*(action.id for action in actions.ACTIONS), *reversed(columns), *PLAIN_WORDS, *words]
 

@@ -12,6 +12,7 @@ from workbench import formats
 from workbench.job import TERMINAL, State, short_id
 from workbench.services.inspect.job_times import expected_end_us, run_seconds, unseen_seconds
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.job_fields import JobField, find_field
 from workbench.store.queries.job_list import is_metric
 from workbench.values import dataclass
 
@@ -57,26 +58,39 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class JobColumn:
-    """One column; ``width`` 0 takes a share of what is left."""
+    """How a field of jobs is drawn as a column."""
 
-    title: str
-    """The name by which a saved layout keeps it."""
+    field: JobField
     width: int
+    """0 takes a share of what is left."""
     cell: Callable[[Line], Cell]
-    align: Literal["left", "right"] = "left"
-    sort: str = ""
-    """The name it is sorted by in a listing, or empty."""
     from_width: int = 0
     """The narrowest table that shows it."""
-    shown_title: str = ""
-    """What stands above it, where that is not its title."""
-    is_reversed: bool = False
-    """Whether its values fall where those that it is sorted by rise: the oldest job was submitted first."""
+
+    @property
+    def title(self) -> str:
+        """The name by which a saved layout keeps it."""
+        return self.field.name
 
     @property
     def heading(self) -> str:
-        """What stands above it, and what a person types to choose it."""
-        return self.shown_title or self.title
+        """What stands above it."""
+        return self.field.heading
+
+    @property
+    def align(self) -> Literal["left", "right"]:
+        """To which side its cells are aligned."""
+        return "right" if self.field.right else "left"
+
+    @property
+    def sort(self) -> str:
+        """The name of what a listing is sorted by that is sorted by it."""
+        return self.field.sort_key
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether its values fall where those that it is sorted by rise: the oldest job was submitted first."""
+        return self.field.is_turned
 
 
 def _backend(line: Line) -> Cell:
@@ -173,28 +187,34 @@ def _exit(line: Line) -> Cell:
 
 TREND_CELLS: Final = 8
 
-# fmt: off
+
+def _column(name: str, width: int, cell: Callable[[Line], Cell], from_width: int = 0) -> JobColumn:
+    found = find_field(name)
+    if found is None:
+        raise KeyError(name)
+    return JobColumn(found, width, cell, from_width)
+
+
 COLUMNS: Final = (
-    JobColumn("state", 13, _state, sort="state"),
-    JobColumn("name", 0, _name, sort="name"),
-    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), "left", "id", 130),
-    JobColumn("place", 8, _backend, "left", "place", 74, shown_title="backend"),
-    JobColumn("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), "left", "runner", 160),
-    JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
-    JobColumn("step", 7, _step, "right", "step", 135),
-    JobColumn("step/s", 7, _rate, "right", "step/s", 150),
-    JobColumn("loss", 9, _loss, "right", "column loss", 55),
-    JobColumn("trend", TREND_CELLS, _trend, "right", "column loss", 64),
-    JobColumn("done", 4, _progress, "right", "done", 50),
-    JobColumn("left", 4, _eta, "right", "left", 60),
-    JobColumn("end", 5, _end, "right", "left", 125),
-    JobColumn("time", 4, _time, "right", "time", 50),
-    JobColumn("age", 4, _age, "right", "submitted", 66, is_reversed=True),
-    JobColumn("exit", 4, _exit, "right", "exit", 140),
-    JobColumn("tags", 12, _tags, "left", "tags", 150),
-    JobColumn("why", 0, _why, "left", "why", 100),
+    _column("state", 13, _state),
+    _column("name", 0, _name),
+    _column("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), 130),
+    _column("backend", 8, _backend, 74),
+    _column("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), 160),
+    _column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), 110),
+    _column("step", 7, _step, 135),
+    _column("step/s", 7, _rate, 150),
+    _column("loss", 9, _loss, 55),
+    _column("trend", TREND_CELLS, _trend, 64),
+    _column("done", 4, _progress, 50),
+    _column("left", 4, _eta, 60),
+    _column("end", 5, _end, 125),
+    _column("time", 4, _time, 50),
+    _column("age", 4, _age, 66),
+    _column("exit", 4, _exit, 140),
+    _column("tags", 12, _tags, 150),
+    _column("why", 0, _why, 100),
 )
-# fmt: on
 
 GAP: Final = 1
 _NAME_LEAST: Final = 10
@@ -253,18 +273,16 @@ def metric_column(metric: str) -> JobColumn:
         value = line.figures.sorted_by
         return Cell("" if value is None else formats.compact_number(value), "accent")
 
-    return JobColumn(metric, max(9, min(_METRIC_MOST, len(metric) + 1)), cell, "right", metric)
+    field = JobField(metric, "number", right=True)
+    return JobColumn(field, max(9, min(_METRIC_MOST, len(metric) + 1)), cell)
 
 
 def column_named(name: str) -> JobColumn | None:
-    """Return the column of that name; any other name is a metric's."""
-    return next((each for each in COLUMNS if name in (each.heading, each.title)), None)
-
-
-def sort_name(sort: str) -> str:
-    """Return what people call the order of a list: the heading of its column, where it has one that says the same."""
-    columns = (column for column in COLUMNS if column.sort == sort and not column.is_reversed)
-    return next((column.heading for column in columns), sort)
+    """Return the column of a field by its name, or by what stands above it."""
+    found = find_field(name)
+    return next(
+        (each for each in COLUMNS if name == each.heading or (found and each.title == found.name)), None
+    )
 
 
 def sorted_column(columns: Sequence[JobColumn], sort: str) -> JobColumn | None:
@@ -277,8 +295,7 @@ def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple
 
     The column that it is sorted by has room for the sign of the direction; that of a metric stands behind the name.
     """
-    known = {column.title: column for column in COLUMNS}
-    shown = [known[title] for title in titles if title in known]
+    shown = [column for title in titles if (column := column_named(title)) is not None]
     shown = shown or [column for column in COLUMNS if column.from_width <= width]
     if sort and is_metric(sort):
         at = next((i + 1 for i, column in enumerate(shown) if column.title == "name"), len(shown))

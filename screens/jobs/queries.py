@@ -29,13 +29,13 @@ from workbench.store.queries.job_list import (
     is_metric,
     jobs_between,
     known_metrics,
-    known_numbers,
     known_values,
     metric_values,
     window,
 )
 from workbench.store.queries.jobs import jobs_by_id
-from workbench.store.queries.metric_values import LISTED, LISTED_LAST, LISTED_STEP, read_metric, teach_values
+from workbench.store.queries.listed_series import LISTED, LISTED_LAST, LISTED_STEP
+from workbench.store.queries.metric_values import read_metric, teach_values
 from workbench.store.queries.resolve import resolve
 from workbench.store.queries.ui_state import get_state
 from workbench.values import dataclass
@@ -77,12 +77,16 @@ def jobs_page(
     return read
 
 
-def can_sort_by(home: Home, metric: str) -> bool:
-    """Say whether any job has a metric of that name, or of which it is the last part."""
-    from workbench.services.filters import has_metric
+def why_not_sorted_by(home: Home, sort: str) -> str:
+    """Say why jobs cannot be sorted by something; nothing where they can."""
+    from workbench.services.filters import check_sort
 
-    with Store.open(home) as store:
-        return has_metric(known_numbers(store), read_metric(metric).name)
+    try:
+        with Store.open(home) as store:
+            check_sort(store, sort)
+    except FabricError as error:
+        return f"{error}; {near}" if (near := error.hint.partition(" Sort keys")[0]) else str(error)
+    return ""
 
 
 def read_filter_words(home: Home, backends: Sequence[str]) -> list[str]:

@@ -24,7 +24,6 @@ from screens.jobs.columns import (
     Line,
     fold_parts,
     layout,
-    sort_name,
     sorted_column,
     state_counts,
 )
@@ -364,9 +363,7 @@ class JobTable(JobLines, can_focus=True):
         """What the list is sorted by and in which direction."""
         if not self._columns:
             return ""
-        return (
-            f"by {sort_name(self.listing.sort)} {glyphs().down if self.listing.descending else glyphs().up}"
-        )
+        return f"by {self.listing.sort} {glyphs().down if self.listing.descending else glyphs().up}"
 
     # Moving
 

@@ -25,11 +25,11 @@ from screens.jobs.queries import (
     TABLE_COUNTERS,
     JobRange,
     JobsPage,
-    can_sort_by,
     jobs_page,
     read_filter_words,
     read_jobs,
     read_range,
+    why_not_sorted_by,
 )
 from screens.jobs.table import JobTable
 from screens.style.status import look
@@ -41,7 +41,8 @@ from workbench.job import TERMINAL, State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.filter_syntax import WhereError
-from workbench.store.queries.job_list import COLUMN_SORTS, SORTS, JobList, Key, is_metric
+from workbench.store.queries.job_fields import find_field, sort_order
+from workbench.store.queries.job_list import JobList, Key
 from workbench.store.queries.where import joined, parse
 
 if TYPE_CHECKING:
@@ -56,9 +57,13 @@ _BACKENDS_AFTER_SECONDS: Final = 0.3
 """The list must rest so long before the backends are asked for the first time."""
 _BACKENDS_SLOWER: Final = 3
 """The list asks them so many times slower than their own page."""
-_RISING: Final = frozenset({"name", "id", "state", "place", "owner", "runner", "tags", "why", "left"})
-"""Sorted by these, the least comes first unless asked otherwise."""
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
+
+
+def _rises(sort: str) -> bool:
+    """Say whether the least comes first, unless asked otherwise."""
+    found = find_field(sort)
+    return found is not None and found.rises
 
 
 class JobsScreen(JobActions):
@@ -106,12 +111,10 @@ class JobsScreen(JobActions):
     def begin(self) -> None:
         """Restore how it was left, and begin to read."""
         memory = self.fabric.memory
-        sort = memory.text("sort", "submitted")
-        self.listing = JobList(
-            sort=sort or "submitted",
-            descending=memory.flag("descending", True),
-            folds=memory.flag("folds", True),
+        sort, descending = sort_order(
+            memory.text("sort", "submitted") or "submitted", descending=memory.flag("descending", True)
         )
+        self.listing = JobList(sort=sort, descending=descending, folds=memory.flag("folds", True))
         self.problems_only = memory.flag("problems")
         self.table.wanted_columns = tuple(memory.texts("columns"))
         self.query_one(Preview).display = memory.flag("preview", True)
@@ -462,8 +465,8 @@ class JobsScreen(JobActions):
 
     def action_runs_columns(self) -> None:
         """Ask which columns are shown."""
-        known = [column.heading for column in COLUMNS]
-        shown = [column.heading for column, _ in layout(self.table.size.width - 2, self.table.wanted_columns)]
+        known = [column.title for column in COLUMNS]
+        shown = [column.title for column, _ in layout(self.table.size.width - 2, self.table.wanted_columns)]
         purpose = f"columns ({' '.join(known)}; empty: automatic)"
         self.fabric.ask_line(
             purpose if self.size.width > 140 else "columns", " ".join(shown), known, self._set_columns
@@ -471,44 +474,41 @@ class JobsScreen(JobActions):
 
     def _set_columns(self, line: str) -> None:
         typed = dict.fromkeys(line.replace(",", " ").split())
-        known = {column.heading: column.title for column in COLUMNS}
-        titles = tuple(dict.fromkeys(known.get(name, name) for name in typed))
-        if unknown := [title for title in titles if title not in known.values()]:
-            self.fabric.show_message(
-                f"unknown column {unknown[0]!r}; columns are {', '.join(sorted(known))}", "warning"
-            )
+        if unknown := [name for name in typed if column_named(name) is None]:
+            known = ", ".join(sorted(column.title for column in COLUMNS))
+            self.fabric.show_message(f"unknown column {unknown[0]!r}; columns are {known}", "warning")
             return
+        found = [column.title for name in typed if (column := column_named(name)) is not None]
+        titles = tuple(dict.fromkeys(found))
         self.table.wanted_columns = titles
         self.fabric.memory.put("columns", list(titles))
         self.table.refresh()
 
     def action_runs_sort(self) -> None:
         """Sort by the next column."""
-        names = [*SORTS, *COLUMN_SORTS]
+        names = list(dict.fromkeys(["submitted", *(column.sort for column in COLUMNS)]))
         at = names.index(self.listing.sort) + 1 if self.listing.sort in names else 0
         sort = names[at % len(names)]
-        self._sort(sort, descending=sort not in _RISING)
+        self._sort(sort, descending=not _rises(sort))
 
     def sort_by(self, line: str) -> None:
-        """Sort by a column or a metric: its name, and ``asc`` or ``desc``."""
+        """Sort by a field, a param, a label or a metric: its name, and ``asc`` or ``desc``."""
         name, _, direction = line.partition(" ")
-        column, asked = column_named(name), direction.strip()
-        sort = column.sort if column is not None else name
-        if asked in ("asc", "desc"):
-            descending = (asked == "desc") != (column is not None and column.is_reversed)
-        else:
-            descending = sort not in _RISING
-        if not is_metric(sort):
+        asked = direction.strip()
+        sort, descending = sort_order(name, descending=asked == "desc")
+        if asked not in ("asc", "desc"):
+            descending = not _rises(sort)
+        if find_field(sort) is not None:
             self._sort(sort, descending)
             return
 
-        def go(there: bool) -> None:
-            if there:
-                self._sort(sort, descending)
+        def go(trouble: str) -> None:
+            if trouble:
+                self.fabric.show_message(trouble, "warning")
             else:
-                self.fabric.show_message(f"no column and no metric is named {name!r}", "warning")
+                self._sort(sort, descending)
 
-        self.fabric.background.run(partial(can_sort_by, self.fabric.home, sort), go, owner=self)
+        self.fabric.background.run(partial(why_not_sorted_by, self.fabric.home, sort), go, owner=self)
 
     def action_runs_reverse(self) -> None:
         """Turn the order round."""
@@ -542,7 +542,7 @@ class JobsScreen(JobActions):
     @on(JobTable.SortBy)
     def _sort_by(self, clicked: JobTable.SortBy) -> None:
         same = clicked.sort == self.listing.sort
-        self._sort(clicked.sort, not self.listing.descending if same else clicked.sort not in _RISING)
+        self._sort(clicked.sort, not self.listing.descending if same else not _rises(clicked.sort))
 
     # Jobs
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from screens.style.glyphs import glyphs
-from workbench import formats
-from workbench.job import FaultOwner, Intent, State
-from workbench.services.inspect.job_times import unseen_seconds
+from workbench.job import FaultOwner, State
+from workbench.services.inspect import why as inspect_why
 from workbench.store.db.rows import JobRow, is_over
 from workbench.values import dataclass
 
@@ -51,26 +50,9 @@ def is_problem(job: JobRow) -> bool:
     return job.state is State.FAILED or job.reason.fault is not None
 
 
-_ASKED: Final = {
-    Intent.HALT: "halting: waits for the backend to confirm",
-    Intent.KILL: "being killed: waits for the backend to confirm",
-    Intent.DELETE: "being deleted: waits for the backend to confirm",
-}
-
-
 def why(job: JobRow, now_us: int) -> str:
-    """Say in one line why a job is in its state, what is asked of it, and when its backend was last seen."""
-    parts = []
-    if job.intent:
-        parts.append(_ASKED[job.intent])
-    if job.reason.text:
-        code = f"{job.reason.code} " if job.reason.code else ""
-        parts.append(code + formats.printable(job.reason.text))
-    if (unseen := unseen_seconds(job, now_us)) is not None:
-        parts.append(f"last seen {formats.duration(unseen)} ago")
-    if job.next_try_us is not None and job.next_try_us > now_us:
-        parts.append(f"tries again in {formats.duration((job.next_try_us - now_us) / 1e6)}")
-    return f" {glyphs().dot} ".join(parts)
+    """Say in one line why a job is in its state, with the sign of this terminal between two facts."""
+    return inspect_why.why(job, now_us, f" {glyphs().dot} ")
 
 
 def fault_words(job: JobRow) -> str:

@@ -63,7 +63,7 @@ def test_list_and_show_say_why_output_waits(fabric: Fabric, small: Home) -> None
     until(lambda: FULL in fabric("list").stdout, "the list to say so")
 
     shown = fabric("show", "@last")
-    assert f"why         {FULL}: the command's output waits until there is room (S204)" in shown.stdout
+    assert f"why         S204 {FULL}: the command's output waits until there is room" in shown.stdout
     assert "fabric prune" in shown.stdout
     document = fabric.json("show", "@last", "--json")
     assert (document["state"], document["reason_code"]) == ("PROCESSING", "S204")

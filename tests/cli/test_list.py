@@ -46,9 +46,9 @@ def test_json_is_an_array_newest_first_with_the_promised_fields(fabric: Fabric, 
 def test_the_table_says_what_and_why(fabric: Fabric, rows: list[JobRow]) -> None:
     heading, newest, *_ = lines_of(fabric("list", COLUMNS="200").stdout)
 
-    assert heading.split() == ["ID", "NAME", "STATE", "WHERE", "GPUS", "SUBMITTED", "TIME", "EXIT", "WHY"]
+    assert heading.split() == ["ID", "NAME", "STATE", "BACKEND", "GPUS", "SUBMITTED", "TIME", "EXIT", "WHY"]
     assert newest.startswith(short_id(rows[-1].id))
-    assert newest.endswith("3  the command ended with 3")
+    assert newest.endswith("3  C201 the command ended with 3")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_show_says_why_and_what_to_do(fabric: Fabric, rows: list[JobRow]) -> Non
     shown = fabric("show", "broken").stdout
 
     assert shown.startswith(f"{rows[-1].id}  broken  FAILED")
-    for text in ("the command ended with 3 (C201)", "look at its last lines", "local, as process"):
+    for text in ("C201 the command ended with 3", "look at its last lines", "local, as process"):
         assert text in shown
     assert "team=vision" in shown
     assert "attempt 1: failed" in shown
@@ -157,3 +157,23 @@ def test_a_name_that_jobs_share_is_the_newest_and_deletes_none(fabric: Fabric, h
 
 def test_last_is_the_newest(fabric: Fabric, rows: list[JobRow]) -> None:
     assert fabric.json("show", "@last", "--json")["name"] == "broken"
+
+
+def test_the_backend_has_one_name_and_its_older_ones_still_work(fabric: Fabric, rows: list[JobRow]) -> None:
+    for name in ("backend", "where", "place"):
+        listed = lines_of(fabric("list", "--columns", f"name,{name}", "--sort", name).stdout)
+        assert listed[0].split() == ["NAME", "BACKEND"]
+        assert listed[1].split()[1] == "local"
+        assert len(fabric("list", "-q", "--where", f"{name}:loc").stdout.split()) == len(rows)
+    assert "place" not in fabric("list", "--columns", "nowhere", expect=64).stderr
+
+
+def test_a_column_of_the_list_that_jobs_lack_is_last_in_both_directions(
+    fabric: Fabric, rows: list[JobRow]
+) -> None:
+    for sort in ("exit", "-exit"):
+        listed = lines_of(fabric("list", "--columns", "name,exit", "--sort", sort).stdout)
+        assert listed[1].split() == ["broken", "3"]
+    told = fabric("list", "--sort", "runer", expect=64).stderr
+    assert "error: cannot sort by 'runer'" in told
+    assert "did you mean runner? Sort keys are id, name, state, backend, runner," in told

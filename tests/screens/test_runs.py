@@ -324,7 +324,7 @@ async def test_jobs_are_sorted_by_a_metric_whose_values_are_shown(three: Home) -
         await shown.press("colon")
         await shown.type("sort nonsense")
         await shown.press("enter")
-        await shown.until_shown("no column and no metric is named 'nonsense'")
+        await shown.until_shown("cannot sort by 'nonsense'")
 
 
 @journey

@@ -36,7 +36,7 @@ RISING: Final[Mapping[str, str]] = {
     "end": "abc|de",
     "time": "dcbae",
     "age": "edbac",
-    "exit": "cabde",
+    "exit": "de|cab",
     "tags": "bcdea",
     "why": "badec",
 }
@@ -149,3 +149,51 @@ async def test_the_order_is_called_by_the_name_of_its_column(varied: Home) -> No
             await shown.press("enter")
             await shown.until_shown(shown_as)
         assert " age▲" in heading_line(shown, table)
+
+
+@journey
+async def test_a_layout_and_an_order_that_were_saved_by_former_names_open(varied: Home) -> None:
+    with Store.open(varied) as store:
+        set_state(
+            store,
+            MEMORY_KEY,
+            {
+                "screen": "runs",
+                "preview": False,
+                "columns": ["state", "name", "place", "age"],
+                "sort": "place",
+                "descending": False,
+            },
+        )
+    async with opened(varied, (200, 40)) as shown:
+        await shown.until_shown(*NAMES, "by backend ▲")
+        table = shown.app.screen.query_one(JobTable)
+        assert heading_line(shown, table).split() == ["state", "name", "backend▲", "age"]
+        assert names(table) == expected("backend", "▲")
+
+
+@journey
+async def test_an_order_by_the_column_of_losses_that_was_saved_by_its_former_name_opens(varied: Home) -> None:
+    with Store.open(varied) as store:
+        state = {"screen": "runs", "preview": False, "sort": "column loss", "descending": False}
+        set_state(store, MEMORY_KEY, state)
+    async with opened(varied, (200, 40)) as shown:
+        await shown.until_shown(*NAMES, "by loss ▲")
+        assert names(shown.app.screen.query_one(JobTable)) == expected("loss", "▲")
+
+
+@journey
+async def test_what_is_no_column_of_the_screen_sorts_too(varied: Home) -> None:
+    async with opened(varied, (200, 40)) as shown:
+        table = await opened_table(shown)
+        for sort in ("started desc", "params.lr", "changed", "age asc"):
+            await shown.press("colon")
+            await shown.type(f"sort {sort}")
+            await shown.press("enter")
+            name = sort.partition(" ")[0]
+            await shown.until_shown(f"by {'submitted' if name == 'age' else name}")
+        assert names(table) == expected("age", "▲")
+        await shown.press("colon")
+        await shown.type("sort params.nothing")
+        await shown.press("enter")
+        await shown.until_shown("cannot sort by 'params.nothing'")

@@ -493,7 +493,7 @@ def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[J
 
     Args:
         where: a filter, as ``fabric list --where`` takes it.
-        sort: a column or a metric, the least first; ``-loss`` turns it round.
+        sort: a field, ``params.NAME`` or a metric, the least first; ``-loss`` turns it round.
         limit: at most so many.
 
     Raises:

@@ -66,16 +66,58 @@ def _unknown_param(store: Store, name: str) -> str | None:
     return f"there are {', '.join([*seen][:10])}" if seen else "no job has any param yet"
 
 
-def check_metric(store: Store, name: str) -> None:
-    """See that some job has a metric.
+def read_sort(store: Store, text: str) -> tuple[str, bool]:
+    """Read what ``--sort`` says: what jobs are sorted by, and whether the greatest comes first.
+
+    A metric that is called as a field which filters do not take, ``loss``, is meant by the name, as it is there.
 
     Raises:
-        UsageError: none has; the hint names the nearest.
+        UsageError: there is no such field, and no job has such a param, label or metric; the hint names the nearest.
     """
-    from workbench.store.queries.job_list import known_metrics, known_numbers
+    from workbench.store.queries.job_fields import filter_field, find_field
+    from workbench.store.queries.job_list import known_numbers
 
-    if not has_metric(known_numbers(store), name):
-        raise UsageError(f"no job has a metric {name!r}", hint=nearest_metric(known_metrics(store), name))
+    if not text:
+        return "submitted", True
+    key = text.lstrip("-").removeprefix("+") or "submitted"
+    is_left_to_metrics = find_field(key) is not None and filter_field(key) is None
+    if is_left_to_metrics and has_metric(known_numbers(store), key):
+        return f'"{key}"', text.startswith("-")
+    check_sort(store, key)
+    return key, text.startswith("-")
+
+
+def check_sort(store: Store, key: str) -> None:
+    """See that jobs can be sorted by something.
+
+    Raises:
+        UsageError: there is no such field, and no job has such a param, label or metric; the hint names the nearest.
+    """
+    from workbench.manifest.yaml.faults import nearest
+    from workbench.store.queries.job_fields import LABEL, PARAM, find_field, sort_keys
+    from workbench.store.queries.job_list import known_metrics, known_numbers
+    from workbench.store.queries.metric_values import read_metric
+
+    if find_field(key) is not None:
+        return
+    if key.startswith(PARAM):
+        if (hint := _unknown_param(store, key[len(PARAM) :])) is not None:
+            raise UsageError(f"cannot sort by {key!r}: no job has such a param", hint=hint)
+        return
+    if key.startswith(LABEL):
+        labels = "SELECT 1 FROM jobs, json_each(jobs.labels) WHERE deleted_us IS NULL AND lower(key) = lower(?) LIMIT 1"
+        if not store.rows(labels, (key[len(LABEL) :].encode("utf-8", "replace").decode(),)):
+            raise UsageError(f"cannot sort by {key!r}: no job has such a label")
+        return
+    if has_metric(known_numbers(store), read_metric(key).name):
+        return
+    metrics = known_metrics(store)
+    close = nearest(key, [*metrics, *(name.rpartition("/")[2] for name in metrics), *sort_keys()])
+    hint = f"did you mean {close}? " if close else ""
+    raise UsageError(
+        f"cannot sort by {key!r}: there is no such field, and no job has such a metric",
+        hint=f"{hint}Sort keys are {', '.join(sort_keys())}, params.NAME, label.NAME and metrics",
+    )
 
 
 def has_metric(known: list[str], name: str) -> bool:
@@ -108,21 +150,38 @@ def filter_words(metrics: Iterable[str], values: Mapping[str, Iterable[str]]) ->
         metrics: Their names; the last part of a name stands for it, too.
         values: What some fields may be, by their names; states are known.
     """
-    from workbench.store.queries.where import FIELDS, IS, NUMBERS, PARAM, STATES, TIMES
+    from workbench.store.queries.job_fields import COMPARED, PARAM, filter_field
+    from workbench.store.queries.where import IS, STATES, filter_names
 
     known: dict[str, Iterable[str]] = {"state": STATES, "is": IS, **values}
-    words = [f"{field}:" for field in FIELDS]
-    words += [f"{field}:{value}" for field in FIELDS for value in known.get(field, ())]
+    texts: list[str] = []
+    compared: list[str] = []
+    for name in filter_names():
+        field = filter_field(name)
+        is_compared = field is not None and field.kind in (*COMPARED, "time")
+        (compared if is_compared else texts).append(name)
+    words = [f"{name}:" for name in texts]
+    words += [f"{name}:{value}" for name in texts for value in known.get(name, ())]
     names = list(metrics)
-    words += [*NUMBERS, *TIMES, PARAM, *names, *(name.rpartition("/")[2] for name in names)]
+    words += [*compared, PARAM, *names, *(name.rpartition("/")[2] for name in names)]
     return [word for word in dict.fromkeys(words) if not any(sign.isspace() or sign == '"' for sign in word)]
 
 
 def complete_filter(typed: str, words: Iterable[str]) -> list[str]:
-    """Return what a filter may become whose last term is not ended, after a bracket or ``!`` too."""
+    """Return what a filter may become whose last term is not ended, after a bracket or ``!`` too.
+
+    A field that was typed by a former name has its values behind that name.
+    """
+    from workbench.store.queries.job_fields import filter_field
+
     last = typed.rpartition(" ")[2].lstrip("(!")
-    before, lowered = typed[: len(typed) - len(last)], last.lower()
-    return [before + word for word in words if word.lower().startswith(lowered)]
+    before = typed[: len(typed) - len(last)]
+    name, colon, value = last.partition(":")
+    if colon and (field := filter_field(name.lower())) is not None:
+        begun = f"{field.name}:{value}".lower()
+        ends = [word.partition(":")[2] for word in words if word.lower().startswith(begun)]
+        return [f"{before}{field.name if field.name == name.lower() else name}:{end}" for end in ends]
+    return [before + word for word in words if word.lower().startswith(last.lower())]
 
 
 def read_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:

@@ -196,13 +196,24 @@ def config_keys(incomplete: str) -> list[str]:
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """Complete names of metrics that some job has, with the `-` that turns an order round."""
+    """Complete names of metrics that some job has."""
     try:
         from workbench.services.open_store import existing_store
-        from workbench.store.queries.job_list import SORTS, known_metrics
+        from workbench.store.queries.job_list import known_metrics
 
         with existing_store(attends=False) as store:
-            names = [*SORTS, *(known_metrics(store) if store else [])]
+            names = known_metrics(store) if store else []
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def sort_names(incomplete: str) -> list[str]:
+    """Complete what jobs can be sorted by, with the `-` that turns an order round."""
+    try:
+        from workbench.store.queries.job_fields import sort_keys
+
+        names = dict.fromkeys([*sort_keys(), *metric_names("")])
     except Exception:  # anything at all: a shell is waiting
         return []
     sign = "-" if incomplete.startswith("-") else ""
@@ -212,10 +223,10 @@ def metric_names(incomplete: str) -> list[str]:
 def column_names(incomplete: str) -> list[str]:
     """Complete the last column of a list of them."""
     try:
-        from workbench.services.inspect.list_columns import CELLS
+        from workbench.services.inspect.list_columns import column_names as known
 
         before, comma, last = incomplete.rpartition(",")
-        names = [*CELLS, *metric_names("")]
+        names = [*known(), *metric_names("")]
     except Exception:  # anything at all: a shell is waiting
         return []
     found = [name for name in dict.fromkeys(names) if name.startswith(last.removeprefix("+"))]

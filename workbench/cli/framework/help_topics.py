@@ -31,12 +31,13 @@ brackets group. Blanks around signs are allowed. A word such as `or` is searched
   params.lr<0.01  params.optimizer=adam  a param of the job, a number or a text
   submitted>=2026-11-20  ended:today     when: a day, month or time, today, yesterday; `started>2h`: less than
                                          2 hours ago
-  age<2h  time>1d  exit=137  gpus>0      numeric fields; also attempt, learners, restarts
-  name:digits  backend:gpubox            part of a text field: name, id, backend, runner, owner, reason,
+  age<2h  time>1d  exit=137  gpus>0      numeric fields; also cpus, memory (memory>=8GiB), attempt, learners,
+                                         restarts
+  name:digits  backend:gpubox            part of a text field: name, id, backend, runner, owner, why,
                                          code, note, parent
   name=digits  name!=digits              the whole text, or another
   name:/^dig.*s$/  name:"two words"      a regular expression; an exact phrase
-  tag:best  label:team=vision            tags and labels; also label.team=vision
+  tags:best  labels:team=vision          tags and labels; also label.team=vision
   is:problem  is:open  has:loss          failed or waiting with an error; not ended; has that metric or param
   word                                   text in name, id, reason, tags or note; or a state
 
@@ -45,7 +46,7 @@ A term about a metric, param or number does not fit a job that has none: `not lo
 Examples:
   fabric list --where 'state:done loss<0.3' --sort loss
   fabric list --where '(state:failed or is:open) and params.lr >= 0.01 and submitted:today'
-  fabric grep 'CUDA out of memory' --where 'age<7d not tag:old'
+  fabric grep 'CUDA out of memory' --where 'age<7d not tags:old'
 """,
     ),
     "jobs": (

@@ -117,7 +117,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="FILTER",
-        help="Only matching jobs, e.g. `state:failed loss<0.3 tag:best` (repeatable).",
+        help="Only matching jobs, e.g. `state:failed loss<0.3 tags:best` (repeatable).",
         autocompletion=where_terms,
     ),
 ]

@@ -89,8 +89,6 @@ class JobOverview:
     """Why ``detail`` cannot be read."""
     run_seconds: float | None
     """How long the command has run, or ran; None before it starts."""
-    unseen_seconds: float | None
-    """For how long nobody has seen it: no controller ran, or its backend does not answer; None while it is in sight."""
     attempts: tuple[AttemptOverview, ...]
     """The oldest first."""
     metrics: tuple[SeriesRow, ...]
@@ -124,7 +122,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     from workbench.errors import UnknownName
     from workbench.metrics import checkpoints, notes, progress
     from workbench.services.follow.full_disk import with_stall
-    from workbench.services.inspect.job_times import first_of_attempt, run_seconds, unseen_seconds
+    from workbench.services.inspect.job_times import first_of_attempt, run_seconds
     from workbench.store.jobs import detail, job
 
     row = job(store, job_id)
@@ -142,7 +140,6 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
         detail=known,
         error=error,
         run_seconds=run_seconds(row, now_us),
-        unseen_seconds=unseen_seconds(row, now_us),
         attempts=_attempts(store, row, now_us),
         metrics=_metrics(store, row),
         progress=last,

@@ -27,7 +27,7 @@ class JobQuery:
     where: tuple[str, ...] = ()
     """Filters, as ``--where`` takes them; all of them have to fit."""
     sort: str = ""
-    """A column or a metric, ``-`` before it for the greatest first; empty: the newest job first."""
+    """A field, param, label or metric, ``-`` before it for the greatest first; empty: the newest job first."""
     limit: int | None = None
 
     @property
@@ -72,15 +72,11 @@ def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:
             limit=limit,
         )
     from workbench.clock import now_us
-    from workbench.services.filters import check_metric, read_where
-    from workbench.store.queries.job_list import SORTS, listed
+    from workbench.services.filters import read_sort, read_where
+    from workbench.store.queries.job_list import listed
     from workbench.store.queries.jobs import conditions
-    from workbench.store.queries.metric_values import read_metric
 
-    key = query.sort.lstrip("-").removeprefix("+") or "submitted"
-    if key not in SORTS:
-        check_metric(store, read_metric(key).name)
-    descending = query.sort.startswith("-") if query.sort else True
+    key, descending = read_sort(store, query.sort)
     more, values = conditions(
         states=query.states or None,
         backend=query.backend or None,

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from workbench.clock import now_us
 from workbench.errors import CannotWrite
 from workbench.formats import duration, iso, number
 from workbench.job import FaultOwner, State, short_id
 from workbench.services.inspect.job_times import run_seconds
+from workbench.services.inspect.why import why
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -211,8 +213,7 @@ def _section(report: JobReport) -> Iterator[str]:
     yield "|---|---|"
     yield f"| job | `{short_id(row.id)}` |"
     if row.reason.text and row.state is not State.COMPLETED:
-        code = f" ({row.reason.code})" if row.reason.code else ""
-        yield f"| why | {_cell(row.reason.text)}{code} |"
+        yield f"| why | {_cell(why(row, now_us()))} |"
     if row.reason.hint:
         yield f"| what to do | {_cell(row.reason.hint)} |"
     yield f"| exit code | {report.exit_code} |"

@@ -5,50 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.formats import ago, duration, number, size, stamp
-from workbench.job import short_id
-from workbench.services.inspect.job_times import run_seconds, unseen_seconds
+from workbench.formats import duration, number
+from workbench.services.inspect.job_times import run_seconds
+from workbench.services.inspect.why import why
+from workbench.store.queries import job_fields
+from workbench.store.queries.job_fields import LABEL, JobField, find_field
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
-USUAL: Final = ("id", "name", "state", "where", "gpus", "submitted", "time", "exit", "why")
-
-STRETCHED: Final = ("name", "why", "note", "tags", "labels")
-RIGHT: Final = (
-    "gpus", "cpus", "memory", "learners", "attempt", "submitted", "started", "ended", "time", "exit",
-)  # fmt: skip
+USUAL: Final = ("id", "name", "state", "backend", "gpus", "submitted", "time", "exit", "why")
 
 Cell = Callable[["JobRow", int], str]
 
 MetricCells = Mapping[str, Mapping[str, tuple[int, float | None]]]
 """By column, then by job: the learner whose value it is, and the value; of several learners the cell names it."""
 
-CELLS: Final[Mapping[str, Cell]] = {
-    "id": lambda row, now: short_id(row.id),
-    "name": lambda row, now: row.name,
-    "state": lambda row, now: row.state,
-    "where": lambda row, now: row.target.backend,
-    "runner": lambda row, now: row.target.runner,
-    "owner": lambda row, now: row.owner,
-    "gpus": lambda row, now: str(row.gpus * row.learners or "-"),
-    "cpus": lambda row, now: "-" if row.cpus is None else f"{row.cpus:g}",
-    "memory": lambda row, now: "-" if row.memory_bytes is None else size(row.memory_bytes),
-    "learners": lambda row, now: str(row.learners),
-    "attempt": lambda row, now: str(row.attempt),
-    "submitted": lambda row, now: ago(row.submitted_us, now),
-    "started": lambda row, now: "-" if row.started_us is None else stamp(row.started_us),
-    "ended": lambda row, now: "-" if row.ended_us is None else stamp(row.ended_us),
+COMPUTED: Final[Mapping[str, Cell]] = {
     "time": lambda row, now: took(row, now),
-    "exit": lambda row, now: "" if row.exit_code is None else str(row.exit_code),
-    "why": lambda row, now: why(row, now),
-    "tags": lambda row, now: " ".join(row.tags),
-    "labels": lambda row, now: " ".join(f"{key}={value}" for key, value in row.labels.items()),
-    "note": lambda row, now: row.note,
-    "parent": lambda row, now: short_id(row.parent or ""),
+    "why": why,
 }
-"""What a job's row alone says."""
+"""The cells of fields that a row and a service say together."""
 
 _SETTINGS: Final = ("params.", "env.", "framework.", "data_stores.")
 
@@ -61,30 +39,47 @@ def cells_of(store: Store | None, names: Sequence[str], rows: Sequence[JobRow], 
     """
     values = _metric_values(store, names, rows)
     settings = _settings_of(store, names, rows)
-    return [[_cell(name, row, now, values, settings) for name in names] for row in rows]
+    cells = [_maker(name, values, settings) for name in names]
+    return [[cell(row, now) for cell in cells] for row in rows]
 
 
-def _cell(
-    name: str,
-    row: JobRow,
-    now: int,
-    values: MetricCells,
-    settings: Mapping[str, Mapping[str, Any]],
-) -> str:
-    if name in CELLS:
-        return CELLS[name](row, now)
-    if name.startswith("label."):
-        return row.labels.get(name.removeprefix("label."), "")
+def column_field(name: str) -> JobField | None:
+    """Return the field that a column shows; None for settings, labels and metrics."""
+    found = find_field(name)
+    return found if found is not None and _cell_of(found) is not None else None
+
+
+def column_names() -> list[str]:
+    """Return the names of the columns that every job has."""
+    return [each.name for each in job_fields.JOB_FIELDS if _cell_of(each) is not None]
+
+
+def _cell_of(field: JobField) -> Cell | None:
+    return field.text or COMPUTED.get(field.name)
+
+
+def _maker(name: str, values: MetricCells, settings: Mapping[str, Mapping[str, Any]]) -> Cell:
+    """Return what makes the cells of a column."""
+    field = find_field(name)
+    if field is not None and (made := _cell_of(field)) is not None:
+        return made
+    if name.startswith(LABEL):
+        return lambda row, now: row.labels.get(name.removeprefix(LABEL), "")
     if name.startswith(_SETTINGS):
-        return str(settings[row.id].get(name, ""))
-    if (found := values[name].get(row.id)) is None:
-        return ""
-    learner, value = found
-    return number(value) + (f" [{learner}]" if row.learners > 1 else "")
+        return lambda row, now: str(settings[row.id].get(name, ""))
+
+    def metric(row: JobRow, now: int) -> str:
+        if (found := values[name].get(row.id)) is None:
+            return ""
+        learner, value = found
+        return number(value) + (f" [{learner}]" if row.learners > 1 else "")
+
+    return metric
 
 
 def _metric_values(store: Store | None, names: Sequence[str], rows: Sequence[JobRow]) -> MetricCells:
-    metrics = [name for name in names if name not in CELLS and not name.startswith(("label.", *_SETTINGS))]
+    others = [name for name in names if column_field(name) is None]
+    metrics = [name for name in others if not name.startswith((LABEL, *_SETTINGS))]
     if not metrics or store is None:
         return {name: {} for name in metrics}
     from workbench.errors import UsageError
@@ -96,9 +91,9 @@ def _metric_values(store: Store | None, names: Sequence[str], rows: Sequence[Job
     known = known_numbers(store)
     for name in metrics:
         if not has_metric(known, read_metric(name).name):
-            close = nearest(name, CELLS)
+            close = nearest(name, column_names())
             hint = f"did you mean {close}?" if close else nearest_metric(known_metrics(store), name)
-            columns = ", ".join(CELLS)
+            columns = ", ".join(column_names())
             raise UsageError(
                 f"there is no column {name!r}, and no job has such a metric",
                 hint=f"{hint} Columns are {columns}, params.NAME, env.NAME, label.NAME and metrics",
@@ -123,16 +118,6 @@ def _settings_of(
         except InputMissing:
             found[row.id] = {}  # its folder is damaged; the list is of the others all the same
     return found
-
-
-def why(row: JobRow, now: int) -> str:
-    """Return a job's reason in one line, with what was asked of it and when its backend last answered."""
-    parts = [row.reason.text]
-    if row.intent:
-        parts.insert(0, f"{row.intent} requested;")
-    if (unseen := unseen_seconds(row, now)) is not None:
-        parts.append(f"(last seen {duration(unseen)} ago)")
-    return " ".join(part for part in parts if part)
 
 
 def took(row: JobRow, now: int) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Final
 
 from workbench.job import State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JOB_COLUMNS, RUN_US_SQL, JobRow, job_row
+from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
+from workbench.store.queries import job_fields
+from workbench.store.queries.job_fields import LABEL, PARAM, find_field, sort_order
 from workbench.store.queries.jobs import count_jobs
 from workbench.store.queries.metric_values import (
     KINDS,
-    LISTED,
-    LISTED_LAST,
-    LISTED_STEP,
     MetricName,
     learner_sql,
     read_metric,
@@ -27,53 +26,22 @@ from workbench.store.queries.sweeps import SWEEP, Fold, FoldedJobs, folded_jobs,
 from workbench.store.queries.where import JobFilter, teach
 from workbench.values import dataclass
 
-SORTS: Final[Mapping[str, str]] = {
-    "submitted": "jobs.seq",
-    "state": "jobs.state",
-    "name": "lower(jobs.name)",
-    "place": "jobs.backend",
-    "owner": "jobs.owner",
-    "gpus": "jobs.gpus",
-    "changed": "jobs.changed_us",
-    "time": RUN_US_SQL,
-    "exit": "coalesce(jobs.exit_code, -1)",
-}
-"""Columns that jobs can be sorted by, and what they are compared by."""
-
-_TIME: Final = SORTS["time"]
-_STEP: Final = f"(SELECT max({LISTED_STEP}) FROM series WHERE series.job_id = jobs.id AND kind = 'value')"
-_LOSS: Final = (
-    f"(SELECT {LISTED_LAST} FROM series WHERE series.job_id = jobs.id AND kind = 'value' "
-    f"AND lower(series.name) LIKE '%loss' AND {LISTED} "
-    "ORDER BY lower(series.name) = 'loss' DESC, lower(series.name) LIKE 'train%' DESC, learner LIMIT 1)"
-)
-_DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"
-_OPEN: Final = "jobs.ended_us IS NULL"
-COLUMN_SORTS: Final[Mapping[str, str]] = {
-    "id": "jobs.id",
-    "runner": "json_extract(jobs.place, '$.runner')",
-    "tags": "lower(jobs.tags)",
-    "why": "lower(jobs.reason)",
-    "step": _STEP,
-    "step/s": f"CASE WHEN {_OPEN} THEN 1.0 * {_STEP} / nullif({_TIME}, 0) END",
-    "column loss": _LOSS,
-    "done": _DONE,
-    "left": f"CASE WHEN {_OPEN} THEN {_TIME} * (1 - {_DONE}) / nullif({_DONE}, 0) END",
-}
-"""More columns of lists on a screen, by names that no metric is meant by."""
-
-
 VALUES_KNOWN: Final = 200
 """So many values of a field are proposed."""
 
 
 def is_metric(sort: str) -> bool:
     """Say whether a list that is sorted by this is sorted by a metric."""
-    return sort not in SORTS and sort not in COLUMN_SORTS
+    return find_field(sort) is None and not sort.startswith((PARAM, LABEL))
 
 
-Key = tuple[str | int | float, int]
+Key = tuple[str | int | float | bytes, int]
 """Where a row stands in an order: the value that it is sorted by, and its ``seq``."""
+
+_LAST: Final[Mapping[bool, float | bytes]] = {False: b"", True: -math.inf}
+"""What stands for the value of a job without one, in a rising and in a falling order: behind all numbers and texts."""
+_LEAST: Final = "-1.7976931348623157e308"
+"""What stands for minus infinity in a falling order, so that jobs without a value come behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +50,10 @@ class JobList:
 
     where: JobFilter = field(default_factory=JobFilter)
     sort: str = "submitted"
-    """A key of :data:`SORTS` or :data:`COLUMN_SORTS`, else a metric or ``min(metric)``."""
+    """The name of a :class:`JobField`, ``params.NAME``, ``label.NAME``, else a metric or ``min(metric)``.
+
+    A metric that is called as one of these stands in quotation marks.
+    """
     descending: bool = True
     folds: bool = False
     """Whether the jobs of a sweep are one line."""
@@ -129,14 +100,15 @@ def listed(
         conditions: More conditions on the table ``jobs``, with the ``values`` that they name.
         values: By name.
         where: The filter.
-        sort: A key of :data:`SORTS`, else a metric or ``min(metric)``; jobs that have none of it come last.
+        sort: As in :class:`JobList`; jobs that have none of it come last.
         descending: Whether the greatest comes first.
         now_us: Now, for ages.
         limit: At most so many.
     """
     teach(store.connection, store.home)
-    order, metric = (SORTS[sort], {}) if sort in SORTS else _metric_order(sort)
-    named = {**values, **dict(where.values), "now_us": now_us, **metric}
+    sort, descending = sort_order(sort, descending=descending)
+    order, named_by_order = _value(sort)
+    named = {**values, **dict(where.values), "now_us": now_us, **named_by_order}
     direction = "DESC" if descending else "ASC"
     page = "" if limit is None else f" LIMIT {int(limit)}"
     sql = (
@@ -175,12 +147,13 @@ def known_numbers(store: Store) -> list[str]:
 
 def known_values(store: Store) -> dict[str, list[str]]:
     """Return by field of filters what the jobs have: backends, runners, owners, tags and labels; some, where many."""
+    elements = {"tags": "value", "labels": "key || '=' || value"}
     found = {
-        "backend": "backend AS found FROM jobs",
-        "runner": "json_extract(place, '$.runner') AS found FROM jobs",
-        "owner": "owner AS found FROM jobs",
-        "tag": "value AS found FROM jobs, json_each(jobs.tags)",
-        "label": "key || '=' || value AS found FROM jobs, json_each(jobs.labels)",
+        each.name: f"{elements[each.kind]} AS found FROM jobs, json_each({each.sql})"
+        if each.kind in elements
+        else f"{each.sql} AS found FROM jobs"
+        for each in job_fields.JOB_FIELDS
+        if each.is_proposed
     }
     ends = f"WHERE deleted_us IS NULL AND found <> '' ORDER BY found LIMIT {VALUES_KNOWN}"
     return {
@@ -211,6 +184,7 @@ def window(
     where it is in the listing.
     """
     teach(store.connection, store.home)
+    listing = _resolved(listing)
     order, named = _order(listing)
     values: dict[str, Any] = {"now_us": now_us, **named, **dict(listing.where.values)}
     condition = f"jobs.deleted_us IS NULL AND ({listing.where.sql})"
@@ -280,20 +254,42 @@ def _folded(
     return folded_jobs(store, condition, whole_order, values, listing.opened)
 
 
+def _resolved(listing: JobList) -> JobList:
+    """Return a listing with the order that a name stands for."""
+    sort, descending = sort_order(listing.sort, descending=listing.descending)
+    return replace(listing, sort=sort, descending=descending)
+
+
 def _order(listing: JobList) -> tuple[str, dict[str, Any]]:
     """Return the SQL that a listing is sorted by, and the values that it names; jobs without the value come last."""
-    sort = listing.sort
-    if sort in SORTS:
-        return SORTS[sort], {}
-    order, named = (COLUMN_SORTS[sort], {}) if sort in COLUMN_SORTS else _metric_order(sort)
-    last = -math.inf if listing.descending else math.inf
-    return f"coalesce({order}, :absent)", {"absent": last, **named}
+    order, named = _value(listing.sort)
+    found = find_field(listing.sort)
+    if found is not None and found.all_have_it:
+        return order, named
+    if listing.descending:
+        order = f"max({order}, {_LEAST})"
+    return f"coalesce({order}, :absent)", {"absent": _LAST[listing.descending], **named}
 
 
-def _metric_order(sort: str) -> tuple[str, dict[str, Any]]:
-    """Return the SQL of a metric's value, and the name that it refers to."""
+def _value(sort: str) -> tuple[str, dict[str, Any]]:
+    """Return the SQL of what jobs are sorted by, NULL for a job without it, and the values that it names."""
+    if (found := find_field(sort)) is not None:
+        return found.order_sql, {}
+    if sort.startswith(PARAM):
+        return "param_value(jobs.id, jobs.attempt, :sorted_by)", {"sorted_by": _bound(sort[len(PARAM) :])}
+    if sort.startswith(LABEL):
+        label = (
+            "(SELECT lower(value) FROM json_each(jobs.labels) WHERE lower(key) = lower(:sorted_by) "
+            "ORDER BY key = :sorted_by DESC LIMIT 1)"
+        )
+        return label, {"sorted_by": _bound(sort[len(LABEL) :])}
     metric = read_metric(sort)
-    return value_sql(metric.which, ":metric"), {"metric": metric.name.encode("utf-8", "replace").decode()}
+    return value_sql(metric.which, ":sorted_by"), {"sorted_by": _bound(metric.name)}
+
+
+def _bound(name: str) -> str:
+    """Return a name as SQLite takes it: an argument of a command may hold bytes that are no text."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def listed_of(store: Store, listing: JobList, job_ids: Sequence[str], *, now_us: int) -> frozenset[str]:
@@ -313,6 +309,7 @@ def jobs_between(store: Store, listing: JobList, first: str, last: str, *, now_u
     A fold among them is all its jobs. Nothing is returned where one of the two is not in the listing.
     """
     teach(store.connection, store.home)
+    listing = _resolved(listing)
     order, named = _order(listing)
     condition = f"jobs.deleted_us IS NULL AND ({listing.where.sql})"
     values = {"now_us": now_us, **named, **dict(listing.where.values)}

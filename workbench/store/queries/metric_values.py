@@ -15,6 +15,7 @@ from typing import Final
 
 from workbench.store.db.database import Store
 from workbench.store.db.rows import SeriesRow
+from workbench.store.queries.listed_series import HAS_ATTEMPTS, LISTED
 from workbench.store.queries.step_course import StepCourse, course_of, database_of
 from workbench.store.queries.superseded import NOTHING, Cut, condition, last_live, live, series_cuts
 from workbench.values import dataclass
@@ -142,23 +143,9 @@ def _from_series(bound: str) -> str:
     )
 
 
-_HAS_ATTEMPTS: Final = "(SELECT attempt FROM main.jobs WHERE jobs.id = series.job_id) > 1"
-
-LISTED: Final = f"(NOT {_HAS_ATTEMPTS} OR live_value(id, 'last_time_us') IS NOT NULL)"
-"""The condition that a row of ``series`` has a point that counts."""
-
-LISTED_LAST: Final = f"CASE WHEN {_HAS_ATTEMPTS} THEN live_value(id, 'last') ELSE last END"
-"""The last value of a row of ``series``, for lists of jobs."""
-
-_IS_GONE: Final = f"{_HAS_ATTEMPTS} AND live_value(id, 'last_time_us') IS NOT last_time_us"
-
-LISTED_STEP: Final = f"CASE WHEN {_IS_GONE} THEN NULL ELSE last_step END"
-"""The last step of a row of ``series`` as it was reported; NULL where its last point is superseded."""
-
-
 def live_sql(column: str) -> str:
     """Return the SQL of what a row of ``series`` comes to: ``last``, ``minimum``, ``points``, ``superseded``, ..."""
-    several = _HAS_ATTEMPTS
+    several = HAS_ATTEMPTS
     plain = {"superseded": "0", "last_step": "counted_last_step(id, last_step)"}.get(column, column)
     if column in WHICH.values():
         several += f" OR abs({column}) = 9e999"

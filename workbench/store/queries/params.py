@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import sqlite3
@@ -20,6 +21,8 @@ JOBS_KEPT_MAX: Final = 50_000
 """The params of so many jobs are kept in memory at most."""
 
 _READ_BYTES: Final = 1 << 16
+_INTEGERS_END: Final = 1 << 63
+"""SQLite has no integers from here on."""
 _KEY: Final = b'"params":'
 _DECODER: Final = json.JSONDecoder()
 
@@ -127,10 +130,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def teach_params(connection: sqlite3.Connection, home: Home) -> None:
-    """Define ``param_fits(id, attempt, name, sign, text)`` on a connection; it is NULL where there is no such param.
+def _sortable(value: Any) -> int | float | str | None:
+    """Return a param as SQLite compares it: numbers before texts, these in any case."""
+    if isinstance(value, int) and not isinstance(value, bool) and not -_INTEGERS_END <= value < _INTEGERS_END:
+        return math.inf if value > 0 else -math.inf
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    return None if value is None else _text(value).lower().encode("utf-8", "replace").decode()
 
-    An empty sign only asks whether there is one.
+
+def teach_params(connection: sqlite3.Connection, home: Home) -> None:
+    """Define what asks for params on a connection; it is NULL where there is no such param.
+
+    ``param_fits(id, attempt, name, sign, text)`` compares one; an empty sign only asks whether there is one.
+    ``param_value(id, attempt, name)`` is one, for an order.
     """
 
     def param_fits(job_id: str, attempt: int, name: str, sign: str, text: str) -> int | None:
@@ -139,4 +152,10 @@ def teach_params(connection: sqlite3.Connection, home: Home) -> None:
             return None
         return int(not sign or fits(params[key], sign, text))
 
+    def param_value(job_id: str, attempt: int, name: str) -> int | float | str | None:
+        params = job_params(home, job_id, attempt)
+        key = _find(params, name)
+        return None if key is None else _sortable(params[key])
+
     connection.create_function("param_fits", 5, param_fits)
+    connection.create_function("param_value", 3, param_value)

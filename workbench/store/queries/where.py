@@ -3,13 +3,13 @@
 ``filter_syntax`` says how terms are joined. A term is
 
 * ``field:text`` for a part of a text and ``field=text`` for the whole, where text may be ``/a regular
-  expression/``, ``"quoted"`` or several with ``|`` between them. Fields are those of :data:`TEXTS`, ``state`` (a
-  state, or queued, running, done, failed, stopped), ``tag``, ``label`` (``label:team=a``), ``label.team``;
+  expression/``, ``"quoted"`` or several with ``|`` between them. Fields are those of ``job_fields``; ``state`` is a
+  state, or queued, running, done, failed, stopped; a label is ``labels:team=a`` or ``label.team:a``;
 * ``name<0.3`` or ``min(name)<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of
-  the job (:data:`NUMBERS`; ``age<2h``) or else a metric, as ``metric_values`` says: its last, least (``min``) or
+  the job (``age<2h``, ``memory>=8GiB``) or else a metric, as ``metric_values`` says: its last, least (``min``) or
   greatest (``max``) value; ``"min(loss)"<0.3`` means the metric of that very name;
 * ``params.lr<0.1``, ``params.optimizer=adam``: a param, a number or a text;
-* ``submitted>=2026-11-20``: one of :data:`TIMES` and a day, a time, ``today``, or how long ago;
+* ``submitted>=2026-11-20``: a time of the job and a day, a time, ``today``, or how long ago;
 * ``is:problem`` (failed, or waiting with a fault) and ``is:open`` (something of it goes on or is to come);
 * ``has:loss``, ``has:params.lr``, whether there is such a metric or param;
 * a word, ``"several words"`` or ``/a regular expression/``, looked for in name, id, reason, tags and note;
@@ -31,7 +31,7 @@ from workbench.errors import UsageError
 from workbench.expression import expression_in_any_case, in_any_case
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import EARLIER_US_SQL, RUN_US_SQL
+from workbench.store.queries import job_fields
 from workbench.store.queries.filter_syntax import (
     FilterTerm,
     Junction,
@@ -40,6 +40,7 @@ from workbench.store.queries.filter_syntax import (
     WhereError,
     read_filter,
 )
+from workbench.store.queries.job_fields import COMPARED, LABEL, PARAM, JobField, filter_field
 from workbench.store.queries.metric_values import (
     names_metric,
     read_metric,
@@ -61,30 +62,6 @@ STATES: Final = {
 }
 """Words of states, and which states they stand for."""
 
-TEXTS: Final = {
-    "name": "jobs.name",
-    "id": "jobs.id",
-    "backend": "jobs.backend",
-    "runner": "json_extract(jobs.place, '$.runner')",
-    "owner": "jobs.owner",
-    "reason": "jobs.reason",
-    "code": "jobs.reason_code",
-    "note": "jobs.note",
-    "parent": "coalesce(jobs.parent, '')",
-}
-"""Fields of text, and where they are."""
-
-NUMBERS: Final = {
-    "exit": "jobs.exit_code",
-    "attempt": "jobs.attempt",
-    "learners": "jobs.learners",
-    "gpus": "jobs.gpus",
-    "restarts": "jobs.restarts + jobs.platform_restarts",
-    "age": "(:now_us - jobs.submitted_us) / 1e6",
-    "time": f"CASE WHEN jobs.started_us IS NOT NULL OR {EARLIER_US_SQL} > 0 THEN {RUN_US_SQL} / 1e6 END",
-}
-"""Fields of numbers; age and time are in seconds, and may be written ``90s``, ``5m``, ``2h``, ``3d``."""
-
 IS: Final = {
     "problem": "jobs.state = 'FAILED' OR jobs.reason_code GLOB '[CS]*'",
     "open": "jobs.state NOT IN ('COMPLETED', 'FAILED', 'HALTED') OR jobs.intent <> '' "
@@ -92,18 +69,8 @@ IS: Final = {
 }
 """What a job can be."""
 
-TIMES: Final = {
-    "submitted": "jobs.submitted_us",
-    "started": "jobs.started_us",
-    "ended": "jobs.ended_us",
-}
-"""Fields of times, compared with a day, a minute, or a moment such as ``2h`` ago."""
-
-FIELDS: Final = (*TEXTS, "state", "tag", "label", "has", "is")
-"""Fields that a text is compared with, by ``:``."""
-
-PARAM: Final = "params."
-LABEL: Final = "label."
+SPECIAL: Final = ("has", "is")
+"""What is written as a field and is none of a job."""
 
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
 _COMPARING: Final = re.compile(r"[<>]|[=!]=")
@@ -157,6 +124,11 @@ def joined(filters: Iterable[JobFilter]) -> JobFilter:
         tuple(metric for each in every for metric in each.metrics),
         tuple(param for each in every for param in each.params),
     )
+
+
+def filter_names() -> list[str]:
+    """Return the names that a term may begin with, but for params, single labels and metrics."""
+    return [*(each.name for each in job_fields.JOB_FIELDS if each.has_filter), *SPECIAL]
 
 
 def teach(connection: sqlite3.Connection, home: Home) -> None:
@@ -218,47 +190,56 @@ class _Builder:
     def _condition(self, term: FilterTerm) -> str:
         if not term.sign:
             return self._text(term.value)
-        field = term.name.lower()
+        name = term.name.lower()
+        field = filter_field(name)
         if term.sign == ":" and not term.value:
-            raise _Wrong(f"{field}: has no value", f"write {field}:something")
-        if term.sign in (*_EQUAL, "!=") and (equal := self._equal(field, term)):
+            raise _Wrong(f"{name}: has no value", f"write {name}:something")
+        if term.sign in (*_EQUAL, "!=") and (equal := self._equal(name, field, term)):
             return f"NOT ({equal})" if term.sign == "!=" else equal
-        if term.value and field in TIMES:
-            return self._time(TIMES[field], field, term)
-        if term.value and field.startswith(PARAM):
+        if term.value and field is not None and field.kind == "time":
+            return self._time(field.sql, name, term)
+        if term.value and name.startswith(PARAM):
             return self._param(term)
-        if term.sign == ":" and field not in NUMBERS:
-            raise _Wrong(f"there is no field {field!r}", _field_hint(field, term.value))
-        return self._compared(field, term)
+        is_number = field is not None and field.kind in COMPARED
+        if term.sign == ":" and not is_number:
+            raise _Wrong(f"there is no field {name!r}", _field_hint(name, term.value))
+        return self._compared(field if is_number else None, term)
 
-    def _equal(self, field: str, term: FilterTerm) -> str:
+    def _equal(self, name: str, field: JobField | None, term: FilterTerm) -> str:
         """Return the condition that a text is equal to a value, or has it as a part; empty for other fields."""
         value, whole = term.value, term.sign != ":"
-        known = field in TEXTS or field in ("state", "tag", "label", "is", "has") or field.startswith(LABEL)
-        if known and not value:
-            raise _Wrong(f"{field}{term.sign} has no value", f"write {field}{term.sign}something")
-        if field == "state":
-            return _tree("OR", [_state(name) for name in value.strip('"').split("|")])
-        if field == "tag":
-            tags = "SELECT 1 FROM json_each(jobs.tags) WHERE "
-            return f"EXISTS ({tags}{self._like('value', value, whole=whole)})"
-        if field == "label":
-            return self._label(value, whole=whole)
-        if field.startswith(LABEL):
-            key = self._value(field.removeprefix(LABEL))
+        if field is not None and field.kind in (*COMPARED, "time"):
+            return ""
+        if field is None and name not in SPECIAL and not name.startswith(LABEL):
+            return ""
+        if not value:
+            raise _Wrong(f"{name}{term.sign} has no value", f"write {name}{term.sign}something")
+        if field is not None:
+            return self._text_field(field, value, whole=whole)
+        if name.startswith(LABEL):
+            key = self._value(name.removeprefix(LABEL))
             labels = f"SELECT 1 FROM json_each(jobs.labels) WHERE lower(key) = {key} AND "
             return f"EXISTS ({labels}{self._like('value', value, whole=whole)})"
-        if field == "is":
-            if value.lower() not in IS:
-                raise _Wrong(f"unknown value {value!r} for is:", f"use {' or '.join(IS)}")
-            return IS[value.lower()]
-        if field == "has":
+        if name == "has":
             return self._has(value)
-        if field in ("id", "parent") and whole:  # `training-` may be left out
-            column = TEXTS[field]
-            short = f"substr({column}, instr({column}, '-') + 1)"
-            return _tree("OR", [self._like(text, value, whole=True) for text in (column, short)])
-        return self._like(TEXTS[field], value, whole=whole) if field in TEXTS else ""
+        if value.lower() not in IS:
+            raise _Wrong(f"unknown value {value!r} for is:", f"use {' or '.join(IS)}")
+        return IS[value.lower()]
+
+    def _text_field(self, field: JobField, value: str, *, whole: bool) -> str:
+        """Return the condition that a field of text is equal to a value, or has it as a part."""
+        match field.kind:
+            case "state":
+                return _tree("OR", [_state(name) for name in value.strip('"').split("|")])
+            case "tags":
+                tags = f"SELECT 1 FROM json_each({field.sql}) WHERE "
+                return f"EXISTS ({tags}{self._like('value', value, whole=whole)})"
+            case "labels":
+                return self._label(value, whole=whole)
+            case "id" if whole:  # `training-` may be left out
+                short = f"substr({field.sql}, instr({field.sql}, '-') + 1)"
+                return _tree("OR", [self._like(text, value, whole=True) for text in (field.sql, short)])
+        return self._like(field.sql, value, whole=whole)
 
     def _label(self, value: str, *, whole: bool) -> str:
         labels = "SELECT 1 FROM json_each(jobs.labels) WHERE "
@@ -296,18 +277,19 @@ class _Builder:
         self.metrics.append((name, self._term.start, self._term.end))
         return names_metric(self._value(name))
 
-    def _compared(self, field: str, term: FilterTerm) -> str:
+    def _compared(self, field: JobField | None, term: FilterTerm) -> str:
+        """Return the condition that a number of the job, or else a metric, compares with a number."""
         written = term.name + term.sign + term.value
         if "=" in term.value and term.sign == "=" and not _COMPARING.search(written):
             return self._text(written)  # `a=b=c` compares nothing
         if not term.value or any(sign in term.value for sign in "<>="):
-            if term.sign == "=" and not term.value and field not in NUMBERS:
+            if term.sign == "=" and not term.value and field is None:
                 return self._text(written)
             raise _Wrong(_bad_comparison(written), _COMPARISON_HINT)
-        number = self._value(_number(term))
+        number = self._value(_bytes(term) if field is not None and field.kind == "bytes" else _number(term))
         operator = "=" if term.sign in _EQUAL else term.sign
-        if field in NUMBERS:
-            return f"{NUMBERS[field]} {operator} {number}"
+        if field is not None:
+            return f"{field.sql} {operator} {number}"
         metric = read_metric(term.name)
         self.metrics.append((metric.name, self._term.start, self._term.end))
         return f"{value_sql(metric.which, self._value(metric.name))} {operator} {number}"
@@ -415,7 +397,7 @@ def _state(name: str) -> str:
 def _field_hint(field: str, value: str) -> str:
     if field.isdecimal() and value[:2].isdecimal():
         return f"write a day and a time with a T between them: 2026-01-31T{field}:{value}"
-    return _hint(field, sorted({*FIELDS, *NUMBERS, *TIMES}), "fields")
+    return _hint(field, sorted(filter_names()), "fields")
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str:
@@ -431,8 +413,20 @@ def _number(term: FilterTerm) -> float:
     except ValueError:
         from workbench.manifest.yaml.faults import nearest
 
-        close = nearest(term.name, [*TEXTS, *TIMES, "state", "tag", "label"]) if term.sign in _EQUAL else ""
+        known = [each.name for each in job_fields.JOB_FIELDS if each.has_filter and each.kind not in COMPARED]
+        close = nearest(term.name, known) if term.sign in _EQUAL else ""
         if close:
             raise _Wrong(f"there is no field {term.name!r}", f"did you mean {close}?") from None
         hint = "write 0.3, 1e-4 or 2h; to search for the text, put it in quotes"
         raise _Wrong(f"{term.value!r} is not a number", hint) from None
+
+
+def _bytes(term: FilterTerm) -> float:
+    from workbench.manifest.keys.units import size_bytes
+
+    try:
+        return size_bytes(term.value)
+    except ValueError as error:
+        if term.value.isdecimal():
+            return int(term.value)
+        raise _Wrong(str(error), f"write {term.name}>=8GiB") from None

@@ -43,7 +43,7 @@ NoCode = Annotated[bool, typer.Option("--no-code", help="Omit the code differenc
     "compare",
     "fabric compare digits other",
     "fabric compare @last digits --no-code",
-    "fabric compare --where 'label:sweep=lr' --json",
+    "fabric compare --where 'labels:sweep=lr' --json",
 )
 def compare(
     jobs: SomeJobs = None, where: Where = None, all: All = False, no_code: NoCode = False, json: Json = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from workbench.cli.framework.completion import column_names, metric_names, state_names
+from workbench.cli.framework.completion import column_names, sort_names, state_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
 from workbench.terminal.console import is_terminal
@@ -34,7 +34,7 @@ CLEAR_LINE: Final = "\x1b[K"
 SCREEN: Final = ("\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l")
 """The terminal's second screen without a cursor, and back."""
 
-NARROW: Final = ("name", "why", "time", "where", "exit", "submitted", "gpus")
+NARROW: Final = ("name", "why", "time", "backend", "exit", "submitted", "gpus")
 """The usual columns that a narrow terminal has no room for, the last one first."""
 
 Text = Annotated[
@@ -58,8 +58,8 @@ Sort = Annotated[
     typer.Option(
         "--sort",
         metavar="KEY",
-        help="Sort by a column or a metric, ascending; `-KEY` sorts descending.",
-        autocompletion=metric_names,
+        help="Sort by a field, params.NAME, label.NAME or a metric, ascending; `-KEY` sorts descending.",
+        autocompletion=sort_names,
     ),
 ]
 Columns = Annotated[
@@ -135,13 +135,14 @@ def list_jobs(
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    from workbench.services.inspect.list_columns import USUAL
+    from workbench.services.inspect.list_columns import USUAL, column_field
 
-    names = [name for name in text.replace(" ", "").split(",") if name]
-    if any(name.startswith("+") for name in names):
-        added = [name.removeprefix("+") for name in names]
-        return (*USUAL[:-1], *added, USUAL[-1])
-    return tuple(name.removeprefix("+") for name in names) or USUAL
+    typed = [name for name in text.replace(" ", "").split(",") if name]
+    plain = [name.removeprefix("+") for name in typed]
+    names = [name if (field := column_field(name)) is None else field.name for name in plain]
+    if any(name.startswith("+") for name in typed):
+        return (*USUAL[:-1], *names, USUAL[-1])
+    return tuple(names) or USUAL
 
 
 def _print_table(store: Store | None, query: JobQuery, found: FoundJobs, names: tuple[str, ...]) -> None:
@@ -177,7 +178,7 @@ def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[J
 
 def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) -> str:
     from workbench.clock import now_us
-    from workbench.services.inspect.list_columns import CELLS, RIGHT, STRETCHED, USUAL, cells_of
+    from workbench.services.inspect.list_columns import USUAL, cells_of, column_field
     from workbench.terminal.console import state_style, width
     from workbench.terminal.table import Column, render
 
@@ -189,13 +190,13 @@ def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) 
 
     made = [
         Column(
-            name.upper() if name in CELLS else name,
-            right=name in RIGHT or name not in CELLS,
-            stretch=name in STRETCHED,
+            name if field is None else field.heading.upper(),
+            right=field is None or field.right,
+            stretch=field is not None and field.stretch,
             paint=paint if name == "state" else None,
             drop=NARROW.index(name) + 1 if may_drop and name in NARROW else 0,
         )
-        for name in names
+        for name, field in ((name, column_field(name)) for name in names)
     ]
     return render(made, cells_of(store, names, rows, now_us()), width=width(120))
 

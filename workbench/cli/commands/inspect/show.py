@@ -10,7 +10,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json
-from workbench.formats import MICROSECONDS, ago, count, duration, number, percent, size, stamp
+from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.terminal.console import state_style
@@ -128,22 +128,17 @@ def _overview(page: JobOverview, now_us: int) -> str:
 
 
 def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
+    from workbench.services.inspect.why import why
+
     row = page.row
-    code = f" ({row.reason.code})" if row.reason.code else ""
-    if row.reason.text:
-        yield "why", row.reason.text + code
+    if said := why(row, now_us):
+        yield "why", said
     if row.reason.hint:
         yield "what to do", row.reason.hint
-    if row.intent:
-        yield "asked for", f"{row.intent}; repeated until the backend confirms it"
     if row.exit_code is not None:
         whose = f" ({row.exit_by})" if row.exit_by not in ("", "job") else ""
         yield "exit code", f"{row.exit_code}{whose}"
-    if row.next_try_us:
-        yield "next try", f"in {duration((row.next_try_us - now_us) / MICROSECONDS)}"
     yield "submitted", f"{stamp(row.submitted_us)} ({ago(row.submitted_us, now_us)}) by {row.owner}"
-    if page.unseen_seconds is not None:
-        yield "last seen", f"{duration(page.unseen_seconds)} ago"
 
 
 def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ def tag(
 ) -> None:
     """Add, remove or print a job's tags.
 
-    With --where all arguments are tags. `fabric list --where tag:best` finds jobs by them.
+    With --where all arguments are tags. `fabric list --where tags:best` finds jobs by them.
     """
     from workbench.services.control.annotate import Annotations, annotate
     from workbench.services.control.select import JobSelector, select
