@@ -75,7 +75,7 @@ class JobColumn:
     @property
     def heading(self) -> str:
         """What stands above it."""
-        return self.field.heading
+        return self.field.name
 
     @property
     def align(self) -> Literal["left", "right"]:

@@ -60,13 +60,6 @@ class JobField:
     has_filter: bool = True
     is_proposed: bool = False
     """Whether the values that jobs have are proposed while a filter is typed."""
-    title: str = ""
-    """What stands above its column, where that is shorter than its name."""
-
-    @property
-    def heading(self) -> str:
-        """What stands above its column."""
-        return self.title or self.name
 
     @property
     def sort_key(self) -> str:

@@ -190,7 +190,7 @@ def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) 
 
     made = [
         Column(
-            name if field is None else field.heading.upper(),
+            name if field is None else field.name.upper(),
             right=field is None or field.right,
             stretch=field is not None and field.stretch,
             paint=paint if name == "state" else None,
