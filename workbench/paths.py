@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from pathlib import Path
@@ -45,12 +46,22 @@ def runtime_folder() -> Path:
     return Path(f"/tmp/fabric-{os.getuid()}")
 
 
-def make_private_folder(folder: Path) -> None:
-    """Make a folder and those on the way, 0700 each whatever the umask; what is there is left as it is."""
+def make_private_folder(folder: Path, *, within: Path | None = None) -> None:
+    """Make a folder and those on the way, 0700 each whatever the umask; what is there is left as it is.
+
+    Args:
+        folder: The folder.
+        within: One above it, or itself, that is not made: a home that was removed must not come back in pieces.
+
+    Raises:
+        FileNotFoundError: ``within`` is not there.
+    """
     if folder.is_dir():
         return
+    if folder == within:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
     if not folder.parent.exists():
-        make_private_folder(folder.parent)
+        make_private_folder(folder.parent, within=within)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -89,6 +89,18 @@ def test_a_file_that_a_mount_does_not_open_at_once_is_opened_again(
         assert [event["do"] for event, _ in read_events(file)] == ["submit", "note"]
 
 
+def test_an_event_makes_no_home_that_was_removed(store: Store) -> None:
+    row = add_job(store)
+    shutil.rmtree(store.home.job(row.id).path)
+    add_note(store, row.id, "the job's folder comes back")
+    shutil.rmtree(store.home.path)
+
+    with pytest.raises(CannotWrite, match="cannot write"):
+        add_note(store, row.id, "nothing does")
+
+    assert not store.home.path.exists()
+
+
 def test_an_event_that_a_crash_kept_from_the_rows_is_applied_before_the_next_one(store: Store) -> None:
     row = add_job(store)
     event = {

@@ -160,7 +160,7 @@ def _keep_files(home: Home, free: int) -> None:
     missing = min(SPARE_FILES, (free + held) // _LEAST_SHARE) - held
     if missing <= 0:
         return
-    make_private_folder(home.spare_files)
+    make_private_folder(home.spare_files, within=home.path)
     for number in range(SPARE_FILES):
         if missing and not (file := home.spare_files / f"{number}").exists():
             file.touch(0o600)

@@ -96,14 +96,20 @@ def append_event(home: Home, job_id: str, event: dict[str, Any], *, store: Store
 
     With ``store`` the line is taken back when the transaction that is open there fails.
     """
-    return append_line(home.job(job_id).events, event, durable=event["do"] in DURABLE, store=store)
+    return append_line(home, home.job(job_id).events, event, durable=event["do"] in DURABLE, store=store)
 
 
-def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: Store | None = None) -> int:
-    """Append one document as a whole line, or nothing at all; ``durable`` waits for the disk."""
+def append_line(
+    home: Home, file: Path, document: dict[str, Any], *, durable: bool, store: Store | None = None
+) -> int:
+    """Append one document as a whole line to a file of a home, or nothing at all; ``durable`` waits for the disk.
+
+    Raises:
+        CannotWrite: the disk does not take it, or the home was removed.
+    """
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     try:
-        make_private_folder(file.parent)
+        make_private_folder(file.parent, within=home.path)
         descriptor = _open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         try:
             start = _whole_end(descriptor)

@@ -51,7 +51,7 @@ def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") 
         "who": who, "origin": origin,
     }  # fmt: skip
     with store.atomic():
-        append_line(store.home.tombstones, document, durable=True, store=store)
+        append_line(store.home, store.home.tombstones, document, durable=True, store=store)
         bury(store, document)
     purge_metrics(store, job_id)
 

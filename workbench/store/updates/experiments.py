@@ -142,7 +142,7 @@ def record_event(store: Store, experiment_id: str, event: dict[str, Any]) -> Non
     with store.atomic():
         catch_up_experiment(store, experiment_id)
         file = store.home.experiment(experiment_id).events
-        end = append_line(file, event, durable=True, store=store)
+        end = append_line(store.home, file, event, durable=True, store=store)
         _apply(store, experiment_id, event, end)
 
 

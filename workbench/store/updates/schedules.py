@@ -185,7 +185,7 @@ def record_run(home: Home, schedule_id: str, event: Mapping[str, Any]) -> None:
     file = home.schedule(schedule_id).events
     if not file.parent.is_dir():
         raise InputMissing(f"{schedule_id} was deleted")
-    append_line(file, {"time": now_us(), **event}, durable=True)
+    append_line(home, file, {"time": now_us(), **event}, durable=True)
 
 
 def runs_of(home: Home, schedule_id: str, *, everything: bool = False) -> list[dict[str, Any]]:
