@@ -20,6 +20,7 @@ from tests.cli.conftest import Fabric
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL
 from tests.containers.own_engine import own_engine
 from tests.containers.own_engine import why_not as why_no_engine
+from tests.waiting import until
 from workbench.paths import Home
 
 ARM = "fabric-test/arm"
@@ -38,13 +39,19 @@ def refused(fabric: Fabric, home: Home, *words: str, code: int, **environment: s
     ran = fabric("run", "--runner", "container", *words, "--", "true", expect=code, **environment)
     jobs = list(home.jobs.iterdir()) if home.jobs.exists() else []
     for job in jobs:
-        argv = [*DOCKER, "ps", "-aq", "--filter", f"label=fabric.job={job.name}"]
-        assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == ""
+        # One that ran before is removed a moment after its end was said.
+        until(lambda: not containers_of(job.name), lambda: f"the end of {containers_of(job.name)}")  # noqa: B023
         fabric("delete", job.name, "--yes")
         assert not job.exists()
     assert not [name for name in networks() - before if any(job.name[9:] in name for job in jobs)]
     assert "hint: " in ran.stderr
     return ran.stderr
+
+
+def containers_of(job_id: str) -> list[str]:
+    """Name a job's containers."""
+    argv = [*DOCKER, "ps", "-aq", "--filter", f"label=fabric.job={job_id}"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
 
 def networks() -> set[str]:

@@ -167,6 +167,31 @@ def test_one_that_hangs_is_ended_by_a_signal_too(made: Home) -> None:
     assert answers(made).pid != process.pid
 
 
+LOSES_ITS_STORE = """
+import shutil, sys
+from pathlib import Path
+from workbench.controller import main
+from workbench.controller.loop.loop import Loop
+from workbench.store.db.errors import lost_store
+home, removes = Path(sys.argv[1]), sys.argv[2]
+def lose(self):
+    shutil.rmtree(home) if removes else None
+    raise lost_store(home / "fabric.db")
+Loop.run = lose
+sys.exit(main.main(["--home", str(home)]))
+"""
+
+
+@pytest.mark.parametrize(("removes", "code"), [("home", 0), ("", 66)])
+def test_a_home_that_is_removed_in_the_middle_of_work_is_a_controllers_ordinary_end(
+    made: Home, removes: str, code: int
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", LOSES_ITS_STORE, str(made.path), removes])
+
+    assert ended(process) == code
+    assert made.path.exists() is (not removes)
+
+
 def test_one_that_is_asked_where_it_is_says_so_in_its_log_and_goes_on(made: Home) -> None:
     ensure_controller(made)
     pid = answers(made).pid

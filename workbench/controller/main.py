@@ -175,6 +175,8 @@ def main(arguments: Sequence[str]) -> int:
         return _run(home, uuid, lock, log)
     except FabricError as error:
         log.say(f"ends: {error}")
+        if not lock.is_ours():
+            return 0  # the home was removed in the middle of its work, or is another controller's
         lock.write_address("", ended=error.message)
         return error.exit_code
     except Exception as error:
