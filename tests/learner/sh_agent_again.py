@@ -150,6 +150,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_what_the_whole_tree_uses_is_recorded": _USAGE,
     "test_when_both_are_killed_the_next_guard_ends_what_is_left": "again below",
     "test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted": "where no Python is, none calls should_stop()",
+    "test_what_is_recorded_at_the_end_is_there_before_the_exit": _INSIDE,
 }
 """Tests of the Python agent that are not run again, and why."""
 

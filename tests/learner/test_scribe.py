@@ -181,3 +181,27 @@ def test_an_agent_without_what_only_linux_has_keeps_a_learner(learner: Make) -> 
 
     assert state["exit_code"] == 3
     assert one.output() == b"".join(b"%d\n" % (n + 1) for n in range(1000))
+
+
+SLOW_SCRIBE = """
+import time
+from workbench.learner.guard import guard
+from workbench.learner.scribe import scribe
+handle, record_exit = scribe.Scribe._handle, guard.Guard._record_exit
+def handle_slowly(self, line):
+    time.sleep(0.5 if line.startswith("record ") else 0.0)
+    handle(self, line)
+def add_note(self):
+    self._write_record({"time": 1, "kind": "note", "level": "warning", "text": "the last word"})
+    record_exit(self)
+scribe.Scribe._handle, guard.Guard._record_exit = handle_slowly, add_note
+"""
+
+
+def test_what_is_recorded_at_the_end_is_there_before_the_exit(learner: Make) -> None:
+    one = learner("true", metrics={"type": "auto"})
+
+    one.start_with(SLOW_SCRIBE)
+    until(lambda: one.state().get("phase") == "exited", "the exit")
+
+    assert [record["text"] for record in one.records("note")] == ["the last word"]

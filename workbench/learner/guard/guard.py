@@ -41,6 +41,7 @@ LEFTOVER_SECONDS = 2.0
 _RETRY_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 10.0
 _SCRIBE_END_SECONDS = 2.0
+_RECORDS_SECONDS = 5.0
 
 
 class Guard:
@@ -93,6 +94,7 @@ class Guard:
         self._is_removed = False
         self._has_reports = False
         self._lost_bytes = 0
+        self._are_records_kept = True
         self._ended_at = 0.0
 
     def run(self) -> None:
@@ -481,6 +483,8 @@ class Guard:
             if message == "stall":
                 self._output_stall = rest
                 self._record_stall()
+            elif message == "recorded":
+                self._are_records_kept = True
             elif message == "kept":
                 self._lost_bytes = int(rest)
                 self._output_saved = self._stopping.out_of_reach or not self._left_something()
@@ -506,6 +510,7 @@ class Guard:
             self._retain_checkpoints(self._retention_worker)
         if self._upload_worker is not None:
             why = self._upload_results(self._upload_worker, why)
+        self._await_records()
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_removed(
             self._folder, self._folder_descriptor
@@ -544,7 +549,21 @@ class Guard:
         retain_checkpoints(self._folder, self._launch, self._write_record)
 
     def _write_record(self, record: dict[str, Any]) -> None:
+        self._are_records_kept = False
         self._scribe.send("record " + json.dumps(record))
+
+    def _await_records(self) -> None:
+        """Wait until the scribe has written the records that it was sent: nobody reads any that follow an exit."""
+        if not self._are_records_kept:
+            self._scribe.send("records")
+        until = system.elapsed_seconds() + _RECORDS_SECONDS
+        while not self._are_records_kept and self._scribe.report is not None:
+            left = until - system.elapsed_seconds()
+            poll = select.poll()
+            poll.register(self._scribe.report, select.POLLIN)
+            if left <= 0 or any(event & ~select.POLLIN for _, event in poll.poll(left * 1000)):
+                return  # it is dead, or a disk takes nothing
+            self._read_scribe()
 
 
 def _seconds(request: dict[str, Any], default: float) -> float:

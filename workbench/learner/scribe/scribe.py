@@ -252,6 +252,8 @@ class Scribe:
             self._release_gpus()
         elif command == "record":
             self._keep(json.loads(rest))
+        elif command == "records":
+            self._send("recorded")  # each was written when it came
         elif command == "note":
             self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
 
