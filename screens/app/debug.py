@@ -13,8 +13,8 @@ from screens.core.app_protocol import AppProtocol
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import facts, heading, page
 from workbench.config import load_config
-from workbench.controller.runtime.client import status
-from workbench.controller.runtime.hang import unanswering
+from workbench.controller.client.connect import status
+from workbench.controller.client.hang import unanswering
 from workbench.errors import FabricError
 from workbench.paths import config_file
 from workbench.version import VERSION

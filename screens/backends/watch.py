@@ -130,7 +130,7 @@ class _Backend:
             yield self._failed(started, f"{type(error).__name__}: {error}")
 
     def _ask(self, *, probe: bool) -> Iterator[BackendStatus]:
-        from workbench.controller.runtime.client_sessions import load_client_backend
+        from workbench.controller.client.sessions import load_client_backend
 
         backend = load_client_backend(self._options)
         if self._opened is None:

@@ -137,7 +137,7 @@ def search_of(job: JobRow) -> str:
     """Return the id of the search that a job is a trial of; empty where it is none."""
     if job.parent is None:
         return ""
-    from workbench.store.updates.experiments import ID_PREFIX
+    from workbench.store.queries.experiments import ID_PREFIX
 
     return job.parent if job.parent.startswith(ID_PREFIX) else ""
 

@@ -430,7 +430,7 @@ def _set(row: JobRow, setting: str, store: Store) -> str:
 
 def _wake(store: Store, asked: Mapping[int, JobRow]) -> str:
     """Have the controller answer what was asked for; the list shows it, so nothing is to be shown besides."""
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
 
     if asked:
         ensure_controller(store.home)

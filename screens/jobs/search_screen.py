@@ -52,10 +52,10 @@ from workbench.paths import Home
 from workbench.services.inspect.search_standing import SearchReader, SearchStanding, StandingTrial
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.updates.experiments import ID_PREFIX, resolve_experiment
+from workbench.store.queries.experiments import ID_PREFIX, resolve_experiment
 
 if TYPE_CHECKING:
-    from workbench.store.updates.experiments import ExperimentRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 TABS: Final = ("trials", "curves", "parameters")
 WIDE: Final = 160

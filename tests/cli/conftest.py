@@ -27,7 +27,7 @@ from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import resolve
-from workbench.store.updates.experiments import resolve_experiment
+from workbench.store.queries.experiments import resolve_experiment
 
 Serve = Callable[..., dict[str, Any]]
 """Starts ``fabric store serve`` with some words, and returns what it says of itself, with its ``process``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.controller.runtime.client import Submission, submit
+from workbench.controller.client.submission import Submission, submit
 from workbench.job import Reason, State
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store

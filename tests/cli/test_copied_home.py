@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Fabric, end_everything, until_runs
 from tests.controller.processes import answers, controller
 from tests.waiting import patience, until
-from workbench.controller.runtime.client import status
+from workbench.controller.client.connect import status
 from workbench.paths import Home
 
 TRAINING = 'while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.05; done; echo over'

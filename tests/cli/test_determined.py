@@ -14,7 +14,7 @@ from workbench.paths import Home
 from workbench.search.config import SearchConfig
 from workbench.search.method import Operation, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
-from workbench.store.updates.experiments import events_of, read_experiment_file
+from workbench.store.queries.experiments import events_of, read_experiment_file
 
 SLOTS = """\
 name: slots

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Fabric, until_runs
 from tests.waiting import patience, until
 from workbench.clock import now_us
-from workbench.controller.runtime.connect import status
+from workbench.controller.client.connect import status
 from workbench.job import short_id
 from workbench.learner.platform.system import state_letter
 from workbench.paths import Home

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, belonging_to
 from tests.waiting import patience, until
-from workbench.controller.runtime.client import status
+from workbench.controller.client.connect import status
 from workbench.job import short_id
 from workbench.paths import Home
 from workbench.services.follow.keeper import Keeper

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.waiting import patience, until
-from workbench.controller.runtime.connect import AGAIN_SECONDS, START_SECONDS
+from workbench.controller.client.connect import AGAIN_SECONDS, START_SECONDS
 from workbench.paths import Home
 
 WAIT_SECONDS = 15.0

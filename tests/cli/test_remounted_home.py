@@ -11,7 +11,7 @@ from tests.cli.conftest import WAITS, Fabric, end_everything, until_runs
 from tests.controller.processes import alive, answers
 from tests.store.fuse import FuseMount, sshfs_mount
 from tests.waiting import until
-from workbench.controller.runtime.client import stop_controller
+from workbench.controller.client.connect import stop_controller
 from workbench.paths import Home
 
 

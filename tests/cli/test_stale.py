@@ -17,7 +17,7 @@ from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
 from tests.waiting import patience, until
 from workbench.clock import now_us
-from workbench.controller.runtime.connect import status
+from workbench.controller.client.connect import status
 from workbench.formats import iso
 from workbench.job import JobId, State, short_id
 from workbench.paths import Home

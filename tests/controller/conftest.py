@@ -11,9 +11,10 @@ import pytest
 from tests.controller.memory_backend import MemoryBackend
 from tests.controller.real import Ground, KeptGround
 from tests.waiting import patience, until
+from workbench.controller.client.requests import ask
+from workbench.controller.client.submission import Submission, submit
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
-from workbench.controller.runtime.client import Submission, ask, submit
 from workbench.controller.runtime.connections import SHARED
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.opener import RegistryTarget

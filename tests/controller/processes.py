@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import ended, until
-from workbench.controller.runtime.client import ControllerStatus, status, stop_controller
+from workbench.controller.client.connect import ControllerStatus, status, stop_controller
 from workbench.paths import Home
 
 _started: list[subprocess.Popen[bytes]] = []

@@ -17,7 +17,9 @@ from tests.controller.stuck import stuck
 from tests.folders import make_folder
 from tests.learner.kept_agents import lend_agents
 from tests.waiting import until
-from workbench.controller.runtime.client import Submission, ask, ensure_controller, status, submit
+from workbench.controller.client.connect import ensure_controller, status
+from workbench.controller.client.requests import ask
+from workbench.controller.client.submission import Submission, submit
 from workbench.errors import UnknownName
 from workbench.job import TERMINAL, State
 from workbench.paths import Home, LearnerFolder
@@ -25,7 +27,8 @@ from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job, open_jobs
-from workbench.store.updates.experiments import experiments, record_event
+from workbench.store.queries.experiments import experiments
+from workbench.store.updates.experiments import record_event
 
 CLIENT_LOOKS_SECONDS = 1.0
 """How often a client that waits looks whether there is a controller."""

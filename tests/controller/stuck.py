@@ -9,7 +9,7 @@ import subprocess
 
 from tests.controller.processes import log_of
 from tests.waiting import until
-from workbench.controller.runtime.client import status
+from workbench.controller.client.connect import status
 from workbench.paths import Home
 
 SAID_WITHIN_SECONDS = 2.0

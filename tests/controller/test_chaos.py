@@ -11,7 +11,7 @@ import pytest
 from tests.controller.processes import controller, kill, log_of
 from tests.controller.real import Ground
 from tests.waiting import until
-from workbench.controller.runtime.client import ensure_controller, status, wake
+from workbench.controller.client.connect import ensure_controller, status, wake
 from workbench.job import State
 from workbench.store.jobs import attempts
 from workbench.store.queries.learners import learners

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.controller.values import LOCAL
-from workbench.controller.runtime.client import Submission, ask, submit
+from workbench.controller.client.requests import ask
+from workbench.controller.client.submission import Submission, submit
 from workbench.controller.runtime.secrets import forget_secrets, read_secrets, secrets_file
 from workbench.errors import CannotWrite, InputMissing, UnknownName
 from workbench.job import JobId, State

@@ -18,7 +18,7 @@ from tests.controller.conftest import Bench
 from tests.controller.processes import controller, end_all, kill, log_of
 from tests.controller.real import Ground
 from tests.waiting import until
-from workbench.controller.runtime.client import ensure_controller, status
+from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
@@ -26,16 +26,14 @@ from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
 from workbench.store.jobs import job, list_jobs, transitions
-from workbench.store.updates.experiments import (
+from workbench.store.queries.experiments import (
     ExperimentRow,
     archived_experiments,
     events_of,
     experiment,
-    insert_experiment,
-    new_experiment_id,
-    record_event,
     trials,
 )
+from workbench.store.updates.experiments import insert_experiment, new_experiment_id, record_event
 from workbench.store.updates.rebuild import rebuild
 
 GOES_ON = "goes-on"

@@ -13,8 +13,8 @@ from tests.controller.processes import alive, answers, log_of
 from tests.controller.real import Ground
 from tests.store.small_disk import FILES, fill, fill_files, read_only, remount, small_disk
 from tests.waiting import until
-from workbench.controller.runtime.client import ask
-from workbench.controller.runtime.connect import status, stop_controller
+from workbench.controller.client.connect import status, stop_controller
+from workbench.controller.client.requests import ask
 from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.job import State
 from workbench.learner.journal.state import read

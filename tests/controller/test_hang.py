@@ -19,8 +19,8 @@ from tests.controller.processes import answers, controller, end_all, log_of
 from tests.controller.real import Ground
 from tests.waiting import ended, until
 from workbench.clock import elapsed_seconds, now_us
-from workbench.controller.runtime import connect, hang
-from workbench.controller.runtime.connect import (
+from workbench.controller.client import connect, hang
+from workbench.controller.client.connect import (
     end_controller,
     ensure_controller,
     ensure_heard,
@@ -29,7 +29,7 @@ from workbench.controller.runtime.connect import (
     restart_controller,
     status,
 )
-from workbench.controller.runtime.hang import UnansweringController
+from workbench.controller.client.hang import UnansweringController
 from workbench.controller.runtime.lock import ControllerLock, read_lock
 from workbench.errors import TryAgain
 from workbench.job import State

@@ -16,7 +16,7 @@ import pytest
 from tests.controller.processes import answers, kill, log_of
 from tests.controller.real import PROCESS, Ground, KeptGround, marked
 from tests.waiting import until
-from workbench.controller.runtime.client import ensure_controller, status
+from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import points, series
 from workbench.paths import Home

@@ -19,9 +19,14 @@ import pytest
 from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
 from tests.controller.real import Ground
 from tests.waiting import ended, patience, until
-from workbench.controller.runtime import connect
-from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
-from workbench.controller.runtime.connect import end_controller
+from workbench.controller.client import connect
+from workbench.controller.client.connect import (
+    end_controller,
+    ensure_controller,
+    status,
+    stop_controller,
+    wake,
+)
 from workbench.controller.runtime.lock import ControllerLock, read_lock
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import NotAllowed
@@ -300,7 +305,7 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
 ) -> None:
     ensure_controller(made)
     first = answers(made)
-    monkeypatch.setattr("workbench.controller.runtime.connect.VERSION", "99.0.0")
+    monkeypatch.setattr("workbench.controller.client.connect.VERSION", "99.0.0")
     ensure_controller(made)
     until(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
 

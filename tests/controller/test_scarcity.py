@@ -186,7 +186,7 @@ def test_the_socket_answers_again_after_a_time_without_descriptors(
     real = made._listener
     made._listener = Listener()  # type: ignore[assignment]
     made.start()
-    from workbench.controller.runtime.connect import _connect, _read_answer
+    from workbench.controller.client.connect import _connect, _read_answer
 
     assert failed.wait(patience())
     connection = _connect(str(made.path), "wake")

@@ -22,16 +22,8 @@ from workbench.services.submit.options import RunOptions
 from workbench.services.submit.schedules import schedule_document
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, step
-from workbench.store.updates.schedules import (
-    ScheduleRow,
-    new_schedule_id,
-    read_schedule,
-    record_run,
-    runs_of,
-    schedules,
-    set_paused,
-    write_schedule,
-)
+from workbench.store.queries.schedules import ScheduleRow, read_schedule, runs_of, schedules
+from workbench.store.updates.schedules import new_schedule_id, record_run, set_paused, write_schedule
 
 BERLIN = "Europe/Berlin"
 MINUTE = 60_000_000

@@ -24,12 +24,12 @@ from tests.controller.test_experiments import (
     train,
 )
 from tests.waiting import until
-from workbench.controller.runtime.client import ensure_controller, status
+from workbench.controller.client.connect import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.updates.experiments import events_of, experiment, trials
+from workbench.store.queries.experiments import events_of, experiment, trials
 from workbench.store.updates.rebuild import rebuild
 
 CLIMBING = """

@@ -14,12 +14,12 @@ import pytest
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.controller.test_experiments import RANDOM, ended, search
+from workbench.controller.client.connect import ensure_controller
 from workbench.controller.loop.stop_rules import WatchedRule
-from workbench.controller.runtime.client import ensure_controller
 from workbench.job import State
 from workbench.store.jobs import transitions
+from workbench.store.queries.experiments import trials
 from workbench.store.queries.requests import requests
-from workbench.store.updates.experiments import trials
 
 REPORTS = """
 import time

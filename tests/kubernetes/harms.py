@@ -22,7 +22,7 @@ from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import USER, Space
 from tests.waiting import patience, until
-from workbench.controller.runtime.client import ensure_controller
+from workbench.controller.client.connect import ensure_controller
 from workbench.errors import FabricError
 
 HOLD_SECONDS = 3.0

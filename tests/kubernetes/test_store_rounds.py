@@ -29,7 +29,7 @@ from tests.stores.conftest import small_disk as small_disk
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import half_files
-from workbench.controller.runtime.client import ensure_controller
+from workbench.controller.client.connect import ensure_controller
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

@@ -56,7 +56,7 @@ from workbench.services.submit.sweeps import expanded
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import set_reason
-from workbench.store.updates.experiments import resolve_experiment
+from workbench.store.queries.experiments import resolve_experiment
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "gallery"
 THEMES: Final = {"dark": "fabric-dark", "light": "fabric-light"}

@@ -191,5 +191,5 @@ def instead_of_controller(monkeypatch: pytest.MonkeyPatch, wake: Callable[[Home]
         wake(home)
         return True
 
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", wake)
-    monkeypatch.setattr("workbench.controller.runtime.client.ensure_heard", heard)
+    monkeypatch.setattr("workbench.controller.client.connect.ensure_controller", wake)
+    monkeypatch.setattr("workbench.controller.client.connect.ensure_heard", heard)

@@ -20,7 +20,7 @@ from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their name
 )
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
-from workbench.controller.runtime.connect import send_message
+from workbench.controller.client.connect import send_message
 from workbench.job import Reason
 from workbench.paths import Home, config_file
 from workbench.store.db.database import Store

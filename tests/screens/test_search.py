@@ -15,7 +15,8 @@ from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.paths import Home
 from workbench.services.inspect.search_standing import SearchReader, SearchStanding
 from workbench.store.db.database import Store
-from workbench.store.updates.experiments import experiment, read_experiment_file, record_event
+from workbench.store.queries.experiments import experiment, read_experiment_file
+from workbench.store.updates.experiments import record_event
 
 
 @pytest.fixture

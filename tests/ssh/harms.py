@@ -19,7 +19,7 @@ from tests.controller.real import Ground
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import kill_all, processes_of
 from tests.ssh.relay import Relay
-from workbench.controller.runtime.client import ensure_controller
+from workbench.controller.client.connect import ensure_controller
 
 LASTING_SECONDS: Final = (60.0, 180.0)
 LASTING_SHARE: Final = 0.2

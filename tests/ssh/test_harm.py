@@ -20,7 +20,7 @@ from tests.ssh.daemon import processes_of
 from tests.ssh.kept import KeptGround
 from tests.ssh.relay import Relay
 from tests.waiting import until
-from workbench.controller.runtime.client import ensure_controller
+from workbench.controller.client.connect import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.store.db.rows import TargetRef
 

@@ -16,7 +16,8 @@ from tests.controller.real import Ground
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server
 from tests.waiting import until
-from workbench.controller.runtime.client import ask, ensure_controller
+from workbench.controller.client.connect import ensure_controller
+from workbench.controller.client.requests import ask
 from workbench.job import State
 from workbench.metrics import checkpoints
 from workbench.spec import Checkpoints

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.prompts import CREDENTIALS
 from workbench.clock import now_us
+from workbench.controller.client.connect import status
 from workbench.controller.decide.errors import sentence
-from workbench.controller.runtime.connect import status
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.login_server import LOGINS

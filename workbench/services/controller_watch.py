@@ -47,7 +47,7 @@ def is_unattended(store: Store) -> bool:
 def _has_schedules(home: Home) -> bool:
     if not os.path.isdir(home.schedules):  # noqa: PTH112 - every command that reads asks
         return False
-    from workbench.store.updates.schedules import has_active_schedules
+    from workbench.store.queries.schedules import has_active_schedules
 
     return has_active_schedules(home)
 
@@ -88,7 +88,7 @@ def attend(home: Home) -> None:
 
     What goes wrong is left to commands that need the controller: they say so.
     """
-    from workbench.controller.runtime.connect import nudge_or_start
+    from workbench.controller.client.connect import nudge_or_start
     from workbench.errors import FabricError
 
     if not starts_controllers():
@@ -142,7 +142,7 @@ def _is_alive(held: _Held) -> bool:
     if held.host != os.uname().nodename:
         return True
     # Where the module is not there, or another thread is only just importing it, this process started none.
-    if reap := getattr(sys.modules.get("workbench.controller.runtime.connect"), "reap", None):
+    if reap := getattr(sys.modules.get("workbench.controller.client.connect"), "reap", None):
         reap()
     try:
         os.kill(held.pid, 0)

@@ -117,7 +117,7 @@ class JobStopper:
 
     def __call__(self, kind: Policy) -> None:
         """Ask for it, and say so."""
-        from workbench.controller.runtime.client import ask
+        from workbench.controller.client.requests import ask
         from workbench.services.control.requests import have_stop_heard
         from workbench.store.db.database import Store
         from workbench.store.jobs import job

@@ -97,7 +97,7 @@ def _start_controller() -> None:
 
     What needs the controller later reports a failure; a home that does not exist yet is not made here.
     """
-    from workbench.controller.runtime.connect import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.errors import FabricError
     from workbench.paths import Home, default_home
 

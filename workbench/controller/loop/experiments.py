@@ -14,11 +14,11 @@ from typing import Any, Final
 from runners.interface import StopRequest
 from runners.registry import capabilities_of
 from workbench.clock import elapsed_seconds
+from workbench.controller.client.submission import Submission, detail_of
 from workbench.controller.decide.messages import Woken
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.stop_rules import was_stopped
-from workbench.controller.runtime.client import Submission, detail_of
 from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
 from workbench.controller.runtime.searcher_process import SearcherProcess, interpreter
 from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
@@ -32,23 +32,22 @@ from workbench.search.searcher import Searcher
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
 from workbench.store.db.rows import JobRow, TargetRef, is_over
 from workbench.store.jobs import add_note, insert_job, job
-from workbench.store.queries.metric_values import find_series, reported_names
-from workbench.store.queries.requests import add_request, requests
-from workbench.store.queries.step_course import AS_REPORTED, course_of
-from workbench.store.updates.experiments import (
+from workbench.store.queries.experiments import (
     COMPLETED,
     FAILED,
     ID_PREFIX,
     KILLED,
     PAUSED,
     STOPPING,
-    catch_up_experiment,
     events_of,
     experiments,
     may_go_on,
     read_experiment_file,
-    record_event,
 )
+from workbench.store.queries.metric_values import find_series, reported_names
+from workbench.store.queries.requests import add_request, requests
+from workbench.store.queries.step_course import AS_REPORTED, course_of
+from workbench.store.updates.experiments import catch_up_experiment, record_event
 from workbench.values import dataclass
 
 SEARCHER_DEATHS_MAX: Final = 3

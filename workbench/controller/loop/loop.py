@@ -49,10 +49,10 @@ from workbench.store.db.reserve import SLICE_BYTES, give_up, keep_reserve, reser
 from workbench.store.db.rows import JobRow
 from workbench.store.history.journal import catch_up
 from workbench.store.jobs import detail, job, open_jobs
+from workbench.store.queries.experiments import ID_PREFIX, has_experiments
 from workbench.store.queries.home_queue import queue_position
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import pending_requests
-from workbench.store.updates.experiments import ID_PREFIX, has_experiments
 from workbench.values import dataclass
 
 if TYPE_CHECKING:

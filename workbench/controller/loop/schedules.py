@@ -18,14 +18,8 @@ from typing import Final
 from workbench.errors import UsageError
 from workbench.paths import Home
 from workbench.recurrence import Recurrence
-from workbench.store.updates.schedules import (
-    ScheduleRow,
-    dealt_with_us,
-    record_run,
-    runs_of,
-    schedules,
-    undecided,
-)
+from workbench.store.queries.schedules import ScheduleRow, dealt_with_us, runs_of, schedules, undecided
+from workbench.store.updates.schedules import record_run
 from workbench.values import dataclass
 
 LATE_US: Final = 60_000_000

@@ -7,25 +7,12 @@ import importlib
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
-from workbench.controller.runtime.connect import send_message
-from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
-
-ANSWERED_WITHIN_SECONDS: Final = 5.0
-"""How long a controller that is just being started may take to answer."""
 
 HELD_SECONDS: Final = 10.0
 """How long the connection is kept open for a job that does not come."""
-
-_AGAIN_SECONDS: Final = 0.01
-
-
-def request_prewarm(home: Home, target: TargetRef) -> None:
-    """Tell the controller, in the background, that a job for a target is about to come."""
-    threading.Thread(target=_send, args=(home, asdict(target)), name="request prewarm", daemon=True).start()
 
 
 def prewarm(target: Mapping[str, Any]) -> None:
@@ -35,12 +22,6 @@ def prewarm(target: Mapping[str, Any]) -> None:
     """
     ref = TargetRef(**target)
     threading.Thread(target=_open, args=(ref,), name=f"prewarm {ref.backend}", daemon=True).start()
-
-
-def _send(home: Home, target: Mapping[str, Any]) -> None:
-    until = time.monotonic() + ANSWERED_WITHIN_SECONDS
-    while send_message(home, "expect", place=target) is None and time.monotonic() < until:
-        time.sleep(_AGAIN_SECONDS)
 
 
 def _open(ref: TargetRef) -> None:

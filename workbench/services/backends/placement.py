@@ -95,7 +95,7 @@ def has_gpu(backend: Backend) -> bool:
 
 def _share_answers() -> None:
     """Give the controller what was typed when the backend was reached for the first time."""
-    from workbench.controller.runtime.login_client import hand_over
+    from workbench.controller.client.login import hand_over
     from workbench.paths import Home, default_home
 
     hand_over(Home(default_home()))
@@ -135,8 +135,8 @@ def open_backend(options: BackendOptions) -> Backend:
         from backends.registry import load_backend
 
         return load_backend(options)
-    from workbench.controller.runtime.client_sessions import load_client_backend
-    from workbench.controller.runtime.login_client import with_person
+    from workbench.controller.client.login import with_person
+    from workbench.controller.client.sessions import load_client_backend
     from workbench.paths import Home, default_home
     from workbench.services.backends import prompts
 

@@ -53,7 +53,7 @@ def reach(options: BackendOptions, accept: Ask) -> tuple[Finding, ...]:
     Raises:
         FabricError: it cannot be reached; the subclass says why.
     """
-    from workbench.controller.runtime.login_client import hand_over
+    from workbench.controller.client.login import hand_over
     from workbench.paths import Home, default_home
     from workbench.services.backends.placement import open_backend
 

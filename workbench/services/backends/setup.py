@@ -95,7 +95,7 @@ def log_in(name: str, answer: Prompter, accept: Ask) -> None:
         NotAllowed: the backend refuses the login.
         BackendUnreachable: it does not answer.
     """
-    from workbench.controller.runtime import login_client
+    from workbench.controller.client import login as login_client
     from workbench.paths import Home, default_home
     from workbench.services.backends.placement import backend_options
     from workbench.store.db.identity import make_home

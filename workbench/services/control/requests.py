@@ -67,7 +67,8 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         CannotWrite: a request cannot be written; all the others were, or their jobs were told to stop all the same.
         UnknownName: a job no longer exists; all the others were asked for.
     """
-    from workbench.controller.runtime.client import STOPS, ask, ensure_controller
+    from workbench.controller.client.connect import ensure_controller
+    from workbench.controller.client.requests import STOPS, ask
     from workbench.errors import CannotWrite, UnknownName
 
     ids: list[int] = []
@@ -97,7 +98,8 @@ def have_stop_heard(
     That one is ended and another one started; where it cannot be ended, learners on this machine are asked directly.
     ``say`` gets what is done about it.
     """
-    from workbench.controller.runtime.client import ensure_heard, stop_learners
+    from workbench.controller.client.connect import ensure_heard
+    from workbench.controller.client.requests import stop_learners
     from workbench.store.db.rows import is_over
     from workbench.store.jobs import who_am_i
 

@@ -49,7 +49,7 @@ def with_stall(home: Home, row: JobRow) -> JobRow:
 
 def store_trouble(home: Home, rows: Iterable[JobRow]) -> str:
     """Return why jobs may not be as the store has them; empty where they are, or have ended."""
-    from workbench.controller.runtime.connect import status
+    from workbench.controller.client.connect import status
 
     if all(map(is_over, rows)):
         return ""
@@ -95,7 +95,7 @@ class UnrecordedEnd:
             NoSpaceLeft: they have stopped for a while, and nobody can tell when that is recorded.
             TryAgain: no controller has heard anything for a while.
         """
-        from workbench.controller.runtime.connect import is_unheard
+        from workbench.controller.client.connect import is_unheard
 
         now = elapsed_seconds()
         why = self._trouble.find(rows, trouble)

@@ -55,7 +55,7 @@ class Keeper:
         self._ended.set()
 
     def _keep(self) -> None:
-        from workbench.controller.runtime.client import ensure_controller
+        from workbench.controller.client.connect import ensure_controller
 
         wait = 0.0 if self._at_once else self.EVERY_SECONDS
         while not self._ended.wait(wait):
@@ -72,8 +72,8 @@ class Keeper:
 
     def _end_hanging(self) -> str:
         """End a controller that hangs, if that may be, and start another; return what was done, or empty."""
-        from workbench.controller.runtime.connect import replace_controller
-        from workbench.controller.runtime.hang import unanswering
+        from workbench.controller.client.connect import replace_controller
+        from workbench.controller.client.hang import unanswering
 
         found = unanswering(self._home)
         said: list[str] = []

@@ -12,7 +12,7 @@ from workbench.manifest.builder.params import flat_params
 from workbench.search.config import SearchConfig
 from workbench.store.db.database import Store
 from workbench.store.history.journal import read_events
-from workbench.store.updates.experiments import (
+from workbench.store.queries.experiments import (
     PAUSED,
     RUNNING,
     WAITING,

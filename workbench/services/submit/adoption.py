@@ -81,7 +81,7 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
         CannotWrite: the home takes no more.
     """
     from runners.registry import load_runner
-    from workbench.controller.runtime.client import Submission, take_up
+    from workbench.controller.client.submission import Submission, take_up
     from workbench.services.submit.secrets_refresh import find_again
     from workbench.store.db.rows import OF_HOME, WATCHED, TargetRef
 

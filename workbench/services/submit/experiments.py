@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
     from workbench.store.db.rows import TargetRef
-    from workbench.store.updates.experiments import ExperimentRow, TrialRow
+    from workbench.store.queries.experiments import ExperimentRow, TrialRow
 
 SINGLE: Final = "single"
 CHANGEABLE: Final = ("search.", "name=", "seed=")
@@ -130,7 +130,7 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
     from workbench.errors import UsageError
     from workbench.spec import spec_from_json
     from workbench.store.db.rows import TargetRef
-    from workbench.store.updates.experiments import newest_search, read_experiment_file
+    from workbench.store.queries.experiments import newest_search, read_experiment_file
 
     document = read_experiment_file(store.home, row.id)
     for text in overrides:
@@ -177,19 +177,13 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     """
     from dataclasses import replace
 
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.spec import spec_from_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
-    from workbench.store.updates.experiments import (
-        RUNNING,
-        catch_up_experiment,
-        experiment,
-        newest_search,
-        read_experiment_file,
-        record_event,
-    )
+    from workbench.store.queries.experiments import RUNNING, experiment, newest_search, read_experiment_file
+    from workbench.store.updates.experiments import catch_up_experiment, record_event
 
     require_home(store.home)
     _check_over(row)
@@ -219,7 +213,7 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
 def _check_over(row: ExperimentRow) -> None:
     """Refuse to continue a search that is not over."""
     from workbench.errors import UsageError
-    from workbench.store.updates.experiments import PAUSED
+    from workbench.store.queries.experiments import PAUSED
 
     if not row.is_open:
         return
@@ -271,7 +265,7 @@ def _count_going_on(store: Store, row: ExperimentRow, spec: JobSpec) -> int:
     from workbench.errors import UsageError
     from workbench.search.config import SearchConfig
     from workbench.store.jobs import job
-    from workbench.store.updates.experiments import may_go_on, trials
+    from workbench.store.queries.experiments import may_go_on, trials
 
     found = trials(store, row.id)
     count = sum(may_go_on(one.state, job(store, one.job_id)) for one in found)
@@ -358,7 +352,7 @@ def _begin(
     """Write a search down and wake the controller."""
     import os
 
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.search.stream import SEED_LIMIT
     from workbench.spec import spec_to_json
@@ -439,31 +433,32 @@ def _check_gpus(spec: JobSpec, target: TargetRef) -> None:
 
 def kill_experiment(store: Store, row: ExperimentRow) -> bool:
     """Have a search and its trials ended; return whether there was anything to end."""
-    from workbench.store.updates.experiments import OPEN, STOPPING
+    from workbench.store.queries.experiments import OPEN, STOPPING
 
     return _steer(store, row, "kill", OPEN, STOPPING, "was killed")
 
 
 def pause_experiment(store: Store, row: ExperimentRow) -> bool:
     """Have the trials of a search halted and begin no others; return whether it was running."""
-    from workbench.store.updates.experiments import PAUSED, RUNNING
+    from workbench.store.queries.experiments import PAUSED, RUNNING
 
     return _steer(store, row, "pause", (RUNNING,), PAUSED, "was paused")
 
 
 def resume_experiment(store: Store, row: ExperimentRow) -> bool:
     """Have a paused search go on, its halted trials from their checkpoints; return whether it was paused."""
-    from workbench.store.updates.experiments import PAUSED, RUNNING
+    from workbench.store.queries.experiments import PAUSED, RUNNING
 
     return _steer(store, row, "resume", (PAUSED,), RUNNING, "")
 
 
 def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], state: str, what: str) -> bool:
     """Write down what a person wants of a search that is in one of some states, and wake the controller."""
-    from workbench.controller.runtime.client import ensure_controller, ensure_heard
+    from workbench.controller.client.connect import ensure_controller, ensure_heard
     from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
-    from workbench.store.updates.experiments import catch_up_experiment, experiment, record_event
+    from workbench.store.queries.experiments import experiment
+    from workbench.store.updates.experiments import catch_up_experiment, record_event
 
     require_home(store.home)
     who = who_am_i()
@@ -492,7 +487,8 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
     from workbench.errors import UsageError
     from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
-    from workbench.store.updates.experiments import archived_experiments, record_event
+    from workbench.store.queries.experiments import archived_experiments
+    from workbench.store.updates.experiments import record_event
 
     if row.is_open and not undo:
         raise UsageError(
@@ -508,7 +504,7 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
 
 def experiment_documents(store: Store) -> list[ExperimentDocument]:
     """Return all searches as documents, the newest first."""
-    from workbench.store.updates.experiments import archived_experiments, experiments
+    from workbench.store.queries.experiments import archived_experiments, experiments
 
     archived = archived_experiments(store)
     return [_document(store, row, is_archived=row.id in archived) for row in experiments(store)]
@@ -516,14 +512,14 @@ def experiment_documents(store: Store) -> list[ExperimentDocument]:
 
 def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
     """Return a search as a document."""
-    from workbench.store.updates.experiments import archived_experiments
+    from workbench.store.queries.experiments import archived_experiments
 
     return _document(store, row, is_archived=row.id in archived_experiments(store))
 
 
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
-    from workbench.store.updates.experiments import RUNNING, best_trial, trials
+    from workbench.store.queries.experiments import RUNNING, best_trial, trials
 
     found = trials(store, row.id)
     best = best_trial(row, found)

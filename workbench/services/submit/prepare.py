@@ -141,7 +141,7 @@ def _prepare(
     cancel: threading.Event | None,
 ) -> JobSubmission:
     from workbench.config.secrets import find_secrets
-    from workbench.controller.runtime.prewarm import request_prewarm
+    from workbench.controller.client.connect import request_prewarm
     from workbench.services.backends.placement import choose_target
     from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment

@@ -54,7 +54,8 @@ def resume(store: Store, row: JobRow, changes: JobChanges, *, origin: str) -> Re
         UsageError: the job is not halted or failed, or cannot go on with these changes.
         InputMissing: a secret is not set.
     """
-    from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.controller.client.connect import ensure_controller
+    from workbench.controller.client.requests import ask
     from workbench.store.queries.jobs import detail
 
     _check_resumable(row)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workbench.services.submit.prepare import JobSubmission
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
-    from workbench.store.updates.schedules import ScheduleRow
+    from workbench.store.queries.schedules import ScheduleRow
 
 ORIGIN: Final = "schedule"
 KEPT: Final = frozenset(
@@ -68,7 +68,8 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
     from workbench.services.submit.options import resolve_arguments
     from workbench.store.db.home_folder import require_home
     from workbench.store.jobs import who_am_i
-    from workbench.store.updates.schedules import ScheduleRow, new_schedule_id, record_run, write_schedule
+    from workbench.store.queries.schedules import ScheduleRow
+    from workbench.store.updates.schedules import new_schedule_id, record_run, write_schedule
 
     require_home(store.home)
     now, zone = now_us(), local_zone()
@@ -170,7 +171,7 @@ def schedule_document(home: Home, row: ScheduleRow, *, runs: int | None = 0) -> 
     from workbench.clock import now_us
     from workbench.controller.loop.schedules import NOT_THERE, look
     from workbench.formats import iso
-    from workbench.store.updates.schedules import dealt_with_us, runs_of
+    from workbench.store.queries.schedules import dealt_with_us, runs_of
 
     events = runs_of(home, row.id, everything=runs is None)
     started = [at for at, event in enumerate(events) if event["do"] == "started"]
@@ -250,7 +251,7 @@ def run_now(store: Store, row: ScheduleRow) -> list[str]:
 def jobs_going_on(store: Store, row: ScheduleRow) -> list[JobRow]:
     """Return the jobs of a schedule that have not ended."""
     from workbench.store.jobs import open_jobs
-    from workbench.store.updates.schedules import SCHEDULE_LABEL
+    from workbench.store.queries.schedules import SCHEDULE_LABEL
 
     return [job for job in open_jobs(store) if job.labels.get(SCHEDULE_LABEL) == row.nine]
 
@@ -299,7 +300,7 @@ def _prepared(home: Home, row: ScheduleRow) -> list[tuple[RunOptions, JobSubmiss
         FabricError: as :func:`workbench.services.submit.prepare.prepare`.
     """
     from workbench.services.submit.batch import read_batch
-    from workbench.store.updates.schedules import SCHEDULE_LABEL
+    from workbench.store.queries.schedules import SCHEDULE_LABEL
 
     try:
         os.chdir(row.folder)
@@ -359,7 +360,7 @@ def main(words: Sequence[str]) -> int:
     from pathlib import Path
 
     from workbench.paths import Home
-    from workbench.store.updates.schedules import ScheduleRow, read_schedule
+    from workbench.store.queries.schedules import ScheduleRow, read_schedule
 
     home = Home(Path(words[1]))
     due_us = int(words[3]) if words[3:] and words[3] != "now" else None

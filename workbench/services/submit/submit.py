@@ -36,7 +36,7 @@ class ControllerStart:
         self._thread.join(timeout=5)
 
     def _start(self) -> None:
-        from workbench.controller.runtime.client import ensure_controller
+        from workbench.controller.client.connect import ensure_controller
 
         try:
             ensure_controller(self._home)
@@ -64,16 +64,18 @@ def submit(
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
     """
-    from workbench.controller.runtime import client
+    from workbench.controller.client.connect import ensure_controller
+    from workbench.controller.client.submission import Submission
+    from workbench.controller.client.submission import submit as write_job
 
     if submission.loaded.spec.search is not None:
         raise UsageError(
             "this manifest is a search, which `fabric run MANIFEST` alone starts",
             hint="one job of it: --set search=null --set params.NAME=VALUE",
         )
-    row = client.submit(
+    row = write_job(
         store,
-        client.Submission(
+        Submission(
             spec=submission.loaded.spec,
             manifest_text=submission.loaded.text,
             origins=submission.loaded.origins,
@@ -87,7 +89,7 @@ def submit(
         ),
         origin=origin,
     )
-    client.ensure_controller(store.home)
+    ensure_controller(store.home)
     if keep_manifest:
         from workbench.paths import write_private
 

@@ -78,7 +78,7 @@ def bind_home(found: Found) -> Bound:
         CannotWrite: the home takes no more.
         TryAgain: the controller of its old path does not end.
     """
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.store.db.database import Store
     from workbench.store.jobs import open_jobs
 
@@ -107,7 +107,7 @@ def _refuse_twin(home: Home, uuid: str) -> None:
 
 def _steered_from(home: Home, uuid: str) -> str:
     """Return the folder whose controller runs under the same uuid; empty where there is none but this."""
-    from workbench.controller.runtime.connect import pid_at
+    from workbench.controller.client.connect import pid_at
     from workbench.controller.runtime.server import socket_path
 
     pid = pid_at(str(socket_path(uuid)))

@@ -162,8 +162,8 @@ def _database(home: Home) -> Iterator[Finding]:
 
 
 def _controller(home: Home) -> Iterator[Finding]:
-    from workbench.controller.runtime.client import status
-    from workbench.controller.runtime.hang import RESTART, unanswering
+    from workbench.controller.client.connect import status
+    from workbench.controller.client.hang import RESTART, unanswering
     from workbench.store.db.database import Store
     from workbench.store.db.home_folder import is_home
     from workbench.store.jobs import open_jobs

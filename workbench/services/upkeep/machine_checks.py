@@ -212,7 +212,7 @@ def hosts(home: Home) -> Iterator[Finding]:
 
 
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
 
     subject = f"backend {options.name}"
     try:

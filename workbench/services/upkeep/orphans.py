@@ -73,7 +73,7 @@ def _leftover_folders(
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
     from backends.contract.host import Host
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
 
     with closing(load_client_backend(options).open()) as target:
         assert isinstance(target, Host)
@@ -118,7 +118,7 @@ def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     from runners.registry import load_runner, runners_at
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
     from workbench.store.db.database import home_uuid
 
     ours = home_uuid(store.home)
@@ -186,7 +186,7 @@ def code_at(host: Host, ours: str, older_than_seconds: float, *, dry_run: bool =
 def expire_code_at(options: BackendOptions, ours: str, older_than_seconds: float) -> None:
     """Remove the code that no job has used for so long at a host."""
     from backends.contract.host import Host
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
 
     with closing(load_client_backend(options).open()) as target:
         assert isinstance(target, Host)
@@ -238,7 +238,7 @@ def _why_left(store: Store, ref: LearnerRef) -> str:
 def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
     from runners.interface import AttemptRef, StopRequest
     from runners.registry import load_runner
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
     with closing(load_client_backend(options).open()) as target:

@@ -37,7 +37,7 @@ def rebuild_database(home: Home) -> RebuiltDatabase:
     Raises:
         TryAgain: a controller does not step down.
     """
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.metrics import ingest
     from workbench.store.db.database import Store
     from workbench.store.db.home_folder import is_home
@@ -68,7 +68,7 @@ def rebuild_database(home: Home) -> RebuiltDatabase:
 def take_controller_lock(home: Home) -> ControllerLock:
     """Have the controller step down, and keep every other from starting."""
     from workbench.clock import elapsed_seconds
-    from workbench.controller.runtime.client import stop_controller
+    from workbench.controller.client.connect import stop_controller
     from workbench.controller.runtime.lock import ControllerLock
 
     deadline = elapsed_seconds() + LOCK_SECONDS

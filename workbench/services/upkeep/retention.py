@@ -264,7 +264,7 @@ def unused_code_at(store: Store, backend: str) -> Iterator[UnusedCache]:
     from contextlib import closing
 
     from backends.contract.host import Host
-    from workbench.controller.runtime.client_sessions import load_client_backend
+    from workbench.controller.client.sessions import load_client_backend
     from workbench.services.backends.placement import backend_options
     from workbench.store.db.database import home_uuid
 

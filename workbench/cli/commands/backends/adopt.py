@@ -36,7 +36,7 @@ def adopt(
     job can be followed, halted, resumed and downloaded as if it had been submitted here. The other machine
     can keep using it, too.
     """
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.services.open_store import open_store
     from workbench.services.submit.adoption import adopt as take_up
     from workbench.services.submit.adoption import chosen, find

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from workbench.documents.experiments import TrialDocument
     from workbench.store.db.database import Store
-    from workbench.store.updates.experiments import ExperimentRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 Which = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="An id, the beginning of one, a name, or @last.")
@@ -79,7 +79,7 @@ def show(which: Which, json: Json = False) -> int:
     """Show how a search stands: its state, why, and the best trial so far."""
     from workbench.services.open_store import store_of
     from workbench.services.submit.experiments import experiment_document
-    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.queries.experiments import resolve_experiment
     from workbench.terminal.table import fields
 
     with store_of(which) as store:
@@ -107,8 +107,8 @@ def trials(which: Which, json: Json = False) -> int:
     """List the trials of a search: their jobs, parameters, how far they got and what they reported."""
     from workbench.services.open_store import store_of
     from workbench.services.submit.experiments import trial_document
-    from workbench.store.updates.experiments import resolve_experiment
-    from workbench.store.updates.experiments import trials as trials_of
+    from workbench.store.queries.experiments import resolve_experiment
+    from workbench.store.queries.experiments import trials as trials_of
 
     with store_of(which) as store:
         found = [trial_document(row) for row in trials_of(store, resolve_experiment(store, which).id)]
@@ -129,7 +129,7 @@ def best(which: Which, json: Json = False) -> int:
     """
     from workbench.services.open_store import store_of
     from workbench.services.submit.experiments import experiment_document
-    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.queries.experiments import resolve_experiment
     from workbench.terminal.console import narrate
 
     with store_of(which) as store:
@@ -183,7 +183,7 @@ def fork(
     """
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import experiment_document, fork_experiment
-    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.queries.experiments import resolve_experiment
     from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:
@@ -226,7 +226,7 @@ def continue_search(
     """
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import continue_experiment, experiment_document
-    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.queries.experiments import resolve_experiment
     from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:
@@ -274,7 +274,7 @@ def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool
     """Change a search, and say what became of it; one that is beyond that is named with its state."""
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import experiment_document
-    from workbench.store.updates.experiments import resolve_experiment
+    from workbench.store.queries.experiments import resolve_experiment
     from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:

@@ -123,7 +123,7 @@ def move_job(
 
 
 def _wait(store: Store, asked: dict[int, JobRow]) -> None:
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.services.follow.wait import wait_for_answers
 
     if asked:

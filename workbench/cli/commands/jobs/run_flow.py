@@ -38,7 +38,7 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
 
 def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> int:
     """Make a schedule of a run, and print its id or its document."""
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
     from workbench.errors import UsageError
     from workbench.formats import stamp
     from workbench.services.open_store import open_store
@@ -175,7 +175,7 @@ def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
 
 def _warn_of_hang(store: Store) -> None:
     """Say that a controller is there which does not answer: nobody stays here to see that nothing begins."""
-    from workbench.controller.runtime.hang import RESTART, unanswering
+    from workbench.controller.client.hang import RESTART, unanswering
     from workbench.terminal.errors import warn
 
     if found := unanswering(store.home):

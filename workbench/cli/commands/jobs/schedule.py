@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.documents.schedules import ScheduleDocument, ScheduledRun
     from workbench.paths import Home
     from workbench.store.db.database import Store
-    from workbench.store.updates.schedules import ScheduleRow
+    from workbench.store.queries.schedules import ScheduleRow
 
 Which = Annotated[
     str, typer.Argument(metavar="SCHEDULE", help="An id, the beginning of one, a name, or @last.")
@@ -30,7 +30,7 @@ def list_schedules(json: Json = False) -> int:
     """List schedules, the newest first: when each comes next, and what was missed since it last ran."""
     from workbench.services.open_store import existing_store
     from workbench.services.submit.schedules import schedule_document
-    from workbench.store.updates.schedules import schedules
+    from workbench.store.queries.schedules import schedules
     from workbench.terminal.errors import warn
 
     with existing_store() as store:
@@ -188,7 +188,7 @@ def _switch(which: str, json: bool, *, paused: bool) -> int:
 
 
 def _wake(home: Home) -> None:
-    from workbench.controller.runtime.client import ensure_controller
+    from workbench.controller.client.connect import ensure_controller
 
     ensure_controller(home)
 
@@ -228,7 +228,7 @@ def _minute(time: str | None) -> str:
 @contextmanager
 def _schedule_with(which: str, *, steers: bool = False) -> Iterator[tuple[Store, ScheduleRow]]:
     from workbench.services.open_store import existing_store
-    from workbench.store.updates.schedules import resolve_schedule
+    from workbench.store.queries.schedules import resolve_schedule
 
     with existing_store(steers=steers) as store:
         if store is None:

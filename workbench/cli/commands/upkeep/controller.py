@@ -10,15 +10,15 @@ from workbench.paths import Home, default_home
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from workbench.controller.runtime.connect import ControllerStatus
-    from workbench.controller.runtime.hang import UnansweringController
+    from workbench.controller.client.connect import ControllerStatus
+    from workbench.controller.client.hang import UnansweringController
 
 
 @command("status", "fabric controller status", "fabric controller status --json")
 def status(json: Json = False) -> int:
     """Show whether the controller is running, and for which jobs."""
-    from workbench.controller.runtime.connect import status as ask_status
-    from workbench.controller.runtime.hang import unanswering
+    from workbench.controller.client.connect import status as ask_status
+    from workbench.controller.client.hang import unanswering
 
     home = Home(default_home())
     found = ask_status(home)
@@ -32,7 +32,7 @@ def stop(json: Json = False) -> int:
 
     One that does not answer for five seconds is killed: neither jobs nor their data are harmed.
     """
-    from workbench.controller.runtime.connect import end_controller
+    from workbench.controller.client.connect import end_controller
 
     stopped = end_controller(Home(default_home()), narrate)
     if json:
@@ -47,7 +47,7 @@ def stop(json: Json = False) -> int:
 @command("restart", "fabric controller restart", "fabric controller restart --json")
 def restart(json: Json = False) -> int:
     """Stop the controller, also one that does not answer, and start another; jobs keep running."""
-    from workbench.controller.runtime.connect import restart_controller
+    from workbench.controller.client.connect import restart_controller
     from workbench.errors import InputMissing
 
     home = Home(default_home())
@@ -94,7 +94,7 @@ def _print_status(
         if trouble:
             narrate(trouble)
     elif silent:
-        from workbench.controller.runtime.hang import RESTART
+        from workbench.controller.client.hang import RESTART
 
         print(f"{trouble}, {jobs}; `{RESTART}` ends it and starts another")
     else:

@@ -10,7 +10,7 @@ from typing import Final
 
 from backends.contract.host import Backend, BackendOptions
 from backends.ssh.shared_sessions import SESSION_SHARING, SharedPipe
-from workbench.controller.runtime.connect import dial
+from workbench.controller.client.connect import dial
 from workbench.paths import Home, default_home
 from workbench.values import dataclass
 

@@ -13,14 +13,16 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.clock import elapsed_seconds
-from workbench.controller.runtime import hang
+from workbench.controller.client import hang
 from workbench.controller.runtime.lock import read_lock
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.paths import Home
@@ -28,11 +30,19 @@ from workbench.store.db.home_folder import is_home, require_home
 from workbench.values import dataclass
 from workbench.version import VERSION
 
+if TYPE_CHECKING:
+    from workbench.store.db.rows import TargetRef
+
 ANSWER_SECONDS: Final = 2.0
 """How long a controller that is there may take to answer."""
 
 START_SECONDS: Final = 5.0
 """A controller that was started so shortly before is given the time to answer before another is started."""
+
+PREWARM_SECONDS: Final = 5.0
+"""A controller that is just being started is told about a job that comes until so long has passed."""
+
+_PREWARM_AGAIN_SECONDS: Final = 0.01
 
 _CROWDED_SECONDS: Final = 0.05
 """The pause before the next try where a controller takes no more clients."""
@@ -297,6 +307,18 @@ def restart_controller(home: Home, say: Callable[[str], None]) -> ControllerStat
             raise TryAgain(f"no controller answers{why}", hint=f"its log is {home.controller_log}")
         time.sleep(_CROWDED_SECONDS)
     return found
+
+
+def request_prewarm(home: Home, target: TargetRef) -> None:
+    """Tell the controller, in the background, that a job for a target is about to come."""
+    message = asdict(target)
+
+    def send() -> None:
+        until = time.monotonic() + PREWARM_SECONDS
+        while send_message(home, "expect", place=message) is None and time.monotonic() < until:
+            time.sleep(_PREWARM_AGAIN_SECONDS)
+
+    threading.Thread(target=send, name="request prewarm", daemon=True).start()
 
 
 def send_message(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:

@@ -15,8 +15,8 @@ from uuid import uuid4
 from backends.contract.host import Ask, BackendOptions
 from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
 from backends.registry import load_backend
-from workbench.controller.runtime.connect import ensure_controller, send_message
-from workbench.controller.runtime.hang import RESTART, unanswering
+from workbench.controller.client.connect import ensure_controller, send_message
+from workbench.controller.client.hang import RESTART, unanswering
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home
