@@ -13,10 +13,9 @@ from screens.core.app_protocol import AppProtocol
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import facts, heading, page
 from workbench.config import load_config
-from workbench.controller.client.connect import status
-from workbench.controller.client.hang import unanswering
 from workbench.errors import FabricError
 from workbench.paths import config_file
+from workbench.services.controller import inspect_controller
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
 
 def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content:
     """Return the text, with some facts about the terminal; asks the controller, so it may take a moment."""
-    controller = status(app.home)
-    silent = None if controller else unanswering(app.home, after=0.0)
+    controller = inspect_controller(app.home)
     found = "not running; it is started when needed"
-    if controller:
+    if controller.answers:
         found = f"pid {controller.pid}, version {controller.version}"
-    elif silent:
-        found = silent.text
+    elif controller.pid is not None:
+        found = controller.trouble
     return page(
         [
             heading("Versions"),

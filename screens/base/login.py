@@ -96,7 +96,7 @@ class LoginPrompts:
 
     def begin(self, options: BackendOptions) -> None:
         """Log in to a backend in the background."""
-        from workbench.controller.client.login import log_in
+        from workbench.services.backends.setup import log_in
 
         self._offered.add(options.name)
         app, home = self._app, self._app.home

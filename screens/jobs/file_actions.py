@@ -67,9 +67,11 @@ class FileActions(BaseScreen):
         job = None if self.refused() else self._target()
         if job is None:
             return
+        from workbench.services.backends.installed import has_shell
+
         if not is_open(job):
             self.fabric.show_message(f"{formats.printable(job.name)} is not running", "warning")
-        elif not _has_shell(job):
+        elif not has_shell(job.target.runner):
             self.fabric.show_message(f"the runner {job.target.runner} does not support shells", "warning")
         elif job.learners > 1:
             self.fabric.ask_line("shell in learner", "1", (), partial(self._shell, job))
@@ -221,12 +223,6 @@ class FileActions(BaseScreen):
             return f"{formats.printable(job.name)}: {formats.printable(line) or 'no note'}"
 
         self.fabric.write("note", work)
-
-
-def _has_shell(job: JobRow) -> bool:
-    from runners.registry import load_runner
-
-    return load_runner(job.target.runner).capabilities.shell
 
 
 def _opener() -> str | None:

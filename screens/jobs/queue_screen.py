@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
@@ -413,25 +413,19 @@ class QueueScreen(JobActions):
 def _move_past(row: JobRow, side: Literal["ahead", "behind"], among: frozenset[str], store: Store) -> str:
     from workbench.services.control.requests import move_past
 
-    return _wake(store, move_past(store, row, side, among, origin="tui"))
+    move_past(store, row, side, among, origin="tui")
+    return ""  # the list shows it
 
 
 def _move_to_top(row: JobRow, store: Store) -> str:
     from workbench.services.control.requests import move
 
-    return _wake(store, move(store, row, "top", None, origin="tui"))
+    move(store, row, "top", None, origin="tui")
+    return ""  # the list shows it
 
 
 def _set(row: JobRow, setting: str, store: Store) -> str:
     from workbench.services.control.requests import change, parse_change
 
-    return _wake(store, change(store, [row], parse_change([setting]), origin="tui"))
-
-
-def _wake(store: Store, asked: Mapping[int, JobRow]) -> str:
-    """Have the controller answer what was asked for; the list shows it, so nothing is to be shown besides."""
-    from workbench.controller.client.connect import ensure_controller
-
-    if asked:
-        ensure_controller(store.home)
-    return ""
+    change(store, [row], parse_change([setting]), origin="tui")
+    return ""  # the list shows it

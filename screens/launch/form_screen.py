@@ -218,7 +218,7 @@ class LaunchScreen(BaseScreen):
         if one.key == "backend":
             return tuple(self._backends)
         if one.key == "runner":
-            from runners.registry import runner_names
+            from workbench.services.backends.installed import runner_names
 
             return tuple(runner_names())
         return one.choices

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.project import structure
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
@@ -23,6 +26,12 @@ HEAVY = (
     "optuna",
     "cronsim",
 )
+
+SQL = re.compile(
+    r"\s*(?:SELECT\b.*\bFROM|INSERT\b.*\bINTO|UPDATE\b.*\bSET|DELETE FROM|WITH\b.*\bSELECT)\b", re.S
+)
+CLIENTS = ("workbench.cli", "workbench.api", "screens")
+CLIENTS_WITH_SQL = ("screens.jobs.in_view", "screens.jobs.queries", "screens.workers.reader")
 
 
 def loaded_by(*arguments: str, home: Path) -> set[str]:
@@ -50,6 +59,18 @@ def test_import_contract_holds() -> None:
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_clients_have_no_sql() -> None:
+    found = {
+        name
+        for name, module in structure.modules().items()
+        if name.startswith(CLIENTS)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.match(node.value)
+    }
+
+    assert found == set(CLIENTS_WITH_SQL)
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("list",), ("version",), ("list", "--json")])

@@ -117,8 +117,7 @@ class JobStopper:
 
     def __call__(self, kind: Policy) -> None:
         """Ask for it, and say so."""
-        from workbench.controller.client.requests import ask
-        from workbench.services.control.requests import have_stop_heard
+        from workbench.services.control.requests import have_stop_heard, record_request
         from workbench.store.db.database import Store
         from workbench.store.jobs import job
 
@@ -128,7 +127,7 @@ class JobStopper:
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:
             with Store.open(self._home) as own:
-                ask(own, self._row.id, kind, origin=ORIGIN)
+                record_request(own, self._row, kind, origin=ORIGIN)
                 more = "; a second signal kills it" if kind == "halt" else ""
                 narrate(f"{kind} of {name} requested{more}")
                 have_stop_heard(own, [job(own, self._row.id) or self._row], kind, narrate)

@@ -117,7 +117,7 @@ def backend_names(incomplete: str) -> list[str]:
 def runner_names(incomplete: str) -> list[str]:
     """Complete the runners that are installed."""
     try:
-        from runners.registry import runner_names as installed
+        from workbench.services.backends.installed import runner_names as installed
 
         names = sorted(installed())
     except Exception:  # anything at all: a shell is waiting

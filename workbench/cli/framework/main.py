@@ -93,20 +93,11 @@ def _help_on(name: str) -> int:
 
 
 def _start_controller() -> None:
-    """Start the controller before anything else: it takes as long as the parsing and preparing of a job.
-
-    What needs the controller later reports a failure; a home that does not exist yet is not made here.
-    """
-    from workbench.controller.client.connect import ensure_controller
-    from workbench.errors import FabricError
+    """Start the controller before anything else: it takes as long as the parsing and preparing of a job."""
     from workbench.paths import Home, default_home
+    from workbench.services.controller import start_early
 
-    home = Home(default_home())
-    if home.database.exists():
-        try:
-            ensure_controller(home)
-        except (FabricError, OSError):
-            return
+    start_early(Home(default_home()))
 
 
 def _open_missing_streams() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backends.contract.prompts import Prompter
     from backends.kubernetes.backend import KubernetesBackend
     from workbench.documents.machines import RoleDocument
+    from workbench.paths import Home
 
 UNKNOWN_USER: Final = "YOU"
 """Stands for a user whose name the cluster does not tell."""
@@ -83,11 +84,12 @@ def new_backend(name: str, address: str, settings: Mapping[str, Any]) -> Backend
     return options
 
 
-def log_in(name: str, answer: Prompter, accept: Ask) -> None:
+def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -> None:
     """Log in to a backend; the controller keeps what was typed in its memory.
 
     Args:
-        name: a name or an address.
+        home: whose controller; it is made where it is not there.
+        options: the backend.
         answer: asks for a password or a code; None gives up.
         accept: asks whether an unknown host key is accepted.
 
@@ -96,13 +98,10 @@ def log_in(name: str, answer: Prompter, accept: Ask) -> None:
         BackendUnreachable: it does not answer.
     """
     from workbench.controller.client import login as login_client
-    from workbench.paths import Home, default_home
-    from workbench.services.backends.placement import backend_options
     from workbench.store.db.identity import make_home
 
-    home = Home(default_home())
     make_home(home)
-    login_client.log_in(home, backend_options(name), answer, accept)
+    login_client.log_in(home, options, answer, accept)
 
 
 def role(options: BackendOptions, user: str = "") -> RoleGrant:

@@ -68,14 +68,14 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         UnknownName: a job no longer exists; all the others were asked for.
     """
     from workbench.controller.client.connect import ensure_controller
-    from workbench.controller.client.requests import STOPS, ask
+    from workbench.controller.client.requests import STOPS
     from workbench.errors import CannotWrite, UnknownName
 
     ids: list[int] = []
     failures: list[CannotWrite | UnknownName] = []
     for row in jobs:
         try:
-            ids.append(ask(store, row.id, kind, origin=origin))
+            ids.append(record_request(store, row, kind, origin=origin))
         except (CannotWrite, UnknownName) as error:
             failures.append(error)
     if ids and kind in STOPS:
@@ -88,6 +88,18 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
         )  # what was not written is the worse news
         raise type(failures[0])("\n".join(str(error) for error in failures), hint=failures[0].hint)
     return tuple(ids)
+
+
+def record_request(store: Store, row: JobRow, kind: RequestKind, *, origin: str) -> int:
+    """Write a request for a job, and return its id. Nothing is woken: :func:`request` does that, too.
+
+    Raises:
+        CannotWrite: it cannot be written; the message says whether the job stops all the same.
+        UnknownName: the job no longer exists.
+    """
+    from workbench.controller.client.requests import ask
+
+    return ask(store, row.id, kind, origin=origin)
 
 
 def have_stop_heard(
@@ -232,6 +244,8 @@ def parse_priority(text: str) -> int:
 def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: str) -> dict[int, JobRow]:
     """Ask that jobs that wait get another priority or time; return the requests by their ids, each with its job.
 
+    The controller is woken, which answers them.
+
     Raises:
         UsageError: one of them does not wait.
     """
@@ -245,13 +259,15 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
             priority = one.stands.priority if asked.priority is None else asked.priority
             begin = one.stands.begin if asked.begin is None else asked.begin
             places[row.id] = (one, replace(one.stands, priority=priority, begin=begin))
-        return _ask(store, places, dict.fromkeys(places, asked.text), origin)
+        requests = _ask(store, places, dict.fromkeys(places, asked.text), origin)
+    _wake(store, requests)
+    return requests
 
 
 def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin: str) -> dict[int, JobRow]:
     """Ask that a job that waits stand ahead of or behind another one, or first; return the requests with their jobs.
 
-    It gets the other one's priority, since that comes before the position.
+    It gets the other one's priority, since that comes before the position. The controller is woken, which answers them.
 
     Raises:
         UsageError: one of them does not wait, or they wait at different backends.
@@ -272,9 +288,10 @@ def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin
         found = moved(line, row.id, side, "" if anchor is None else anchor.id)
         words = "moved to the top" if anchor is None else f"moved {side} {_of(side)}{short_id(anchor.id)}"
         texts = {job_id: words if job_id == row.id else "positions counted again" for job_id in found}
-        return _ask(
-            store, {job_id: (known[job_id], stands) for job_id, stands in found.items()}, texts, origin
-        )
+        places = {job_id: (known[job_id], stands) for job_id, stands in found.items()}
+        requests = _ask(store, places, texts, origin)
+    _wake(store, requests)
+    return requests
 
 
 def move_past(
@@ -337,6 +354,13 @@ def moved(
         one.row.id: replace(one.stands, priority=priority, position=first + index)
         for index, one in enumerate([*group[:at], mine, *group[at:]])
     }
+
+
+def _wake(store: Store, requests: Mapping[int, JobRow]) -> None:
+    from workbench.controller.client.connect import ensure_controller
+
+    if requests:
+        ensure_controller(store.home)
 
 
 def _by_id(store: Store) -> dict[str, WaitingJob]:

@@ -72,7 +72,7 @@ def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[Adoptabl
 
 
 def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
-    """Take a job over: this home's controller manages it from now on. Return the secrets that a restart would lack.
+    """Take a job over for the controller of this home, which is woken; return the secrets that a restart would lack.
 
     With ``watch`` it is only observed, never restarted or removed.
 
@@ -81,6 +81,7 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
         CannotWrite: the home takes no more.
     """
     from runners.registry import load_runner
+    from workbench.controller.client.connect import ensure_controller
     from workbench.controller.client.submission import Submission, take_up
     from workbench.services.submit.secrets_refresh import find_again
     from workbench.store.db.rows import OF_HOME, WATCHED, TargetRef
@@ -102,6 +103,7 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
         job_id=JobId(found.job_id),
     )
     take_up(store, submission, found.attempt, origin=ORIGIN)
+    ensure_controller(store.home)
     return [] if watch else find_again(store.home, found.job_id, spec)
 
 

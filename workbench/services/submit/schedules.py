@@ -52,7 +52,7 @@ SHOWN: Final = 20
 
 
 def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRow:
-    """Make a schedule of a run, after its jobs were prepared once just as they will be later.
+    """Make a schedule of a run, after its jobs were prepared once just as they will be later; wake the controller.
 
     Args:
         store: the store.
@@ -64,6 +64,7 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
         FabricError: as :func:`workbench.services.submit.prepare.prepare`.
     """
     from workbench.clock import now_us
+    from workbench.controller.client.connect import ensure_controller
     from workbench.recurrence import local_zone, recurrence
     from workbench.services.submit.options import resolve_arguments
     from workbench.store.db.home_folder import require_home
@@ -90,7 +91,40 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
     row = replace(row, name=_check(store.home, row))
     write_schedule(store.home, row)
     record_run(store.home, row.id, {"do": "created", "who": row.who})
+    ensure_controller(store.home)
     return row
+
+
+def pause_schedule(home: Home, row: ScheduleRow, *, paused: bool) -> ScheduleRow:
+    """Pause a schedule or let it go on, and wake the controller; return it as it is then.
+
+    One that is so already is left alone.
+
+    Raises:
+        CannotWrite: the home takes no more.
+    """
+    from workbench.controller.client.connect import ensure_controller
+    from workbench.store.jobs import who_am_i
+    from workbench.store.updates.schedules import set_paused
+
+    if (row.paused_us is not None) == paused:
+        return row
+    changed = set_paused(home, row, paused=paused, who=who_am_i())
+    ensure_controller(home)
+    return changed
+
+
+def delete_schedule(home: Home, row: ScheduleRow) -> None:
+    """Remove a schedule with its history, and wake the controller; jobs that it has started stay.
+
+    Raises:
+        CannotWrite: its folder cannot be removed.
+    """
+    from workbench.controller.client.connect import ensure_controller
+    from workbench.store.updates.schedules import remove_schedule
+
+    remove_schedule(home, row)
+    ensure_controller(home)
 
 
 def _refuse_options(options: RunOptions) -> None:

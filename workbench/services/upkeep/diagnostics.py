@@ -162,27 +162,20 @@ def _database(home: Home) -> Iterator[Finding]:
 
 
 def _controller(home: Home) -> Iterator[Finding]:
-    from workbench.controller.client.connect import status
-    from workbench.controller.client.hang import RESTART, unanswering
-    from workbench.store.db.database import Store
+    from workbench.services.controller import inspect_controller
     from workbench.store.db.home_folder import is_home
-    from workbench.store.jobs import open_jobs
     from workbench.version import VERSION
 
     if not is_home(home):
         return
-    found = status(home)
-    if found is None and (silent := unanswering(home, after=0.0)):
-        yield Finding("controller", silent.text, "wrong", "jobs do not move on", RESTART)
-    elif found is None:
-        waiting = 0
-        if home.database.exists():
-            with Store.open(home) as store:
-                waiting = len(open_jobs(store))
-        if waiting:
+    found = inspect_controller(home)
+    if found.pid is not None and not found.answers:
+        yield Finding("controller", found.trouble, "wrong", "jobs do not move on", found.hint)
+    elif found.pid is None:
+        if found.open_jobs:
             yield Finding(
                 "controller",
-                f"not running, with {count(waiting, 'open job')}",
+                f"not running, with {count(found.open_jobs, 'open job')}",
                 "lack",
                 "they do not move on",
                 "any command that follows or changes a job starts it; its log is " + str(home.controller_log),

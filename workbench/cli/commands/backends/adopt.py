@@ -36,7 +36,6 @@ def adopt(
     job can be followed, halted, resumed and downloaded as if it had been submitted here. The other machine
     can keep using it, too.
     """
-    from workbench.controller.client.connect import ensure_controller
     from workbench.services.open_store import open_store
     from workbench.services.submit.adoption import adopt as take_up
     from workbench.services.submit.adoption import chosen, find
@@ -48,7 +47,6 @@ def adopt(
             for each in found:
                 if missing := take_up(store, each, watch=watch):
                     _warn_of(each, missing)
-            ensure_controller(store.home)
         if json:
             _print_document(found, adopted=bool(jobs or all))
         elif jobs or all:

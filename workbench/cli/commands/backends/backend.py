@@ -57,7 +57,7 @@ Places = Annotated[
 @command("list", "fabric backend list", "fabric backend list --json")
 def list_(json: Json = False) -> None:
     """List the backends that jobs can run on."""
-    from backends.registry import backend_types
+    from workbench.services.backends.installed import backend_types
     from workbench.services.backends.placement import backend_options, known_backends
 
     installed = set(backend_types())
@@ -232,10 +232,12 @@ def login(name: BackendName) -> None:
 
     They are asked for once and kept only in the controller's memory; jobs that wait for them continue.
     """
+    from workbench.paths import Home, default_home
+    from workbench.services.backends.placement import backend_options
     from workbench.services.backends.setup import log_in
     from workbench.terminal.prompts import HostKeyPrompt, type_answer
 
-    log_in(name, type_answer, HostKeyPrompt())
+    log_in(Home(default_home()), backend_options(name), type_answer, HostKeyPrompt())
     narrate(f"logged in to {name}")
 
 

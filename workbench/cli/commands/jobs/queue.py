@@ -123,11 +123,9 @@ def move_job(
 
 
 def _wait(store: Store, asked: dict[int, JobRow]) -> None:
-    from workbench.controller.client.connect import ensure_controller
     from workbench.services.follow.wait import wait_for_answers
 
     if asked:
-        ensure_controller(store.home)
         wait_for_answers(store, asked)
 
 

@@ -38,7 +38,6 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
 
 def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> int:
     """Make a schedule of a run, and print its id or its document."""
-    from workbench.controller.client.connect import ensure_controller
     from workbench.errors import UsageError
     from workbench.formats import stamp
     from workbench.services.open_store import open_store
@@ -52,7 +51,6 @@ def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> in
         )
     with open_store(steers=True) as store:
         row = create_schedule(store, options, every)
-        ensure_controller(store.home)
         document = schedule_document(store.home, row)
     if follow.json:
         from workbench.terminal.json_output import print_document
@@ -175,11 +173,11 @@ def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
 
 def _warn_of_hang(store: Store) -> None:
     """Say that a controller is there which does not answer: nobody stays here to see that nothing begins."""
-    from workbench.controller.client.hang import RESTART, unanswering
+    from workbench.services.controller import describe_hang
     from workbench.terminal.errors import warn
 
-    if found := unanswering(store.home):
-        warn(f"{found.text}; `{RESTART}` ends it and starts another")
+    if hang := describe_hang(store.home):
+        warn(hang)
 
 
 def _line(row: JobRow, batch: JobBatch, options: RunOptions, number: int) -> str:

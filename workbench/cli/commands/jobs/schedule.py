@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from workbench.documents.schedules import ScheduleDocument, ScheduledRun
-    from workbench.paths import Home
     from workbench.store.db.database import Store
     from workbench.store.queries.schedules import ScheduleRow
 
@@ -149,13 +148,11 @@ def run_once(which: Which, json: Json = False) -> int:
 @command("delete", "fabric schedule delete nightly", "fabric schedule delete @last --json")
 def delete(which: Which, json: Json = False) -> int:
     """Delete a schedule; jobs that it has started stay, and go on."""
-    from workbench.services.submit.schedules import schedule_document
-    from workbench.store.updates.schedules import remove_schedule
+    from workbench.services.submit.schedules import delete_schedule, schedule_document
 
     with _schedule_with(which, steers=True) as (store, row):
         document = schedule_document(store.home, row)
-        remove_schedule(store.home, row)
-        _wake(store.home)
+        delete_schedule(store.home, row)
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -166,15 +163,11 @@ def delete(which: Which, json: Json = False) -> int:
 
 
 def _switch(which: str, json: bool, *, paused: bool) -> int:
-    from workbench.services.submit.schedules import schedule_document
-    from workbench.store.jobs import who_am_i
-    from workbench.store.updates.schedules import set_paused
+    from workbench.services.submit.schedules import pause_schedule, schedule_document
 
     with _schedule_with(which, steers=True) as (store, row):
-        is_changed = (row.paused_us is not None) != paused
-        if is_changed:
-            row = set_paused(store.home, row, paused=paused, who=who_am_i())
-            _wake(store.home)
+        changed = pause_schedule(store.home, row, paused=paused)
+        is_changed, row = changed is not row, changed
         document = schedule_document(store.home, row)
     if json:
         from workbench.terminal.json_output import print_document
@@ -185,12 +178,6 @@ def _switch(which: str, json: bool, *, paused: bool) -> int:
     what = "paused" if paused else f"active; it comes next at {_minute(document['next'])}"
     narrate(f"{row.name} is {already}{what}")
     return 0
-
-
-def _wake(home: Home) -> None:
-    from workbench.controller.client.connect import ensure_controller
-
-    ensure_controller(home)
 
 
 def _run_lines(runs: list[ScheduledRun]) -> Iterator[str]:
