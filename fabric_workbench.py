@@ -1,8 +1,8 @@
 """The entry module of the command ``fabric``, and the Python API: ``import fabric_workbench as fabric``.
 
 As the command it lets only our own packages be imported, then runs it. As a module it gives ``run``, ``sweep``,
-``job``, ``jobs``, ``records``, ``frame``, ``answer_by``, ``Job`` and the values that it returns, ``JobFailed`` and
-``FabricError``, loaded when they are first used::
+``chain``, ``job``, ``jobs``, ``records``, ``frame``, ``answer_by``, ``Job`` and the values that it returns,
+``JobFailed`` and ``FabricError``, loaded when they are first used::
 
     job = fabric.run({"name": "digits", "framework": {"command": "python train.py"}}, code="src", wait=True)
     print(job.state, job.metrics()["loss"].last, job.results())
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its s
     from workbench.api.jobs import JobMetrics as JobMetrics
     from workbench.api.jobs import Series as Series
     from workbench.api.jobs import answer_by as answer_by
+    from workbench.api.jobs import chain as chain
     from workbench.api.jobs import frame as frame
     from workbench.api.jobs import job as job
     from workbench.api.jobs import jobs as jobs
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its s
 
 API = (
     "Checkpoint", "FabricError", "Job", "JobFailed", "JobMetrics", "Series",
-    "answer_by", "frame", "job", "jobs", "records", "run", "sweep",
+    "answer_by", "chain", "frame", "job", "jobs", "records", "run", "sweep",
 )  # fmt: skip
 GARBAGE_THRESHOLDS = 50_000, 20, 20
 """Importing makes many objects and no garbage; looking for it after every 700 of them is 4 % of a run's start."""

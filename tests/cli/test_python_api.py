@@ -298,6 +298,40 @@ def test_a_sweep_takes_ranges_and_a_label_of_ones_own(here: Fabric) -> None:
         job.wait(show=False)
 
 
+def test_a_chain_of_dictionaries_runs_one_after_another(here: Fabric, tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    manifests = [
+        {"name": "prepare", "framework": {"command": f"sleep 0.5; echo prepared >> {order}"}},
+        {"name": "train", "framework": {"command": f"echo trained >> {order}"}},
+        {"name": "report", "framework": {"command": "echo $P"}, "after": ["prepare"], "env": {"P": "drawn"}},
+    ]
+
+    jobs = fabric_workbench.chain(manifests, labels={"night": "1"}, wait=True, show=False)
+
+    by_name = {job.name: job for job in jobs}
+    assert {name: job.state for name, job in by_name.items()} == dict.fromkeys(by_name, "COMPLETED")
+    assert order.read_text() == "prepared\ntrained\n"
+    assert by_name["report"].logs() == "drawn"
+    assert len(fabric_workbench.jobs("label=night=1")) == 3
+
+
+def test_a_chain_in_a_file_starts_whole_or_not_at_all(here: Fabric, tmp_path: Path) -> None:
+    file = tmp_path / "chain.yml"
+    file.write_text(
+        "name: one\nframework: {command: 'exit 3'}\n---\nname: two\nframework: {command: echo two}\n"
+    )
+
+    first, second = fabric_workbench.chain(file, wait=True, show=False)
+
+    assert (first.state, first.exit_code, second.state) == ("FAILED", 3, "FAILED")
+    file.write_text("name: one\nframework: {command: echo}\n---\nname: two\nframwork: {}\n")
+    with pytest.raises(fabric_workbench.FabricError, match="framework: is missing"):
+        fabric_workbench.chain(file, show=False)
+    with pytest.raises(fabric_workbench.FabricError, match="no manifests"):
+        fabric_workbench.chain([], show=False)
+    assert len(fabric_workbench.jobs()) == 2
+
+
 class FakePandas(types.ModuleType):
     """Stands for pandas, which is not a dependency: keeps what a data frame would be made of."""
 

@@ -19,6 +19,7 @@ from workbench.services.transfer.checkpoints import Checkpoint as Checkpoint
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
     from workbench.services.control.requests import StopKind
+    from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
     from workbench.store.db.database import Store
@@ -423,8 +424,8 @@ class JobOptions(TypedDict, total=False):
     templates: Sequence[str]
 
 
-class SweepOptions(JobOptions, total=False):
-    """What :func:`sweep` takes as :func:`run` does."""
+class BatchOptions(JobOptions, total=False):
+    """What :func:`sweep` and :func:`chain` take as :func:`run` does."""
 
     set: Mapping[str, Any] | None
     profile: str
@@ -438,7 +439,7 @@ def sweep(
     at_most: int | None = None,
     wait: bool = False,
     show: bool = True,
-    **options: Unpack[SweepOptions],
+    **options: Unpack[BatchOptions],
 ) -> list[Job]:
     """Start a job for each combination of params; they have the label ``sweep`` in common.
 
@@ -454,25 +455,55 @@ def sweep(
     Raises:
         FabricError: one of them cannot be started, then none is; the subclass says why, ``hint`` what to do.
     """
-    from workbench.config import profile as chosen
     from workbench.services.submit.batch import read_batch
-    from workbench.services.submit.submit import ControllerStart
     from workbench.services.submit.sweeps import new_label
     from workbench.spec import SWEEP_LABEL
-    from workbench.terminal.code import terminal_code_options
 
     given: dict[str, Any] = dict(options)
-    keys = tuple(f"{path}={_json(value)}" for path, value in (given.pop("set", None) or {}).items())
+    keys = _overrides(None, given.pop("set", None))
     labels = {SWEEP_LABEL: new_label(), **(given.pop("labels", None) or {})}
     profile = given.pop("profile", "")
     read = _read_options(
         manifest, code, (*keys, *_alternatives(params)), at_most=at_most, labels=labels, **given
     )
-    with chosen(profile), _store() as store, ControllerStart(store.home):
-        code_options = terminal_code_options(quiet=not show, asks=False)
-        submissions = read_batch(read).prepare(store.home, launch=True, code_options=code_options)
-        started = [Job(_submit(store, each, show=show).id) for each in submissions]
-    return [each.wait(show=show) for each in started] if wait else started
+    return _start(lambda: read_batch(read), profile, wait=wait, show=show)
+
+
+def chain(
+    manifest: str | Path | Sequence[Mapping[str, Any]],
+    code: str | Path = "",
+    *,
+    wait: bool = False,
+    show: bool = True,
+    **options: Unpack[BatchOptions],
+) -> list[Job]:
+    """Start jobs one after another: each after those that its manifest names, else after the one above it.
+
+    Args:
+        manifest: a file of several documents, or the manifests as dictionaries.
+        code: folder, zip or tar with the code of all; else the manifest's folder, or the working one.
+        wait: whether to return only when all have ended.
+        show: whether it says what it does; what waits shows its progress.
+        options: as for :func:`run`; they count for all of the jobs, ``after`` for the first one.
+
+    Returns:
+        The jobs in the order in which they may start.
+
+    Raises:
+        FabricError: one of them cannot be started, then none is; the subclass says why, ``hint`` what to do.
+    """
+    from workbench.services.submit.batch import read_batch, read_chain
+
+    given: dict[str, Any] = dict(options)
+    keys = _overrides(None, given.pop("set", None))
+    profile = given.pop("profile", "")
+    if isinstance(manifest, (str, Path)):
+        read = _read_options(manifest, code, keys, **given)
+        return _start(lambda: read_batch(read), profile, wait=wait, show=show)
+    documents = [_read_options(each, code, keys, **given) for each in manifest]
+    if not documents:
+        raise UsageError("the chain has no manifests", hint="give it one dictionary for each job")
+    return _start(lambda: read_chain(documents), profile, wait=wait, show=show)
 
 
 def job(text: str = "@last") -> Job:
@@ -535,6 +566,19 @@ def frame(jobs: Sequence[Job] | str = "") -> Any:
     from workbench.services.inspect.data_frame import data_frame
 
     return data_frame(records(jobs))
+
+
+def _start(read: Callable[[], JobBatch], profile: str, *, wait: bool, show: bool) -> list[Job]:
+    """Start the jobs of a batch that is read with this profile, all or none of them."""
+    from workbench.config import profile as chosen
+    from workbench.services.submit.submit import ControllerStart
+    from workbench.terminal.code import terminal_code_options
+
+    with chosen(profile), _store() as store, ControllerStart(store.home):
+        code_options = terminal_code_options(quiet=not show, asks=False)
+        submissions = read().prepare(store.home, launch=True, code_options=code_options)
+        started = [Job(_submit(store, each, show=show).id) for each in submissions]
+    return [each.wait(show=show) for each in started] if wait else started
 
 
 def _submit(store: Store, submission: JobSubmission, *, show: bool) -> JobRow:

@@ -119,13 +119,19 @@ def read_batch(options: RunOptions) -> JobBatch:
             hint="give the parts of the chain files of their own, or --set one value",
         )
     if len(documents) > 1:
-        return _chain(documents)
+        return read_chain(documents)
     if len(variants) > 1 or options.at_most is not None:
         return _sweep(options, variants)
     return JobBatch((options,), (None,))
 
 
-def _chain(documents: Sequence[RunOptions]) -> JobBatch:
+def read_chain(documents: Sequence[RunOptions]) -> JobBatch:
+    """Return the jobs of several documents, each after those that it names, else after the one above it.
+
+    Raises:
+        UsageError: two have the same name, or they wait for each other.
+        ManifestError: a document is invalid.
+    """
     from workbench.services.submit.chains import in_order
 
     links = in_order(documents)
