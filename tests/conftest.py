@@ -14,22 +14,25 @@ import hypothesis
 import pytest
 
 from backends.contract.prompts import CREDENTIALS
-from tests.folders import make_folder
-from tests.learner.kept_agents import agents_removed as agents_removed
-from tests.waiting import PATIENCE, patience
+from tests.support.folders import KEPT, KEPT_PREFIXES, REAL_HOME, make_folder
+from tests.support.kept_agents import agents_removed as agents_removed
+from tests.support.waiting import PATIENCE, patience
 from workbench.paths import Home
 from workbench.services import open_store
 
-pytest_plugins = ("tests.gate.leftovers", "tests.lanes", "tests.gate.record")
+pytest_plugins = (
+    "tests.gate.leftovers",
+    "tests.gate.lanes",
+    "tests.gate.record",
+    "tests.support.command",
+    "tests.support.box",
+    "tests.support.engine",
+    "tests.support.cluster",
+)
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
 hypothesis.settings.register_profile("fabric", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("fabric")
-
-KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR")
-KEPT_PREFIXES = ("PYTEST", "FABRIC_TEST_", "UV", "PIP_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
-"""What a package client needs to reach its registry stays: some tests build environments."""
-REAL_HOME = Path.home()
 
 
 def pytest_configure() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def is_alive(pid: int) -> bool:

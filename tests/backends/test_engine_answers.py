@@ -20,7 +20,7 @@ from backends.local.host import LocalHost
 from backends.ssh.host_cache import choose_engine
 from runners.container.engine import Engine
 from runners.container.image_transfer import load
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.errors import BackendUnreachable, RunnerError
 from workbench.learner.host import probe
 from workbench.learner.platform.engine_client import EngineRequest, connected

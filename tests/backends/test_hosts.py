@@ -17,8 +17,8 @@ from backends.contract.host import Host
 from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
 from tests.backends.counting import Counting
-from tests.store.small_disk import fill, small_disk
-from tests.waiting import patience, until
+from tests.support.disks import fill, small_disk
+from tests.support.waiting import patience, until
 from workbench.errors import BackendError, CannotWrite, InputMissing
 from workbench.learner.platform.files import Upload
 

@@ -14,7 +14,7 @@ import pytest
 from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable
 from workbench.learner.boot import archive
 from workbench.learner.platform import leases

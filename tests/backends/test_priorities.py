@@ -22,7 +22,7 @@ import pytest
 
 from backends.rpc.client import FrameClient
 from backends.rpc.subprocess_host import PipeHost
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable
 from workbench.learner.boot import archive
 from workbench.learner.platform import frames

@@ -23,8 +23,8 @@ from backends.ssh.sh_control import KEPT, ControlShells
 from backends.ssh.sh_host import ShellHost
 from backends.ssh.sh_operations import ShellOperations
 from tests.backends.test_priorities import LINK
-from tests.store.small_disk import FILES, fill_files, small_disk
-from tests.waiting import patience, until
+from tests.support.disks import FILES, fill_files, small_disk
+from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, CannotWrite
 from workbench.learner.journal.state import keep_spares, read_stop
 from workbench.learner.platform import process_table

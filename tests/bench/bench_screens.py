@@ -34,7 +34,7 @@ from tests.bench.screen_floors import (
     select_seconds,
     tail_costs,
 )
-from tests.screens.pty_terminal import PtyTerminal
+from tests.support.screen_terminal import PtyTerminal
 from workbench.paths import Home
 from workbench.store.db.database import Store
 

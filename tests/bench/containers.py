@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 from tests.bench.output import LINES, PRINT, STAMP, late
-from tests.containers.images import DEBIAN, ensure_images, why_not
+from tests.support.images import DEBIAN, ensure_images, why_not
 
 SMALL_JOBS = 100
 AT_ONCE = 2

@@ -16,9 +16,9 @@ from typing import Any, Final
 from backends.kubernetes.cluster import KubernetesCluster
 from tests.bench.harness import FABRIC, Row, first_line_seconds, fresh_home, in_turn, running, seconds_of
 from tests.bench.output import LINES, PRINT, STAMP, late
-from tests.kubernetes.health import KUBECONFIG
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
+from tests.support.cluster import Space, cluster_held, load_images, space_of, why_not
+from tests.support.cluster_health import KUBECONFIG
+from tests.support.pod_images import DEBIAN
 
 FREE_SECONDS = 5.0
 OPTIONS: Final[Mapping[str, Any]] = {"type": "kubernetes", "default_memory": "512Mi"}

@@ -15,8 +15,8 @@ from typing import Any, Final
 from backends.kubernetes.cluster import KubernetesCluster
 from tests.bench.harness import FABRIC, Row, seconds_of
 from tests.bench.pods import Ground, ground, until
-from tests.kubernetes.health import SCRIPT, administrator, control
-from tests.kubernetes.images import DEBIAN
+from tests.support.cluster_health import SCRIPT, administrator, control
+from tests.support.pod_images import DEBIAN
 from workbench.errors import FabricError
 
 LEARNERS: Final = int(os.environ.get("FABRIC_BENCH_LEARNERS") or 1000)

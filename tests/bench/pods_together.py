@@ -15,8 +15,8 @@ from typing import Any, Final
 from backends.kubernetes.cluster import KubernetesCluster
 from tests.bench.harness import FABRIC, Row, seconds_of
 from tests.bench.pods import Ground, ground
-from tests.kubernetes.health import administrator
-from tests.kubernetes.images import DEBIAN
+from tests.support.cluster_health import administrator
+from tests.support.pod_images import DEBIAN
 
 JOBS: Final = 12
 LEARNERS: Final = 4

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home
-from tests.screens.pty_terminal import PtyTerminal
+from tests.support.screen_terminal import PtyTerminal
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import job

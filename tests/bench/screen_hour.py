@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.bench.harness import FABRIC, Row, fresh_home
-from tests.screens.pty_terminal import TRUE_COLOUR, PtyTerminal
-from tests.ssh.daemon import Daemon, User, why_not
+from tests.support.screen_terminal import TRUE_COLOUR, PtyTerminal
+from tests.support.sshd import Daemon, User, why_not
 
 JOBS: Final = 3
 LIMIT_BYTES: Final = 2_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, first_line_seconds, fresh_home, in_turn, seconds_of
-from tests.ssh.daemon import Daemon, User, make_user, remove_user, why_not
+from tests.support.sshd import Daemon, User, make_user, remove_user, why_not
 
 LINES = 1_000_000
 PRINT = f"import sys; line = 'x' * 98 + '\\n'; [sys.stdout.write(line) for _ in range({LINES})]"

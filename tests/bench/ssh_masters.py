@@ -24,7 +24,7 @@ from backends.ssh.shared_sessions import SESSION_SHARING, SharesSessions
 from tests.bench.harness import Row, in_turn
 from tests.bench.ssh import Ground, ground
 from tests.bench.ssh_links import as_user, behind
-from tests.ssh.daemon import Daemon, set_password
+from tests.support.sshd import Daemon, set_password
 
 LOG_BYTES: Final = 99_000_000
 UPLOAD_BYTES: Final = 1 << 30

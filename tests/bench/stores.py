@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
-from tests.stores.servers import KEY, SECRET, Server
+from tests.support.store_servers import KEY, SECRET, Server
 from workbench.data.stores.rclone import find_rclone
 
 SCALE = float(os.environ.get("FABRIC_BENCH_SCALE", "1"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.controller.processes import still_of
+from tests.support.controllers import still_of
 from workbench.paths import Home
 
 

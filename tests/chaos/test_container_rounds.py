@@ -10,9 +10,9 @@ import pytest
 
 from tests.chaos.harms import IN_CONTAINERS
 from tests.chaos.test_rounds import COUNTER, MANIFEST, check, do_harm, rounds
-from tests.cli.conftest import Fabric
-from tests.containers.images import DEBIAN, ensure_images, why_not
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN, ensure_images, why_not
+from tests.support.waiting import until
 from workbench.paths import Home
 
 IN_THE_GATE = ("guard and scribe", "controller and container")

@@ -21,9 +21,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.harms import FIND, HARMS, Harm, kill
-from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to
 from tests.controller.stuck import stuck
-from tests.waiting import until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.processes import belonging_to
+from tests.support.waiting import until
 from workbench.metrics.queries import points, series
 from workbench.paths import Home
 from workbench.store.db.database import Store

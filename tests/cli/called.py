@@ -1,4 +1,4 @@
-"""A program ``fabric`` for shells of tests whose commands are forked as those of :mod:`tests.cli.forked` are.
+"""A program ``fabric`` for shells of tests whose commands are forked as those of :mod:`tests.support.forked` are.
 
 What a shell runs is a small program that starts in 10 ms: it hands its words, folder, environment and streams to this
 process, passes signals on, and ends as the command does. If it is killed, the command is, too.
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cli.forked import FORKS
+from tests.support.forked import FORKS
 
 EXECUTABLE: Final = Path(sys.executable).with_name("fabric")
 _NUMBER: Final = struct.Struct("=i")

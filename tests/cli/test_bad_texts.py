@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 
 BEGIN = """\
 import json, os

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.called import forked_fabric
-from tests.cli.conftest import Fabric
-from tests.waiting import ended, patience
+from tests.support.command import Fabric
+from tests.support.waiting import ended, patience
 
 
 @pytest.fixture

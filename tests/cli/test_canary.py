@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.containers.images import BUSYBOX, ensure_images, why_not
 from tests.screens.test_real_terminal import TMUX, Terminal
-from tests.stores.servers import KEY, SECRET, Server, serving
-from tests.waiting import until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.images import BUSYBOX, ensure_images, why_not
+from tests.support.store_servers import KEY, SECRET, Server, serving
+from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.learner.scribe.masking import Mask

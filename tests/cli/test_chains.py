@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.job import TERMINAL
 
 CHAIN = """\

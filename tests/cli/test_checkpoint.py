@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, Serve
+from tests.support.command import Fabric, Serve
 from workbench.job import short_id
 from workbench.paths import Home
 

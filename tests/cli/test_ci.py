@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.waiting import patience, until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.waiting import patience, until
 
 MANIFEST = """\
 name: digits

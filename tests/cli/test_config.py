@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import Fabric, lines_of
+from tests.support.command import Fabric, lines_of
 
 
 def test_what_is_set_is_listed_with_its_origin(fabric: Fabric) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything, until_runs
-from tests.controller.processes import answers, controller
-from tests.waiting import patience, until
+from tests.support.command import Fabric, until_runs
+from tests.support.controllers import answers, controller
+from tests.support.processes import end_everything
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import status
 from workbench.paths import Home
 

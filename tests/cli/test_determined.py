@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_search_is
-from tests.waiting import until
+from tests.support.command import Fabric, until_search_is
+from tests.support.waiting import until
 from workbench.paths import Home
 from workbench.search.config import SearchConfig
 from workbench.search.method import Operation, StopTrial, TrialEnd

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
+from tests.support.command import EXECUTABLE, Fabric
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store

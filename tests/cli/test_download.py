@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
+from tests.support.command import Fabric
 from workbench.errors import CannotWrite
 from workbench.job import State
 from workbench.paths import Home

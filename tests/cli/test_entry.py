@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
+from tests.support.command import EXECUTABLE, Fabric
 from workbench.version import VERSION
 
 OURS = ("workbench", "backends", "runners", "screens")

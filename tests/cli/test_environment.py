@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 from workbench.learner.host.packages import installed_packages, write_environment
 from workbench.services.submit.submit_environment import (
     active_interpreter,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_search_is
+from tests.support.command import Fabric, until_search_is
 from workbench.errors import UsageError
 from workbench.services.submit.experiments import check_copies
 from workbench.spec import JobSpec

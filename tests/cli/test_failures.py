@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import patience
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.waiting import patience
 from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home

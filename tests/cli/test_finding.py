@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
-from tests.waiting import patience, until
+from tests.support.command import Fabric, lines_of
+from tests.support.waiting import patience, until
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_runs
-from tests.schemas import check_printed
-from tests.waiting import patience
+from tests.support.command import Fabric, until_runs
+from tests.support.schemas import check_printed
+from tests.support.waiting import patience
 from workbench.store.db.database import Store
 
 ROOT = Path(__file__).parents[2]

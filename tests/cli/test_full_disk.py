@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import WAITS, Fabric, end_everything
-from tests.store.small_disk import (
+from tests.support.command import WAITS, Fabric
+from tests.support.disks import (
     FILES,
     break_ext4,
     btrfs_quota,
@@ -23,7 +23,8 @@ from tests.store.small_disk import (
     read_only,
     small_disk,
 )
-from tests.waiting import patience, until
+from tests.support.processes import end_everything
+from tests.support.waiting import patience, until
 from workbench.paths import Home
 
 FULL = "the disk is full"

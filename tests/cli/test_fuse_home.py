@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import WAITS, Fabric, end_everything, until_runs
 from tests.cli.jobs import add_job
-from tests.store.fuse import FuseMount, rclone_mount
-from tests.waiting import patience
+from tests.support.command import WAITS, Fabric, until_runs
+from tests.support.fuse import FuseMount, rclone_mount
+from tests.support.processes import end_everything
+from tests.support.waiting import patience
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store

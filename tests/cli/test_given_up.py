@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.examples.truth import PROGRAMS, check, halted_and_resumed, truth_of
+from tests.support.command import Fabric
 
 NAMES = {name: name for name in ("loss", "val_loss")}
 

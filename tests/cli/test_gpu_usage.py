@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pytest import MonkeyPatch
 
-from tests.cli.conftest import Fabric
 from tests.screens.support import journey, opened
 from tests.stubs import pretend
+from tests.support.command import Fabric
 from workbench.clock import now_us
 from workbench.paths import Home
 

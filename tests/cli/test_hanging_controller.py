@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_runs
-from tests.waiting import patience, until
+from tests.support.command import Fabric, until_runs
+from tests.support.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.client.connect import status
 from workbench.job import short_id

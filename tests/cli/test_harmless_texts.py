@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Fabric, belonging_to
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.processes import belonging_to
+from tests.support.waiting import until
 from workbench.terminal.harmless import HarmlessStream, harmless, write_controls
 from workbench.terminal.table import Column, render
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
+from tests.support.command import Fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.help_topics import TOPICS
 from workbench.job import State, short_id

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, belonging_to
-from tests.waiting import patience, until
+from tests.support.command import Fabric
+from tests.support.processes import belonging_to
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import status
 from workbench.job import short_id
 from workbench.paths import Home

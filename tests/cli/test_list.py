@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import PATHS, add_job
+from tests.support.command import Fabric, lines_of
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store

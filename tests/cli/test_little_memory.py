@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.waiting import patience, until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import AGAIN_SECONDS, START_SECONDS
 from workbench.paths import Home
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
+from tests.support.command import EXECUTABLE, Fabric
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store

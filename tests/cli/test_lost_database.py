@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import fabric_workbench
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import patience
+from tests.support.command import Fabric
+from tests.support.waiting import patience
 from workbench.errors import InputMissing
 from workbench.job import State
 from workbench.paths import Home

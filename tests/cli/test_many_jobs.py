@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, points, write_records
+from tests.support.command import EXECUTABLE, Fabric
 from workbench.cli.framework import completion, dispatch, registry
 from workbench.cli.framework.completion import manifest_keys, runner_names, state_names
 from workbench.job import Reason, State, short_id

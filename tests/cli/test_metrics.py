@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, points, write_records
 from tests.learner.event_files import scalars
+from tests.support.command import Fabric, lines_of
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home

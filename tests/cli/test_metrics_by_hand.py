@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, points, write_output, write_records
+from tests.support.command import Fabric
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home

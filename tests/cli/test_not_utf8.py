@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, points, write_records
+from tests.support.command import EXECUTABLE, Fabric
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.store.db.database import Store, home_uuid

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load

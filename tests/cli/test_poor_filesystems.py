@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, end_everything
-from tests.waiting import patience
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.processes import end_everything
+from tests.support.waiting import patience
 from workbench.paths import Home
 from workbench.store.db.database import Store
 

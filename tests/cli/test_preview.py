@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 
 SEARCH = """\
 name: core-api-stage-3

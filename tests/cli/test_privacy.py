@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_runs
+from tests.support.command import Fabric, until_runs
 from workbench.paths import Home
 
 SHARED = ("agents/*.pyz", "jobs/*/attempt-*/learner-*/model-code/*", "jobs/*/results/*")

@@ -14,9 +14,9 @@ import pytest
 
 import fabric_workbench
 from backends.contract.prompts import LoginPrompt
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import patience, until
+from tests.support.command import Fabric
+from tests.support.waiting import patience, until
 from workbench.api.progress import NotebookView, wait_for
 from workbench.job import State
 from workbench.paths import Home

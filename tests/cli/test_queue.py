@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, until_runs
 from tests.stubs import Gpus, pretend
-from tests.waiting import until
+from tests.support.command import Fabric, until_runs
+from tests.support.waiting import until
 from workbench.job import short_id
 from workbench.learner.queue.entries import HeldEntries
 from workbench.paths import Home, leases_folder

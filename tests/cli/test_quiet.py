@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.controller.values import row
+from tests.support.command import Fabric
 from workbench.cli.follow.views import PlainView
 from workbench.job import Reason, State
 

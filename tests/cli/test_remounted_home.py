@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import WAITS, Fabric, end_everything, until_runs
-from tests.controller.processes import alive, answers
-from tests.store.fuse import FuseMount, sshfs_mount
-from tests.waiting import until
+from tests.support.command import WAITS, Fabric, until_runs
+from tests.support.controllers import alive, answers
+from tests.support.fuse import FuseMount, sshfs_mount
+from tests.support.processes import end_everything
+from tests.support.waiting import until
 from workbench.controller.client.connect import stop_controller
 from workbench.paths import Home
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 from workbench.paths import Home
 
 MANIFEST = """\

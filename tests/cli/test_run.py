@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric
-from tests.waiting import until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.waiting import until
 from workbench.job import short_id
 from workbench.paths import Home
 
@@ -259,7 +259,7 @@ def test_a_run_in_the_persons_home_takes_no_code(fabric: Fabric, clean_environme
 
 
 def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) -> None:
-    from tests.cli.conftest import belonging_to
+    from tests.support.processes import belonging_to
 
     fabric("run", "--", "true")
     fabric("controller", "stop")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.paths import Home
 
 MANIFEST = """\

@@ -15,11 +15,11 @@ import pytest
 
 import fabric_workbench
 from backends.contract.host import BackendOptions
-from tests.cli.conftest import Fabric, Serve
 from tests.frozen import commands, documents, goldens
 from tests.frozen.asked import keys_of_documents
 from tests.frozen.sandbox import Sandbox, only, sandbox
-from tests.schemas import check_printed, documents_in, faults, fits
+from tests.support.command import Fabric, Serve
+from tests.support.schemas import check_printed, documents_in, faults, fits
 from workbench.documents import docs
 from workbench.documents.catalogue import BY_MARK, JOB_FILE, schema
 from workbench.documents.catalogue import documents as listed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 from workbench.manifest import load_text, read_script_options
 
 ARGPARSE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, Serve
+from tests.support.command import Fabric, Serve
 from workbench.data.stores.local_server import TRIAL_KEY
 from workbench.paths import Home
 from workbench.services.submit.options import RunOptions

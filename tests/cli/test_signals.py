@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import OnTerminal
-from tests.waiting import patience, until
+from tests.support.command import Fabric
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import patience, until
 from workbench.job import short_id
 
 WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'

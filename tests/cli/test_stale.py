@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import fabric_workbench
-from tests.cli.conftest import EXECUTABLE, Fabric
 from tests.cli.jobs import add_job
-from tests.waiting import patience, until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.client.connect import status
 from workbench.formats import iso

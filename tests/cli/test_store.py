@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, Serve
-from tests.ports import free_port
-from tests.stores.servers import KEY, SECRET, Server, serving
-from tests.waiting import patience, until
+from tests.support.command import Fabric, Serve
+from tests.support.ports import free_port
+from tests.support.store_servers import KEY, SECRET, Server, serving
+from tests.support.waiting import patience, until
 from workbench.data.stores.local_server import ALIAS, LocalStore, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError

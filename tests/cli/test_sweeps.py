@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.errors import UsageError
 from workbench.services.submit.sweeps import expanded
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE, Fabric, end_everything
-from tests.cli.terminal import OnTerminal
 from tests.data.support import packed_names
-from tests.waiting import patience, until
+from tests.support.command import EXECUTABLE, Fabric
+from tests.support.processes import end_everything
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import patience, until
 from workbench.paths import Home
 from workbench.terminal import code
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 
 JOB = "name: {name}\nframework: {{command: 'true'}}\n{more}"
 STORE = """\

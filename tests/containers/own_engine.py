@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.containers.images import BUSYBOX
-from tests.waiting import patience, until
+from tests.support.images import BUSYBOX
+from tests.support.waiting import patience, until
 
 RUNTIME = 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
 

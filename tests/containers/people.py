@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.ssh.daemon import User, let_use_docker, make_user, remove_user
+from tests.support.sshd import User, let_use_docker, make_user, remove_user
 
 REPOSITORY = Path(__file__).parents[2]
 

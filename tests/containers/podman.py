@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.containers.images import CACHE, why_not
-from tests.waiting import ended, until
+from tests.support.images import CACHE, why_not
+from tests.support.waiting import ended, until
 
 SETTINGS = """
 [containers]

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL
 from tests.containers.own_engine import own_engine
 from tests.containers.own_engine import why_not as why_no_engine
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX, DEBIAN, NOSHELL
+from tests.support.waiting import until
 from workbench.paths import Home
 
 ARM = "fabric-test/arm"

@@ -13,9 +13,9 @@ import pytest
 from runners.conformance.harness import LaunchedAttempt
 from runners.container import pull
 from runners.shared.container_defaults import image_of
-from tests.containers.conftest import MakeJob
-from tests.containers.images import DEBIAN
 from tests.containers.test_images import containers_of
+from tests.support.engine import MakeJob
+from tests.support.images import DEBIAN
 from workbench.data.code.snapshot import take_snapshot
 from workbench.errors import LaunchRefused, ManifestError
 from workbench.manifest import load_text

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
-from tests.waiting import ended, until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX, DEBIAN, USER
+from tests.support.waiting import ended, until
 from workbench.paths import Home
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"

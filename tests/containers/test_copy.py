@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX, DEBIAN, USER
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX, DEBIAN, USER
+from tests.support.waiting import until
 from workbench.paths import Home
 
 WORK = (

@@ -14,11 +14,11 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
-from tests.learner.kept_agents import lend_agents
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX
+from tests.support.kept_agents import lend_agents
+from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX
 from tests.containers.newer_engine import newer_engine
 from tests.containers.registry import registry_of
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from backends.local.host import LocalHost
 from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
 from runners.shared.host_facts import read_host_facts
-from tests.containers.conftest import MakeJob
+from tests.support.engine import MakeJob
 from workbench.data.code.snapshot import take_snapshot
 from workbench.manifest import load_text
 from workbench.paths import Home

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.conftest import MakeJob
-from tests.containers.images import DEBIAN
 from tests.stubs import Gpus, pretend
+from tests.support.engine import MakeJob
+from tests.support.images import DEBIAN
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.learner.platform import leases
 

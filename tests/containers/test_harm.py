@@ -11,8 +11,8 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
-from tests.containers.conftest import HOME, MakeJob
-from tests.containers.images import BUSYBOX, DEBIAN
+from tests.support.engine import HOME, MakeJob
+from tests.support.images import BUSYBOX, DEBIAN
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, LaunchRefused
 from workbench.paths import Home
 from workbench.spec import Framework

@@ -9,8 +9,8 @@ import pytest
 
 from runners.conformance.harness import LaunchedAttempt
 from runners.container.runner import ContainerRunner
-from tests.containers.conftest import MakeJob
-from tests.containers.images import USER
+from tests.support.engine import MakeJob
+from tests.support.images import USER
 from workbench.errors import FabricError
 from workbench.learner.platform import files
 from workbench.spec import EvaluationMetrics

@@ -9,8 +9,8 @@ import pytest
 
 from runners.container import pull
 from runners.container.runner import ContainerRunner
-from tests.containers.conftest import MakeJob
-from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
+from tests.support.engine import MakeJob
+from tests.support.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
 from workbench.errors import LaunchRefused
 from workbench.job import LearnerPhase
 from workbench.paths import Home

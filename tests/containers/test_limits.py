@@ -12,9 +12,9 @@ import pytest
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from runners.shared.container_defaults import DROPPED
-from tests.containers.conftest import MakeJob
-from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.test_images import containers_of
+from tests.support.engine import MakeJob
+from tests.support.images import BUSYBOX, DEBIAN, USER
 from workbench.paths import Home
 
 HUNGRY = "import sys; x = bytearray(300 << 20); print(len(x))"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.containers.core import CORE
-from tests.containers.images import BUSYBOX, DEBIAN, USER
 from tests.containers.people import person, run_as
-from tests.ssh.daemon import User
-from tests.ssh.daemon import why_not as why_no_users
-from tests.waiting import until
+from tests.support.images import BUSYBOX, DEBIAN, USER
+from tests.support.sshd import User
+from tests.support.sshd import why_not as why_no_users
+from tests.support.waiting import until
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))

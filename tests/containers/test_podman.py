@@ -19,18 +19,18 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
-from tests.cli.conftest import Fabric
-from tests.containers.conftest import HOME
 from tests.containers.core import ON_PODMAN
-from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
 from tests.containers.people import environment_of, person, run_as
 from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
-from tests.folders import make_folder
-from tests.learner.kept_agents import lend_agents
-from tests.ssh.daemon import why_not as why_no_users
 from tests.stubs import pretend
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.engine import HOME
+from tests.support.folders import make_folder
+from tests.support.images import BUSYBOX, DEBIAN, USER, ensure_images
+from tests.support.kept_agents import lend_agents
+from tests.support.sshd import why_not as why_no_users
+from tests.support.waiting import until
 from workbench.paths import Home, make_private_folder
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 
-from tests.cli.conftest import Fabric
-from tests.containers.conftest import MakeJob
-from tests.containers.images import BUSYBOX
-from tests.ports import free_port
+from tests.support.command import Fabric
+from tests.support.engine import MakeJob
+from tests.support.images import BUSYBOX
+from tests.support.ports import free_port
 
 SERVE = (
     "import socket; s = socket.create_server(('', {port})); print('up', flush=True); "

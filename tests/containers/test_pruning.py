@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import own_engine, why_not
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX
+from tests.support.waiting import until
 from workbench.paths import Home
 
 MANIFEST = """\

@@ -12,10 +12,10 @@ import pytest
 from runners.conformance.harness import LaunchLines
 from runners.container import pull
 from runners.container.pull import Layers
-from tests.containers.conftest import MakeJob
-from tests.containers.images import BUSYBOX
 from tests.containers.registry import docker_config, registry_of
-from tests.ports import free_port
+from tests.support.engine import MakeJob
+from tests.support.images import BUSYBOX
+from tests.support.ports import free_port
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 

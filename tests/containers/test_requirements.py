@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from runners.container.runner import ContainerRunner
-from tests.containers.conftest import MakeJob
-from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
 from tests.containers.index import make_certificate, served_index
 from tests.containers.test_images import containers_of
+from tests.support.engine import MakeJob
+from tests.support.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from runners.container.plan import labels, network_name
-from tests.containers.conftest import MakeJob
+from tests.support.engine import MakeJob
 from workbench.job import attempt_stem
 
 SERVE = (

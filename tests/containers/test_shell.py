@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import PROMPT, OnTerminal
-from tests.containers.images import DEBIAN
-from tests.waiting import until
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN
+from tests.support.terminal import PROMPT, OnTerminal
+from tests.support.waiting import until
 from workbench.paths import Home
 
 

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 
-from tests.controller.processes import log_of
-from tests.waiting import until
+from tests.support.controllers import log_of
+from tests.support.waiting import until
 from workbench.controller.client.connect import status
 from workbench.paths import Home
 

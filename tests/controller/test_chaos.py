@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.controller.processes import controller, kill, log_of
-from tests.controller.real import Ground
-from tests.waiting import until
+from tests.support.controllers import controller, kill, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status, wake
 from workbench.job import State
 from workbench.store.jobs import attempts

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.controller.conftest import Bench
-from tests.controller.processes import controller, end_all, kill, log_of
-from tests.controller.real import Ground
-from tests.waiting import until
+from tests.controller.bench import Bench
+from tests.support.controllers import controller, end_all, kill, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import ingest

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import alive, answers, log_of
-from tests.controller.real import Ground
-from tests.store.small_disk import FILES, fill, fill_files, read_only, remount, small_disk
-from tests.waiting import until
+from tests.support.controllers import alive, answers, log_of
+from tests.support.disks import FILES, fill, fill_files, read_only, remount, small_disk
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.controller.client.connect import status, stop_controller
 from workbench.controller.client.requests import ask
 from workbench.errors import CannotWrite, NoSpaceLeft

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import answers, controller, end_all, log_of
-from tests.controller.real import Ground
-from tests.waiting import ended, until
+from tests.support.controllers import answers, controller, end_all, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import ended, until
 from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.client import connect, hang
 from workbench.controller.client.connect import (

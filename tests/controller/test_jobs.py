@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import answers, kill, log_of
-from tests.controller.real import PROCESS, Ground, KeptGround, marked
-from tests.waiting import until
+from tests.support.controllers import answers, kill, log_of
+from tests.support.real_jobs import PROCESS, Ground, KeptGround, marked
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
 from workbench.metrics import points, series

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.controller.values import JOB, row, spec
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.controller.decide.messages import Event, JournalsDrained
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import write_secrets

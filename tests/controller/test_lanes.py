@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.controller.decide.messages import Event, LogNote
 from workbench.controller.targets.worker_pool import Call, WorkerPool
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.controller.real import Ground
 from tests.controller.test_stop_rules import notes
+from tests.support.real_jobs import Ground
 from workbench.controller.decide.log_policies import LogMatch, bar_to_restart, search_outputs
 from workbench.controller.decide.outcome import Outcome
 from workbench.job import Reason, State

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
-from tests.controller.conftest import Bench
-from tests.waiting import patience, until
+from tests.controller.bench import Bench
+from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid

@@ -18,7 +18,7 @@ from backends.contract.host import Chunk
 from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive

@@ -16,9 +16,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
-from tests.controller.real import Ground
-from tests.waiting import ended, patience, until
+from tests.support.controllers import alive, answers, controller, end_all, kill, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import ended, patience, until
 from workbench.controller.client import connect
 from workbench.controller.client.connect import (
     end_controller,

@@ -14,9 +14,9 @@ from queue import SimpleQueue
 import pytest
 
 from runners.interface import Runner
-from tests.controller.processes import ROOT, answers, controller, end_all
 from tests.controller.values import HOME, row, spec
-from tests.waiting import patience
+from tests.support.controllers import ROOT, answers, controller, end_all
+from tests.support.waiting import patience
 from workbench.controller.decide.errors import EXHAUSTED, classify_error
 from workbench.controller.decide.messages import Event, LogNote, Unreachable
 from workbench.controller.decide.model import BackendTrouble, Finish, Operation

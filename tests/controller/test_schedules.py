@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.controller.loop.schedules import COUNTED, Look, Missed, Schedules, look
 from workbench.errors import UsageError
 from workbench.job import Reason, State

@@ -10,8 +10,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.controller.processes import end_all, log_of
-from tests.controller.real import Ground
 from tests.controller.test_experiments import (
     decided,
     ended,
@@ -23,7 +21,9 @@ from tests.controller.test_experiments import (
     story,
     train,
 )
-from tests.waiting import until
+from tests.support.controllers import end_all, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.data.code.snapshot import take_snapshot
 from workbench.metrics import ingest

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import log_of
-from tests.controller.real import Ground
 from tests.stubs import Gpus, pretend
-from tests.waiting import until
+from tests.support.controllers import log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.platform import leases
 from workbench.learner.queue.entries import read_entries

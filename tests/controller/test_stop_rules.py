@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.controller.processes import answers, kill
-from tests.controller.real import Ground
 from tests.controller.test_experiments import RANDOM, ended, search
+from tests.support.controllers import answers, kill
+from tests.support.real_jobs import Ground
 from workbench.controller.client.connect import ensure_controller
 from workbench.controller.loop.stop_rules import WatchedRule
 from workbench.job import State

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.conftest import Bench
-from tests.waiting import until
+from tests.controller.bench import Bench
+from tests.support.waiting import until
 from workbench.controller.loop.loop import BUG_AGAIN_SECONDS
 from workbench.store.jobs import mark_deleted
 

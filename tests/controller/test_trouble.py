@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef, LearnerStatus, StopRequest
-from tests.controller.conftest import FAR, Bench
-from tests.controller.processes import alive, log_of
-from tests.controller.real import Ground
+from tests.controller.bench import FAR, Bench
 from tests.learner.agent import remove_folder
-from tests.store.small_disk import fill
-from tests.waiting import patience, until
+from tests.support.controllers import alive, log_of
+from tests.support.disks import fill
+from tests.support.real_jobs import Ground
+from tests.support.waiting import patience, until
 from workbench.clock import now_us
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog

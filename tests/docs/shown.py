@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.cli.called import forked_fabric
-from tests.cli.conftest import end_processes_that_name
-from tests.folders import make_folder
-from tests.learner.kept_agents import lend_agents
-from tests.waiting import patience
+from tests.support.folders import make_folder
+from tests.support.kept_agents import lend_agents
+from tests.support.processes import end_processes_that_name
+from tests.support.waiting import patience
 from workbench.paths import Home
 
 PAGES: Final = Path(__file__).parents[2] / "docs"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.forked import FORKS
 from tests.docs.shown import Session, session
-from tests.folders import make_folder
-from tests.waiting import ended, patience, until
+from tests.support.folders import make_folder
+from tests.support.forked import FORKS
+from tests.support.waiting import ended, patience, until
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load

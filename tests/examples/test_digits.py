@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything, environment_of
-from tests.folders import make_folder
-from tests.waiting import patience, until
+from tests.support.command import Fabric
+from tests.support.folders import environment_of, make_folder
+from tests.support.processes import end_everything
+from tests.support.waiting import patience, until
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCHS = 8

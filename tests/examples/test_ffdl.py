@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.containers.images import DEBIAN, ensure_images, why_not
-from tests.waiting import patience
+from tests.support.images import DEBIAN, ensure_images, why_not
+from tests.support.waiting import patience
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import end_everything
 from tests.examples.libraries import environment_folder, is_made
 from tests.examples.truth import PROGRAMS, Fabric, check, fabric_in, halted_and_resumed, truth_of
-from tests.learner.kept_agents import lend_agents
+from tests.support.kept_agents import lend_agents
+from tests.support.processes import end_everything
 from workbench.paths import Home
 
 ENVIRONMENT = environment_folder()  # now: tests have another home

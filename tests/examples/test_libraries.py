@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
 from tests.examples.libraries import environment_folder, is_made
-from tests.learner.kept_agents import lend_agents
+from tests.support.command import Fabric
+from tests.support.kept_agents import lend_agents
+from tests.support.processes import end_everything
 from workbench.paths import Home
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "libraries"

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Fabric as Command
-from tests.waiting import until
+from tests.support.command import Fabric as Command
+from tests.support.waiting import until
 
 PROGRAMS: Final = Path(__file__).with_name("halted")
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cli.conftest import Fabric
 from tests.frozen import names
-from tests.waiting import patience
+from tests.support.command import Fabric
+from tests.support.waiting import patience
 
 KEYS_PAGE: Final = Path(__file__).parents[2] / "docs" / "keys.md"
 _KEYS_ROW: Final = re.compile(r"^\| (.+?) \| ([a-z]+\.[a-z-]+)[ ✎]* \|", re.MULTILINE)

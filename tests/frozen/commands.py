@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.waiting import patience
+from tests.support.waiting import patience
 
 COLUMNS: Final = "100"
 """How wide the terminal is that the help is written for."""

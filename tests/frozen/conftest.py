@@ -1,4 +1,4 @@
-"""The command line in a fresh home, and the frozen homes."""
+"""The frozen homes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import fabric
 from tests.frozen.sandbox import Sandbox, sandbox
-
-__all__ = ["fabric"]
 
 
 @pytest.fixture(scope="module")

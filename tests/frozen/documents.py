@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.frozen.sandbox import Sandbox
 from tests.frozen.unpacking import ROOT, frozen_uuid
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.cli.conftest import Fabric
 from tests.frozen.sandbox import only, sandbox
 from tests.frozen.unpacking import ARCHIVE, BINARY, HOST_HOME, HOST_USER, MACHINE_ID, ROOT
-from tests.ssh import daemon
-from tests.waiting import until
+from tests.support import sshd as daemon
+from tests.support.command import Fabric
+from tests.support.waiting import until
 
 MACHINE: Final = "frozen"
 """The name of the machine while it is made."""

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cli.conftest import Fabric, end_processes_that_name
 from tests.frozen import unpacking
+from tests.support.command import Fabric
+from tests.support.processes import end_processes_that_name
 
 
 @dataclass(frozen=True)

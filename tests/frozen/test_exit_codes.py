@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.frozen.sandbox import Sandbox
-from tests.waiting import until
+from tests.support.waiting import until
 
 Before = Callable[[Sandbox], None]
 

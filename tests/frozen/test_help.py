@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.frozen import commands, goldens
+from tests.support.command import Fabric
 
 
 @pytest.fixture(scope="module")

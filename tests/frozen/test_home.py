@@ -17,7 +17,7 @@ import pytest
 
 from tests.frozen.sandbox import Sandbox, end_processes, sandbox
 from tests.frozen.unpacking import start_guard
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 
 USER_VERSION = 1
 RUNNING = ("to-halt", "to-finish", "grid-1")

@@ -15,18 +15,8 @@ import pytest
 
 from tests.frozen.sandbox import Sandbox, end_processes, sandbox
 from tests.frozen.unpacking import HOST_HOME, HOST_USER, MACHINE_ID, start_guard, unpack
-from tests.ssh.conftest import (
-    Box,
-    box,
-    box_environment,
-    box_home,
-    box_program,
-    box_settings,
-    box_within,
-)
-from tests.waiting import patience, until
-
-__all__ = ["box", "box_environment", "box_home", "box_program", "box_settings", "box_within"]
+from tests.support.box import Box
+from tests.support.waiting import patience, until
 
 TEXT = "".join(f"step {i} loss 0.{i}\n" for i in range(1, 6)) + "ready\n"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import Fabric
 from tests.frozen import goldens
 from tests.frozen.asked import public_names
+from tests.support.command import Fabric
 
 
 def test_public_names_are_what_they_were(fabric: Fabric) -> None:

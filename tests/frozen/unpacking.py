@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.folders import make_folder
+from tests.support.folders import make_folder
 
 ARCHIVE: Final = Path(__file__).with_name("home.tar.xz")
 

@@ -24,13 +24,13 @@ from tests.project.structure import ROOT, TOPS, imports, modules
 UNKNOWN_SECONDS: Final = 5.0
 """What a module is taken to need that no run of the gate on this machine has measured."""
 STARTED: Final = {
-    "tests.cli.conftest": (
+    "tests.support.command": (
         "workbench.cli.",
         "workbench.controller.main",
         "workbench.learner.main",
     ),
     "tests.learner.agent": ("workbench.learner.main",),
-    "tests.controller.real": ("workbench.controller.main", "workbench.learner.main"),
+    "tests.support.real_jobs": ("workbench.controller.main", "workbench.learner.main"),
 }
 """What modules of tests start as processes, which no import shows; with a dot at its end, all of a package."""
 READ_BY: Final = {

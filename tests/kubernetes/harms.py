@@ -15,13 +15,20 @@ from typing import Any
 from backends.contract.cluster import Absent
 from backends.kubernetes.api import Api, Request
 from backends.kubernetes.auth import Login
-from tests.controller.processes import answers, kill
-from tests.controller.real import Ground
-from tests.kubernetes.health import KUBECONFIG, control, fault, last_lines, log_lines_about, start_dead_parts
 from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import USER, Space
-from tests.waiting import patience, until
+from tests.support.cluster import USER, Space
+from tests.support.cluster_health import (
+    KUBECONFIG,
+    control,
+    fault,
+    last_lines,
+    log_lines_about,
+    start_dead_parts,
+)
+from tests.support.controllers import answers, kill
+from tests.support.real_jobs import Ground
+from tests.support.waiting import patience, until
 from workbench.controller.client.connect import ensure_controller
 from workbench.errors import FabricError
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import Fabric, end_everything, environment_of
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space, cluster_held, space_of
-from tests.waiting import until
+from tests.support.cluster import Space, cluster_held, space_of
+from tests.support.command import Fabric
+from tests.support.folders import environment_of
+from tests.support.pod_images import DEBIAN
+from tests.support.processes import end_everything
+from tests.support.waiting import until
 from workbench.services.inspect.job_document import describe
 from workbench.store.db.database import Store
 from workbench.store.db.rows import is_over

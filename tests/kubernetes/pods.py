@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backends.kubernetes.cluster import KubernetesCluster
-from tests.kubernetes.images import BUSYBOX
-from tests.waiting import until
+from tests.support.pod_images import BUSYBOX
+from tests.support.waiting import until
 
 
 def pod(name: str, command: str) -> dict[str, Any]:

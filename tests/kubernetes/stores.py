@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from tests.kubernetes.jobs import Pods
-from tests.kubernetes.space import Space
-from tests.stores.servers import Server
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.store_servers import Server
+from tests.support.waiting import until
 from workbench.spec import DataStore
 
 HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")

@@ -24,8 +24,8 @@ from backends.contract.host import BackendOptions
 from backends.kubernetes.api import Request
 from backends.kubernetes.auth import Credentials
 from backends.kubernetes.backend import KubernetesBackend
-from tests.cli.conftest import Fabric
 from tests.kubernetes.server import VERSION, Answer, Server, serve, status
+from tests.support.command import Fabric
 from workbench.errors import BackendError, BackendUnreachable, NotAllowed
 
 PODS = "/api/v1/namespaces/default/pods"

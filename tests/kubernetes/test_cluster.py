@@ -23,8 +23,8 @@ from backends.contract.cluster import (
 )
 from backends.kubernetes.cluster import KubernetesCluster
 from tests.kubernetes.pods import start_pod
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.waiting import until
 from workbench.errors import BackendError
 
 
@@ -289,7 +289,7 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
 
 
 def test_a_namespace_that_is_not_there_is_said(space: Space) -> None:
-    from tests.kubernetes.health import administrator
+    from tests.support.cluster_health import administrator
 
     elsewhere = administrator("nowhere-at-all")
 

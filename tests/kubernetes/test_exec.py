@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.cli.conftest import EXECUTABLE
 from tests.kubernetes.jobs import Pods
-from tests.waiting import until
+from tests.support.command import EXECUTABLE
+from tests.support.waiting import until
 
 
 @dataclass(slots=True)

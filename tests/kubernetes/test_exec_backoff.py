@@ -11,7 +11,7 @@ from backends.kubernetes.errors import ApiCall, refusal
 from runners.interface import LearnerRef
 from runners.pod.journals import ExecBackoff, Journals
 from runners.pod.watch import ClusterCache
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, FabricError
 
 AWAY = NodeUnreachable("error dialing backend")

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.controller.real import Ground
 from tests.kubernetes import harms
 from tests.kubernetes.harms import CLUSTER, HOLD_SECONDS, JOB, LONGEST, World
-from tests.kubernetes.health import SCRIPT
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import Space, cluster_held
-from tests.waiting import until
+from tests.support.cluster import Space, cluster_held
+from tests.support.cluster_health import SCRIPT
+from tests.support.pod_images import DEBIAN
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home

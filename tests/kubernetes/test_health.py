@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes import health
-from tests.kubernetes.health import ClusterBroken, control, dead_parts, ensure_cluster, fault
-from tests.kubernetes.space import cluster_held, why_not
+from tests.support import cluster_health as health
+from tests.support.cluster import cluster_held, why_not
+from tests.support.cluster_health import ClusterBroken, control, dead_parts, ensure_cluster, fault
 
 
 @pytest.fixture

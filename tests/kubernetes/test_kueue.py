@@ -16,12 +16,12 @@ import pytest
 from backends.contract.cluster import Absent, AlreadyThere
 from backends.kubernetes.api import Request
 from runners.pod.kueue import check_queue, waiting_text
-from tests.cli.conftest import Fabric
-from tests.kubernetes.health import SCRIPT
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.server import Answer, Server, serve, status
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.cluster_health import SCRIPT
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.errors import FabricError, LaunchRefused
 
 GROUP = "kueue.x-k8s.io"

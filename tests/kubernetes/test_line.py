@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from runners.shared.launch_line import LaunchLine
-from tests.waiting import patience
+from tests.support.waiting import patience
 
 
 def test_launches_have_their_turns_in_the_order_of_submission_however_they_arrive() -> None:

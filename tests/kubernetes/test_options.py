@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends.kubernetes.options import OPTIONS, checked_options
-from tests.cli.conftest import Fabric
+from tests.support.command import Fabric
 from workbench.errors import ConfigError
 
 

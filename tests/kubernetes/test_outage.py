@@ -13,12 +13,12 @@ from typing import IO
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import Space
-from tests.waiting import ended as has_ended
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import DEBIAN
+from tests.support.waiting import ended as has_ended
+from tests.support.waiting import until
 from workbench.paths import Home
 from workbench.store.db.identity import make_home
 

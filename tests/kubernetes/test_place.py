@@ -17,8 +17,8 @@ from backends.kubernetes.options import OPTIONS
 from backends.kubernetes.rbac import all_rights, role_yaml
 from runners.interface import AttemptRef
 from runners.pod.names import labels
-from tests.cli.conftest import Fabric
-from tests.kubernetes.space import Space
+from tests.support.cluster import Space
+from tests.support.command import Fabric
 from workbench.errors import ConfigError, UnknownName
 
 WriteConfig = Callable[..., str]

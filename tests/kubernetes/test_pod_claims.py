@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.kubernetes.jobs import Pods, configure
-from tests.kubernetes.space import Space
 from tests.kubernetes.stores import claim_of
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.paths import Home
 
 

@@ -15,8 +15,8 @@ from runners.conformance.base import MakeJob
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.pod.runner import PodRunner
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
+from tests.support.cluster import Space, cluster_held, load_images, space_of, why_not
+from tests.support.pod_images import DEBIAN
 
 OPTIONS: Final = {
     "default_memory": "200Mi",

@@ -15,12 +15,12 @@ import pytest
 from runners.pod.names import PREPARE, SIDE_CAR
 from runners.pod.observe import MissedSignals
 from runners.pod.status import has_learner_begun, is_preparing, is_side_car_running
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import HANGING, SEARCHING
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.pods import pod
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import HANGING, SEARCHING
+from tests.support.waiting import until
 
 MANIFEST = """
 name: hangs

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods
-from tests.waiting import until
+from tests.support.pod_images import BUSYBOX, DEBIAN
+from tests.support.waiting import until
 from workbench.job import short_id
 
 EXPERIMENT = f"""\

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.kubernetes.health import control
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
-from tests.kubernetes.space import Space, cluster_held
-from tests.waiting import ended, until
+from tests.support.cluster import Space, cluster_held
+from tests.support.cluster_health import control
+from tests.support.command import Fabric
+from tests.support.waiting import ended, until
 from workbench.paths import Home
 from workbench.store.db.identity import make_home
 

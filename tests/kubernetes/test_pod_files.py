@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import BUSYBOX, DEBIAN
+from tests.support.waiting import until
 
 MAKE = (
     "mkdir -p deep $RESULT_DIR/model; echo own > deep/file; echo 0.5 > $RESULT_DIR/model/loss; echo in > $HOME/more;"

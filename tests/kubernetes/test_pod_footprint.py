@@ -10,8 +10,8 @@ import pytest
 from runners.conformance.harness import request_of
 from runners.pod.runner import PodRunner
 from tests.kubernetes.jobs import Pods
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.waiting import until
 
 
 def quota(space: Space, **hard: str) -> None:

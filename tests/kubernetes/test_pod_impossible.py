@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from runners.pod.admission import above, needs, unschedulable_reason
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure, configure_in
 from tests.kubernetes.pods import start_pod
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import DEBIAN
+from tests.support.waiting import until
 
 NOWHERE = (
     " no new claims to deallocate, preemption: 0/{n} nodes are available: "

@@ -21,10 +21,10 @@ from runners.conformance.harness import LaunchLines, request_of
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod.runner import PodRunner
 from tests.bench.pods_many import simulated_nodes
-from tests.kubernetes.health import SCRIPT
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space, cluster_held
-from tests.waiting import until
+from tests.support.cluster import Space, cluster_held
+from tests.support.cluster_health import SCRIPT
+from tests.support.pod_images import DEBIAN
+from tests.support.waiting import until
 from workbench.controller.targets.mirror import learners_of
 
 SECONDS = 120.0

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.containers.index import make_wheel
-from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
 from tests.kubernetes.jobs import Pods
+from tests.support.pod_images import BUSYBOX, DEBIAN, PIP
 
 SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
 WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')

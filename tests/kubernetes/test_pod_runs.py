@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from runners.pod.status import is_preparing
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure, configure_in
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import BARE, BUSYBOX, DEBIAN
+from tests.support.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
-from tests.kubernetes.space import Space
 from tests.kubernetes.stores import make_volume, until_bound
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import BUSYBOX, DEBIAN
+from tests.support.waiting import until
 from workbench.paths import Home
 
 

@@ -19,13 +19,13 @@ from runners.pod.sh_files import ShellFiles
 from runners.pod.stop import StopRequests
 from runners.pod.upload import send_code_without_python
 from runners.pod.watch import StopTries
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods as Jobs
 from tests.kubernetes.jobs import configure
-from tests.kubernetes.space import Space
 from tests.kubernetes.test_pod_deletion import first_processes
-from tests.waiting import patience, until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import BUSYBOX, DEBIAN
+from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable
 
 LEARNER = LearnerRef("home", "training-abcdefghj", 1, 1)

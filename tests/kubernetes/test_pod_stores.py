@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
-from tests.kubernetes.space import Space
 from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
-from tests.stores.servers import KEY, SECRET, Server, serving
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.pod_images import DEBIAN
+from tests.support.store_servers import KEY, SECRET, Server, serving
+from tests.support.waiting import until
 from workbench.paths import Home
 from workbench.spec import DataStore
 

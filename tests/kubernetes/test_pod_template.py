@@ -18,7 +18,7 @@ from runners.pod.plan import refusals
 from runners.pod.runner import PodRunner
 from runners.pod.template import ResultVolume, patched, template
 from tests.manifest.support import loaded
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 
 EXPERIMENT = """\
 name: x

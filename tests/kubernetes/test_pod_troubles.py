@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.kubernetes.harms import kill_container
-from tests.kubernetes.health import SCRIPT
-from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
 from tests.kubernetes.pods import start_pod
-from tests.kubernetes.space import Space
-from tests.waiting import until
+from tests.support.cluster import Space
+from tests.support.cluster_health import SCRIPT
+from tests.support.command import Fabric
+from tests.support.pod_images import BUSYBOX
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import yaml
 
 from backends.contract.host import Finding
 from backends.kubernetes.rbac import all_rights, missing_rights
-from tests.cli.conftest import Fabric
-from tests.kubernetes.health import KUBECONFIG, administrator
-from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.pods import start_pod
-from tests.kubernetes.space import Space, write_kubeconfig
-from tests.waiting import until
+from tests.support.cluster import Space, write_kubeconfig
+from tests.support.cluster_health import KUBECONFIG, administrator
+from tests.support.command import Fabric
+from tests.support.pod_images import BUSYBOX
+from tests.support.waiting import until
 
 
 def found(space: Space, subject: str, **options: Any) -> list[Finding]:

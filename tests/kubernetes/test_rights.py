@@ -21,11 +21,11 @@ from backends.kubernetes.rbac import (
 )
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.pod.runner import PodRunner
-from tests.cli.conftest import Fabric
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS
-from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
-from tests.waiting import until
+from tests.support.cluster import Space, cluster_held, load_images, space_of, why_not
+from tests.support.command import Fabric
+from tests.support.pod_images import DEBIAN
+from tests.support.waiting import until
 from workbench.errors import NotAllowed, RightsMissing
 
 OPTIONAL = tuple(right.resource for right in all_rights() if not right.needed and right.resource != "pods")

@@ -18,17 +18,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.controller.processes import answers, kill
-from tests.controller.real import Ground
 from tests.kubernetes.harms import Harm, delete_pod, do_to, kill_container, pods_of
-from tests.kubernetes.images import DEBIAN
-from tests.kubernetes.space import Space
 from tests.kubernetes.stores import host_for
-from tests.stores.conftest import small_disk as small_disk
-from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
+from tests.stores.small_disks import small_disk as small_disk
 from tests.stores.test_harm import half_files
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.controllers import answers, kill
+from tests.support.pod_images import DEBIAN
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, serving
 from workbench.controller.client.connect import ensure_controller
 from workbench.job import State
 from workbench.paths import Home

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.learner.kept_agents import agent
-from tests.waiting import LIMIT_SECONDS, ended, patience, until
+from tests.support.kept_agents import agent
+from tests.support.waiting import LIMIT_SECONDS, ended, patience, until
 from workbench.learner.boot import archive
 from workbench.learner.journal import state
 from workbench.learner.journal.output import ENTRY, HEADER

@@ -34,7 +34,7 @@ ON_OLD_PYTHON: Final = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to the soak what an old Python repeats: before ``tests/lanes.py`` looks at the marks."""
+    """Leave to the soak what an old Python repeats: before ``tests/gate/lanes.py`` looks at the marks."""
     for item in items:
         if item.path.parent != Path(__file__).parent or not isinstance(item, pytest.Function):
             continue

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.learner.kept_agents import agent
-from tests.store.small_disk import fill, small_disk
-from tests.waiting import ended, until
+from tests.support.disks import fill, small_disk
+from tests.support.kept_agents import agent
+from tests.support.waiting import ended, until
 from workbench.learner import bootstrap
 from workbench.learner.boot import archive, unpacked_copy
 from workbench.learner.boot.unpacked_copy import unpack

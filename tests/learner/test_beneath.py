@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.platform import beneath, open_files
 from workbench.learner.platform.beneath import Outside, Root, WrongKind
 

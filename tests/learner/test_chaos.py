@@ -19,7 +19,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.learner.collecting import Rig, context
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.learner.collectors import make, subprocess
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.regex.collector import RegexCollector

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lanes import examples
+from tests.gate.lanes import examples
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Collector

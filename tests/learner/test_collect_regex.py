@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lanes import examples
+from tests.gate.lanes import examples
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors import make
 from workbench.learner.collectors.interface import Collector, Context

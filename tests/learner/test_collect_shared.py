@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lanes import examples
+from tests.gate.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import NOW_US, Rig, context
 from workbench.learner import collectors

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPES = ("control", "output", "result", "exit")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.learner.kept_agents import agent
-from tests.waiting import patience
+from tests.support.kept_agents import agent
+from tests.support.waiting import patience
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, kill
-from tests.store.small_disk import FILES, fill, fill_files, small_disk
-from tests.waiting import until
+from tests.support.disks import FILES, fill, fill_files, small_disk
+from tests.support.waiting import until
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.host.learners import learner as facts_of
 from workbench.learner.journal.state import StateFile, ask_to_stop, keep_spares, read, read_stop, unwritten

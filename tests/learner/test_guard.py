@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.learner.agent import Learner
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 from workbench.learner.platform import system
 
 SIGNALS = "grep SigIgn /proc/self/status"

@@ -17,7 +17,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill
 from tests.learner.collecting import Rig, context
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.learner.collectors import make
 from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.regex.collector import RegexCollector

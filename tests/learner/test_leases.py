@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.learner.platform import leases
 from workbench.learner.platform.errors import Failure
 

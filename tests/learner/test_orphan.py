@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.journal.output import HEADER
 from workbench.learner.platform import system
 

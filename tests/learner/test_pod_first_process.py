@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.learner.agent import Learner
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 
 SCRIPT = importlib.resources.files("workbench.learner.pod") / "pod.sh"
 SHELLS = {"dash": ["dash"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.platform import process_table, processes, system
 
 MARKER = f"test-processes/{os.getpid()}/1/1"

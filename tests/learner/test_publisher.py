@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.journal.output import ENTRY_BYTES
 from workbench.learner.scribe import publisher as publishing
 from workbench.learner.scribe.masking import Mask

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, kill
-from tests.store.fuse import FuseMount, sshfs_mount
-from tests.waiting import ended, until
+from tests.support.fuse import FuseMount, sshfs_mount
+from tests.support.waiting import ended, until
 from workbench.learner.guard.requests import Requests
 from workbench.learner.host.learners import LearnerObserver
 from workbench.learner.journal import state

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lanes import examples
+from tests.gate.lanes import examples
 from tests.learner.collecting import Rig, context
-from tests.learner.kept_agents import agent
-from tests.waiting import ended
+from tests.support.kept_agents import agent
+from tests.support.waiting import ended
 from workbench.learner import checkpoint, hparams, progress, report, should_stop
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.report import ReportCollector

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, kill, remove_folder
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 from workbench.learner.platform import system
 
 Make = Callable[..., Learner]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.learner.platform.send_window import (
     ACKNOWLEDGED_BYTES,
     INITIAL_BYTES,

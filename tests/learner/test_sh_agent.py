@@ -24,8 +24,8 @@ from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
 from tests.learner.sh_agent import Place, ShLearner
 from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, NOT_PROMISED, PLACES, WITH_LOCKS
-from tests.store.small_disk import FILES, fill_files, small_disk
-from tests.waiting import until
+from tests.support.disks import FILES, fill_files, small_disk
+from tests.support.waiting import until
 from workbench.learner.boot import sh_launch
 from workbench.learner.platform import system
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.fuse import rclone_mount
+from tests.support.fuse import rclone_mount
 from workbench.learner.journal import state
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.journal.state import StateFile

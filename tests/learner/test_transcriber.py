@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.learner.collecting import points_of
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.learner.journal.output import Records
 from workbench.learner.scribe import transcriber as module
 from workbench.learner.scribe.transcriber import Transcriber

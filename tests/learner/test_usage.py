@@ -18,7 +18,7 @@ import pytest
 
 from tests.metrics.costs import loops
 from tests.stubs import Gpus
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform import process_table, system

@@ -17,7 +17,7 @@ import pytest
 
 from tests.learner import few_instances
 from tests.learner.collecting import NOW_US, context, instances_held
-from tests.waiting import patience, until
+from tests.support.waiting import patience, until
 from workbench.learner import collectors
 from workbench.learner.platform import watch
 from workbench.learner.platform.inotify import LEFT_TO_OTHERS, open_inotify

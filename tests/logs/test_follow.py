@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.writing import START_US, Journal
-from tests.waiting import ended
+from tests.support.waiting import ended
 from workbench.logs.file_copy import copy_published
 from workbench.logs.follow import LINE_MAX, LearnerOutput, LineFormat, follow, labels
 from workbench.logs.grep import Pattern

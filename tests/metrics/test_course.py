@@ -13,7 +13,7 @@ from screens.jobs.queries import figures
 from tests.metrics.programs import Life, Program, lived
 from tests.metrics.test_ingesting import take_all
 from tests.metrics.writing import Records
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.metrics import points, series
 from workbench.metrics.chart_axis import STEP, TIME, chart_axis, chart_points
 from workbench.metrics.queries import last_step, latest, time_of_step

@@ -28,7 +28,7 @@ from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from tests.metrics.programs import Life, Program, lived, tells_its_course
 from tests.metrics.writing import HEADER
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.cli.commands.inspect.metric_tables import MetricSelection, print_csv, print_rows
 from workbench.learner import checkpoint, report
 from workbench.learner.collectors.emetrics import EmetricsCollector

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.metrics.writing import Records
-from tests.store.building import add_job
-from tests.store.small_disk import fill, small_disk
-from tests.waiting import ended
+from tests.support.disks import fill, small_disk
+from tests.support.stored_jobs import add_job
+from tests.support.waiting import ended
 from workbench.errors import CannotWrite, ConfigError
 from workbench.formats import iso, stamp
 from workbench.metrics import (

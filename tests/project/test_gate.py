@@ -23,7 +23,7 @@ from tests.gate.affected import STARTED, Affected, affected, arrows_of, within
 from tests.gate.hunt import hunt
 from tests.gate.machine import left_behind, traces
 from tests.gate.record import Outcome, Record
-from tests.waiting import until
+from tests.support.waiting import until
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails():\n    assert 1 == 2\n"
@@ -67,7 +67,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def argv(project: Path, *options: str) -> list[str]:
-    base = [sys.executable, "-m", "pytest", "-p", "tests.gate.record", "-p", "tests.lanes", "-q"]
+    base = [sys.executable, "-m", "pytest", "-p", "tests.gate.record", "-p", "tests.gate.lanes", "-q"]
     return [*base, f"--rootdir={project}", f"--config-file={project}/pytest.ini", *options, str(project)]
 
 
@@ -221,7 +221,7 @@ def test_marked_tests_are_few_and_listed_for_those_who_work_on_fabric() -> None:
 
 
 def test_a_hunt_counts_how_often_a_test_failed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "conftest.py").write_text('pytest_plugins = ("tests.gate.record", "tests.lanes")')
+    (project / "conftest.py").write_text('pytest_plugins = ("tests.gate.record", "tests.gate.lanes")')
     (project / "test_a.py").write_text(PASSES + FAILS_ONCE)
 
     assert not hunt([str(project / "test_a.py")], times=3, load=1, workers=0)
@@ -280,8 +280,8 @@ def test_the_nearest_are_taken_until_the_time_is_over_and_what_has_changed_in_an
 def test_the_tests_of_the_command_line_are_reached_by_what_it_starts() -> None:
     arrows = arrows_of()
 
-    assert {"workbench.controller.main", "workbench.cli.commands.upkeep"} <= arrows["tests.cli.conftest"]
-    assert "tests.cli.conftest" in arrows["tests.cli.test_life"]
+    assert {"workbench.controller.main", "workbench.cli.commands.upkeep"} <= arrows["tests.support.command"]
+    assert "tests.support.command" in arrows["tests.cli.test_life"]
     assert set(STARTED) <= set(arrows)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.gate import leftovers
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

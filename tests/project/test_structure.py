@@ -5,6 +5,7 @@ A figure that got better fails, too, until it is written down here: so it stays 
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,16 @@ def test_an_import_by_a_text_is_an_arrow_as_any_other(tmp_path: Path, line: str)
 
 def test_circles_are_found() -> None:
     assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [("a", "b", "c")]
+
+
+def test_helpers_of_tests_come_from_modules_that_say_what_they_are() -> None:
+    """A ``conftest`` has fixtures and hooks; what is imported lies in ``tests.support`` or in a module of the folder."""
+    tests = structure.modules(tops=("tests",))
+    found = [
+        name
+        for name, module in tests.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("conftest")
+    ]
+
+    assert found == []

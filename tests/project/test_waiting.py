@@ -1,4 +1,4 @@
-"""Ratchets on how tests wait: through ``tests/waiting.py`` and by no clock of their own. They are only tightened."""
+"""Ratchets on how tests wait: through `tests/support/waiting.py` and by no clock of their own; only tightened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-ELSEWHERE = ("waiting.py", "bench/")
+ELSEWHERE = ("support/waiting.py", "bench/")
 CLOCKS = {("time", name) for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")}
 SLEEPS = {("time", "sleep"), ("asyncio", "sleep")}
 LOOKS_AT_THE_CLOCK = 72

@@ -9,7 +9,7 @@ import pytest
 from runners.conformance.harness import request_of
 from runners.pod.options import PodOptions
 from runners.pod.volumes import bound_mounts, bound_refusals, bound_volumes
-from tests.runners.conftest import HOME, Jobs
+from tests.runners.jobs import HOME, Jobs
 from tests.runners.test_process_launch import pack
 from workbench.errors import LaunchRefused
 from workbench.spec import BindMount

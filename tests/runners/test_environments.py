@@ -16,7 +16,7 @@ import pytest
 
 from runners.shared.host_facts import read_host_facts
 from runners.shared.virtualenvs import in_use, remove_environment
-from tests.runners.conftest import HOME, Jobs
+from tests.runners.jobs import HOME, Jobs
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runners.conftest import Jobs
+from tests.runners.jobs import Jobs
 from workbench.errors import LaunchRefused
 
 SHOW = "python -c 'import sys; print(sys.prefix)'; echo ${VIRTUAL_ENV-none} ${CONDA_DEFAULT_ENV-none}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runners.pod.stores import pod_retention
 from runners.shared.launch_document import USAGE_SECONDS
-from tests.runners.conftest import Jobs
+from tests.runners.jobs import Jobs
 from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.spec import Checkpoints, DataStore
 

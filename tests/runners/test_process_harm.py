@@ -14,9 +14,9 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 from runners.shared.environment import marker
-from tests.runners.conftest import HOME
-from tests.store.small_disk import fill, small_disk
-from tests.waiting import until
+from tests.runners.jobs import HOME
+from tests.support.disks import fill, small_disk
+from tests.support.waiting import until
 from workbench.errors import CannotWrite, InputMissing
 from workbench.job import LearnerPhase
 from workbench.learner.host.learners import markers

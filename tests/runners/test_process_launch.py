@@ -17,10 +17,10 @@ from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import AttemptRef
 from runners.process.runner import ProcessRunner
 from tests.learner.agent import oldest_python
-from tests.learner.kept_agents import agent
-from tests.runners.conftest import HOME, Jobs
+from tests.runners.jobs import HOME, Jobs
 from tests.stubs import Gpus
-from tests.waiting import patience
+from tests.support.kept_agents import agent
+from tests.support.waiting import patience
 from workbench.errors import InputMissing, LaunchRefused
 from workbench.paths import Home
 

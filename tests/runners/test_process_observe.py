@@ -16,8 +16,8 @@ from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from runners.process import observe
 from runners.process.observe import lost
 from runners.shared.learner_status import status_of
-from tests.runners.conftest import HOME, Jobs
-from tests.waiting import until
+from tests.runners.jobs import HOME, Jobs
+from tests.support.waiting import until
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners

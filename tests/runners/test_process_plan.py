@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.runners.conftest import HOME, Jobs
+from tests.runners.jobs import HOME, Jobs
 from workbench.errors import LaunchRefused
 from workbench.paths import Home
 from workbench.spec import EvaluationMetrics, Framework

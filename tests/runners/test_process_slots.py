@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runners.conftest import HOME, Jobs
+from tests.runners.jobs import HOME, Jobs
 from tests.stubs import GIB, Gpus
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners

@@ -11,8 +11,8 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import request_of
 from runners.process.runner import ProcessRunner
-from tests.runners.conftest import HOME
-from tests.store.fuse import FuseMount, sshfs_mount
+from tests.runners.jobs import HOME
+from tests.support.fuse import FuseMount, sshfs_mount
 from workbench.errors import TryAgain
 from workbench.learner.platform import files
 from workbench.paths import Home

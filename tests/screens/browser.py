@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.waiting import patience
+from tests.support.waiting import patience
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DEADLINE_SECONDS = patience()

@@ -15,8 +15,8 @@ import pytest
 
 from fabric_workbench import GARBAGE_THRESHOLDS
 from screens.style.glyphs import glyphs
-from tests.folders import is_short
 from tests.screens import seeding
+from tests.support.folders import is_short
 from workbench.paths import Home
 from workbench.store.db.database import Store
 

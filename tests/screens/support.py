@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 
 from screens.app.app import FabricApp
 from tests.screens.seeding import NOW_US
-from tests.waiting import LIMIT_SECONDS, until_async
+from tests.support.waiting import LIMIT_SECONDS, until_async
 from workbench.cli.framework.run_options import read_run_options
 from workbench.paths import Home
 

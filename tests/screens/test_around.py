@@ -17,7 +17,7 @@ from screens.widgets.bars import KeyBar
 from screens.widgets.tabs import TabBar
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store import jobs

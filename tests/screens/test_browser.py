@@ -15,7 +15,7 @@ import pytest
 from screens.app.web_server import address_of, is_loopback
 from tests.screens import seeding
 from tests.screens.support import journey
-from tests.waiting import ended, patience
+from tests.support.waiting import ended, patience
 from workbench.errors import UsageError
 from workbench.paths import Home
 from workbench.store.db.database import Store

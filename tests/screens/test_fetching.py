@@ -15,9 +15,9 @@ from screens.jobs.file_list import FileList
 from screens.jobs.files import with_checkpoints
 from screens.widgets.text_page import ConfigPage
 from screens.workers.command_runner import call
-from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
+from tests.support.processes import end_everything
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs

@@ -14,8 +14,8 @@ from screens.launch.draft_sources import draft_of_file
 from screens.launch.field_list import GROUPS, FormView, GroupLine, best_match, matches
 from screens.launch.form_screen import LaunchScreen, open_form
 from screens.widgets.text_page import PlanPage
-from tests.cli.conftest import end_everything
 from tests.screens.support import Shown, journey, opened
+from tests.support.processes import end_everything
 from workbench.clock import now_us
 from workbench.paths import Home
 

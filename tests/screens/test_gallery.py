@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.screens.film import film
-from tests.waiting import patience
+from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES, THEMES = ("120x40", "200x60", "80x24"), ("dark", "light")

@@ -20,11 +20,11 @@ from screens.jobs.table_screen import JobsScreen
 from screens.launch.form_screen import LaunchScreen
 from screens.widgets.text_page import PlanPage
 from screens.workers.command_runner import call, manifests_here
-from tests.cli.conftest import end_everything
 from tests.screens import seeding
-from tests.screens.pty_terminal import ENTRY, PtyTerminal
 from tests.screens.support import Shown, journey, opened
-from tests.waiting import patience, until
+from tests.support.processes import end_everything
+from tests.support.screen_terminal import ENTRY, PtyTerminal
+from tests.support.waiting import patience, until
 from workbench.cli.framework.run_options import read_run_options
 from workbench.clock import now_us
 from workbench.errors import FabricError, UsageError

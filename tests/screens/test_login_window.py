@@ -7,18 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from screens.base.login import TypeAnswer
-from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their names
-    Box,
-    box,
-    box_environment,
-    box_home,
-    box_program,
-    box_within,
-)
-from tests.ssh.daemon import set_password
+from tests.support.box import Box
+from tests.support.processes import end_everything
+from tests.support.sshd import set_password
 from workbench.clock import now_us
 from workbench.controller.client.connect import send_message
 from workbench.job import Reason
@@ -35,7 +28,7 @@ def box_settings() -> list[str]:
 
 
 @pytest.fixture
-def locked(box: Box, home: Home) -> Iterator[Box]:  # noqa: F811 - the fixture
+def locked(box: Box, home: Home) -> Iterator[Box]:
     """A host that takes no key of ours but a password."""
     set_password(box.user, SECRET)
     (box.daemon.folder / "keys" / box.user.name).write_text("")

@@ -16,7 +16,7 @@ from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
 from tests.screens import seeding
 from tests.screens.support import Shown, instead_of_controller, journey, opened
-from tests.waiting import LIMIT_SECONDS
+from tests.support.waiting import LIMIT_SECONDS
 from workbench.errors import UnknownName
 from workbench.job import Reason, State
 from workbench.paths import Home

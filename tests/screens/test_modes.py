@@ -16,9 +16,9 @@ from textual.css.parse import parse
 
 from screens.style.glyphs import glyphs, in_ascii
 from tests.screens import seeding
-from tests.screens.pty_terminal import ENTRY, PtyTerminal
 from tests.screens.support import journey, opened
 from tests.screens.test_terminal_bytes import _environment
+from tests.support.screen_terminal import ENTRY, PtyTerminal
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -14,7 +14,7 @@ from textual.message import Message
 from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
 from screens.workers.writer import StoreWriter, WriteDone
 from tests.screens import seeding
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.clock import now_us
 from workbench.errors import TryAgain
 from workbench.paths import Home

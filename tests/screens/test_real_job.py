@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from screens.jobs.table_screen import JobsScreen
-from tests.cli.conftest import end_everything
 from tests.screens.support import Shown, journey, opened
-from tests.waiting import patience
+from tests.support.processes import end_everything
+from tests.support.waiting import patience
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs

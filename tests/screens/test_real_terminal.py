@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.controller.processes import end_all
 from tests.screens import seeding
-from tests.waiting import patience, until
+from tests.support.controllers import end_all
+from tests.support.waiting import patience, until
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.db.database import Store

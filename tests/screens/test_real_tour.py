@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from screens.workers.command_runner import call
-from tests.cli.conftest import end_everything
 from tests.screens.test_real_terminal import TMUX, Terminal
-from tests.waiting import patience, until
+from tests.support.processes import end_everything
+from tests.support.waiting import patience, until
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store import jobs

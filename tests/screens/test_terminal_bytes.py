@@ -20,8 +20,8 @@ from textual.strip import Strip
 
 from screens.app.terminal import TerminalPicture
 from tests.screens import seeding
-from tests.screens.pty_terminal import ENTRY, Emulator, PtyTerminal
-from tests.waiting import patience
+from tests.support.screen_terminal import ENTRY, Emulator, PtyTerminal
+from tests.support.waiting import patience
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import job

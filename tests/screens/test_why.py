@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from tests.screens.support import journey, opened
+from tests.support.command import Fabric
 from workbench.clock import now_us
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home

@@ -15,14 +15,14 @@ import docker
 import pytest
 import yaml
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import DEBIAN as OF_ENGINE
-from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import OPTIONS
 from tests.kubernetes.relay import Relay
-from tests.kubernetes.space import Space
-from tests.ssh.conftest import Box
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.cluster import Space
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN as OF_ENGINE
+from tests.support.pod_images import DEBIAN
+from tests.support.waiting import until
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LOOK_SECONDS = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.metrics.writing import Records
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.services.transfer.checkpoints import list_checkpoints

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.errors import UnknownName
 from workbench.paths import Home
 from workbench.services.control.annotate import Annotations, annotate

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.building import make_detail
+from tests.support.stored_jobs import make_detail
 from workbench.data.code.snapshot import SnapshotOptions
 from workbench.errors import PlaceUnreachable
 from workbench.paths import Home

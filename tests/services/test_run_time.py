@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.formats import MICROSECONDS
 from workbench.job import Intent, JobId, Reason, State
 from workbench.paths import Home

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.ssh.daemon import User, kill_all
-from tests.waiting import until
+from tests.support.sshd import User, kill_all
+from tests.support.waiting import until
 
 BUSYBOX = Path("/bin/busybox")
 DEVICES: Final = {

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import Daemon
 from tests.ssh.harms import Harm, Scene
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.sshd import Daemon
+from tests.support.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

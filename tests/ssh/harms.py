@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.controller.processes import answers, kill
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import kill_all, processes_of
 from tests.ssh.relay import Relay
+from tests.support.box import Box
+from tests.support.controllers import answers, kill
+from tests.support.real_jobs import Ground
+from tests.support.sshd import kill_all, processes_of
 from workbench.controller.client.connect import ensure_controller
 
 LASTING_SECONDS: Final = (60.0, 180.0)

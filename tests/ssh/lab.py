@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.ssh.bare import with_processes
-from tests.ssh.daemon import Daemon, User
+from tests.support.sshd import Daemon, User
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 
-from tests.ports import free_port
-from tests.ssh.daemon import Daemon
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.sshd import Daemon
+from tests.support.waiting import until
 
 PROGRAM = """
 import asyncio, sys

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.containers.own_engine import OwnEngine
-from tests.ssh.daemon import User
+from tests.support.sshd import User
 
 NETWORK_NUMBER = 240
 """Of no other engine of the tests."""

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of
 from tests.ssh.seen import printed, row
-from tests.waiting import patience, until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.processes import end_everything
+from tests.support.sshd import processes_of
+from tests.support.waiting import patience, until
 from workbench.job import State
 from workbench.paths import Home, config_file
 from workbench.services.submit import adoption

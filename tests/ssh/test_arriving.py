@@ -19,9 +19,9 @@ from backends.contract.host import Host
 from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
 from backends.ssh.bootstrap import HERE, AgentRequest, start_agent
-from tests.ssh.conftest import Box
-from tests.ssh.kept import KeptGround
-from tests.waiting import patience, until
+from tests.support.box import Box
+from tests.support.kept_ground import KeptGround
+from tests.support.waiting import patience, until
 from workbench.controller.runtime import prewarm as prewarming
 from workbench.controller.runtime.connections import SHARED, SharedConnections
 from workbench.errors import BackendUnreachable, NotAllowed

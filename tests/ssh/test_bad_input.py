@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import DEBIAN
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN
+from tests.support.sshd import make_user, remove_user
 
 EX_UNAVAILABLE, EX_NOPERM, EX_CONFIG = 69, 77, 78
 

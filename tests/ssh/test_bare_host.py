@@ -17,11 +17,11 @@ from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.containers.core import OVER_A_LINK
-from tests.controller.real import Ground
 from tests.runners.local_hosts import AgentsHere
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.sshd import processes_of
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import OnTerminal
-from tests.containers.images import DEBIAN, ensure_images
-from tests.containers.images import why_not as no_images
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import let_use_docker, runs
-from tests.ssh.kept import KeptGround
 from tests.ssh.seen import printed
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN, ensure_images
+from tests.support.images import why_not as no_images
+from tests.support.kept_ground import KeptGround
+from tests.support.sshd import let_use_docker, runs
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import until
 from workbench.paths import Home
 
 PROCESS = ("--runner", "process")

@@ -15,10 +15,10 @@ from backends.contract.host import Host
 from runners.conformance.harness import request_of
 from runners.shared.code import deploy_code, upload_code
 from runners.shared.host_facts import HostFacts, read_host_facts
-from tests.cli.conftest import Fabric
-from tests.ssh.conftest import Box
 from tests.ssh.seen import printed
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.waiting import until
 from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
 

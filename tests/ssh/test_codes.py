@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from backends.ssh.auth import ONE_TIME
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import OnTerminal
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import SSHD
 from tests.ssh.seen import Tries, printed, reason
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.sshd import SSHD
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import until
 from workbench.paths import Home
 
 CHECK = """#!/bin/sh

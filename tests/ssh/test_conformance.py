@@ -12,8 +12,8 @@ from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from runners.process.runner import ProcessRunner
 from tests.containers.core import CORE, OVER_A_LINK
-from tests.containers.images import DEBIAN
 from tests.runners.local_hosts import AgentsHere
+from tests.support.images import DEBIAN
 
 
 class OverSsh(AgentsHere, RunnerContract):

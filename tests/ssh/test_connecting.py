@@ -13,10 +13,11 @@ import pytest
 
 from backends.contract.host import BackendOptions
 from backends.ssh.backend import SshBackend
-from tests.cli.conftest import Fabric, end_everything
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.processes import end_everything
+from tests.support.sshd import make_user, remove_user
+from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed
 from workbench.paths import Home
 

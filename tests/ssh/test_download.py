@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.ssh.conftest import Box
 from tests.ssh.seen import printed
-from tests.stores.servers import KEY, SECRET, Server, serving
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.store_servers import KEY, SECRET, Server, serving
+from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.paths import Home

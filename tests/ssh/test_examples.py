@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from tests.cli.conftest import Fabric
-from tests.containers.images import DEBIAN
-from tests.ssh.conftest import Box
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.images import DEBIAN
 from workbench.paths import Home
 
 MANIFEST = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"

@@ -16,10 +16,10 @@ from backends.ssh import bootstrap
 from backends.ssh.auth import TOO_MANY, log_in
 from backends.ssh.config import Hop
 from backends.ssh.sockets import ChannelPipe
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs
 from tests.ssh.relay import Relay
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.sshd import runs
+from tests.support.waiting import until
 from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.learner.host import remote_loader
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import answers, kill
-from tests.controller.real import Ground
 from tests.controller.stuck import stuck
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of
-from tests.ssh.kept import KeptGround
 from tests.ssh.relay import Relay
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.controllers import answers, kill
+from tests.support.kept_ground import KeptGround
+from tests.support.real_jobs import Ground
+from tests.support.sshd import processes_of
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.store.db.rows import TargetRef

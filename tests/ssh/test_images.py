@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
-from tests.containers.images import BUSYBOX
-from tests.ssh.conftest import Box
 from tests.ssh.second_engine import second_engine
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.images import BUSYBOX
+from tests.support.processes import end_everything
 from workbench.paths import Home
 
 LARGE_BYTES = 3_000_000

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.images import DEBIAN
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.ssh.kept import KeptGround
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.images import DEBIAN
+from tests.support.kept_ground import KeptGround
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home

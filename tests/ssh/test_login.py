@@ -11,12 +11,12 @@ import pytest
 
 from backends.contract.prompts import CREDENTIALS
 from backends.ssh.connection import SshConnection
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import OnTerminal
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import set_password
 from tests.ssh.seen import reason
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.sshd import set_password
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import until
 from workbench.errors import NeedsLogin
 from workbench.paths import Home
 

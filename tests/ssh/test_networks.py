@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.backends.counting import Counting
-from tests.controller.real import Ground
 from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
-from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
-from tests.waiting import patience, until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable
 from workbench.job import TERMINAL, State
 from workbench.paths import Home

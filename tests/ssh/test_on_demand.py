@@ -9,9 +9,9 @@ import pytest
 
 from backends.contract.host import BackendOptions
 from backends.registry import load_backend
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.errors import UsageError
 from workbench.job import State
 from workbench.paths import Home

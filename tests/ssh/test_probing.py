@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.rpc.client import FrameClient
-from tests.ssh.conftest import Box
+from tests.support.box import Box
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.containers.images import DEBIAN
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import kill_all
 from tests.ssh.harms import Scene, reboot
 from tests.ssh.relay import Relay
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.images import DEBIAN
+from tests.support.real_jobs import Ground
+from tests.support.sshd import kill_all
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.ssh.conftest import Box
-from tests.ssh.kept import KeptGround
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.kept_ground import KeptGround
 
 
 @pytest.fixture(scope="module")

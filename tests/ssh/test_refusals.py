@@ -12,11 +12,11 @@ import pytest
 
 from backends.ssh.bootstrap import DiskFull
 from backends.ssh.connection import UnknownHostKey
-from tests.cli.conftest import Fabric
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import a_user
 from tests.ssh.seen import Tries, reason, row
-from tests.waiting import patience, until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.sshd import a_user
+from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.job import State
 from workbench.paths import Home

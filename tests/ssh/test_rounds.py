@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import log_of
-from tests.controller.real import Ground
 from tests.ssh.company import COMPANY
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
 from tests.ssh.relay import Relay
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.controllers import log_of
+from tests.support.real_jobs import Ground
+from tests.support.sshd import processes_of
+from tests.support.waiting import until
 from workbench.data.code.snapshot import take_snapshot
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.cli.terminal import OnTerminal
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import runs
-from tests.ssh.kept import KeptGround
 from tests.ssh.seen import printed
-from tests.waiting import patience, until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.kept_ground import KeptGround
+from tests.support.sshd import runs
+from tests.support.terminal import OnTerminal
+from tests.support.waiting import patience, until
 from workbench.paths import Home, default_home
 
 WAIT = "echo ready; while :; do sleep 0.1; done"

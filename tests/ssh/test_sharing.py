@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.ssh.daemon import a_user
 from tests.stubs import Gpus, nvml_library
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.sshd import a_user
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

@@ -13,7 +13,7 @@ import pytest
 
 from backends.contract.host import BackendOptions
 from backends.ssh.backend import SshBackend
-from tests.waiting import patience
+from tests.support.waiting import patience
 from workbench.errors import BackendUnreachable
 
 Says = Callable[[socket.socket], object]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

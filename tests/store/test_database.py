@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.building import add_job
-from tests.store.small_disk import fill, small_disk
+from tests.support.disks import fill, small_disk
+from tests.support.stored_jobs import add_job
 from workbench.errors import CannotWrite, ConfigError, FabricError, InputMissing, TryAgain
 from workbench.paths import Home
 from workbench.store.db import identity, setup

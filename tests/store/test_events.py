@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.building import add_job, make_detail
-from tests.waiting import ended
+from tests.support.stored_jobs import add_job, make_detail
+from tests.support.waiting import ended
 from workbench.errors import CannotWrite
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home

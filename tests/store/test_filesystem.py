@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.small_disk import small_disk
+from tests.support.disks import small_disk
 from workbench.store.db.filesystem import filesystem_type, is_network, machine_id
 
 

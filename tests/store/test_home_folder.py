@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.building import add_job, make_detail
+from tests.support.stored_jobs import add_job, make_detail
 from workbench.errors import HomeNotBound
 from workbench.paths import Home
 from workbench.services.submit.experiments import archive_experiment, kill_experiment, pause_experiment

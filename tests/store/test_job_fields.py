@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.building import SUBMITTED_US, add_job
+from tests.support.stored_jobs import SUBMITTED_US, add_job
 from workbench.cli.framework import completion
 from workbench.clock import now_us
 from workbench.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.store.building import SUBMITTED_US, add_job, make_detail
+from tests.support.stored_jobs import SUBMITTED_US, add_job, make_detail
 from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.test_rebuild import contents
-from tests.waiting import until
+from tests.support.waiting import until
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.building import add_job
-from tests.store.small_disk import fill, small_disk
+from tests.support.disks import fill, small_disk
+from tests.support.stored_jobs import add_job
 from workbench.errors import CannotWrite, ConfigError
 from workbench.job import LEGAL_STEPS, Intent, JobId, LearnerPhase, Reason, State
 from workbench.metrics import checkpoints, ingest, series

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.small_disk import FILES, fill, fill_files, small_disk
+from tests.support.disks import FILES, fill, fill_files, small_disk
 from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.store.building import add_job, make_detail
+from tests.support.stored_jobs import add_job, make_detail
 from workbench.errors import AmbiguousName, UnknownName
 from workbench.job import JobId, short_id
 from workbench.paths import Home

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.job import JobId, LearnerPhase, Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store

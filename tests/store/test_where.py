@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.metrics.writing import Records
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.errors import FabricError, PatternTooSlow
 from workbench.job import JobId, Reason, State
 from workbench.metrics import ingest, series

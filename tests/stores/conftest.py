@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.conftest import engine as engine
-from tests.controller.real import Ground
-from tests.ssh.conftest import box as box
-from tests.ssh.conftest import box_environment as box_environment
-from tests.ssh.conftest import box_home as box_home
-from tests.ssh.conftest import box_program as box_program
-from tests.ssh.conftest import box_settings as box_settings
-from tests.ssh.conftest import box_within as box_within
-from tests.ssh.kept import KeptGround, kept
-from tests.ssh.kept import ground as ground
-from tests.ssh.kept import kept_ground as kept_ground
-from tests.stores.servers import Server, serving
-from tests.stores.small_disks import SmallDisk, small_disks
+from tests.stores.small_disks import small_disk as small_disk
+from tests.support.kept_ground import KeptGround, kept
+from tests.support.kept_ground import ground as ground
+from tests.support.kept_ground import kept_ground as kept_ground
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, serving
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
@@ -60,10 +53,3 @@ def own_ground(home: Home) -> Iterator[Ground]:
     made = Ground(home)
     yield made
     made.clean_up()
-
-
-@pytest.fixture
-def small_disk() -> Iterator[SmallDisk]:
-    """Puts small disks at paths."""
-    with small_disks() as made:
-        yield made

@@ -14,7 +14,7 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.stores.servers import KEY, SECRET
+from tests.support.store_servers import KEY, SECRET
 from workbench.spec import DataStore
 
 BUCKET = "hostile"

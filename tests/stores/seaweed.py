@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.stores.servers import KEY, SECRET, free_port
-from tests.waiting import patience, until
+from tests.support.store_servers import KEY, SECRET, free_port
+from tests.support.waiting import patience, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.spec import DataStore
 

@@ -37,3 +37,10 @@ def fill(folder: Path) -> Path:
         while stream.write(bytes(64 << 10)):
             continue
     return file
+
+
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    """Puts small disks at paths."""
+    with small_disks() as made:
+        yield made

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.servers import free_port
-from tests.waiting import patience
+from tests.support.store_servers import free_port
+from tests.support.waiting import patience
 
 USER, KEY = "test:tester", "canary-swift-4711"
 _KINDS = ("account", "container", "object")

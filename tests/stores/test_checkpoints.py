@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.cli.conftest import fabric as fabric
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.stores.servers import KEY, SECRET, Server
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import KEY, SECRET, Server
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller
 from workbench.controller.client.requests import ask
 from workbench.job import State

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.controller.real import Ground
 from tests.stores import swift as openstack
-from tests.stores.servers import free_port
-from tests.waiting import patience, until
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import free_port
+from tests.support.waiting import patience, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.spec import DataStore

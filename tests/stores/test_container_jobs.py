@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from runners.container.limits import FILE
-from tests.containers.images import BUSYBOX, USER
-from tests.controller.real import Ground
-from tests.stores.servers import SECRET, Server
-from tests.waiting import until
+from tests.support.images import BUSYBOX, USER
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import SECRET, Server
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.stores.mount import missing_support
 from workbench.paths import Home

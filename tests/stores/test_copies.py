@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.stores.servers import Server
-from tests.waiting import until
+from tests.support.box import Box
+from tests.support.command import Fabric
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef

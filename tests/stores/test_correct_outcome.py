@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.store.building import add_job
+from tests.support.stored_jobs import add_job
 from workbench.job import JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.services.transfer.retry_upload import CORRECTION, correct_outcome

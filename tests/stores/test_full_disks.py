@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
-from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, PATIENCE, SLOW, again, big, filling, half_files
-from tests.waiting import until
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, serving
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.paths import Home
 

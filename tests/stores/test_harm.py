@@ -16,9 +16,9 @@ import pytest
 from backends.local.host import LocalHost
 from runners.interface import AttemptRef, LaunchRequest
 from runners.process.runner import ProcessRunner
-from tests.controller.real import Ground
-from tests.stores.servers import Server, serving
-from tests.waiting import until
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, serving
+from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.store.jobs import detail

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
 from tests.stores.hostile import Hostile, serving
-from tests.stores.servers import Server
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server
 from workbench.job import State
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.errors import TransferError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
-from tests.stores.servers import Server, free_port, serving
-from tests.waiting import until
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, free_port, serving
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.stores.mount import missing_support
 from workbench.metrics import notes

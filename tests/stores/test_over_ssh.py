@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.real import Ground
-from tests.ssh.conftest import Box
-from tests.stores.servers import SECRET, Server
+from tests.support.box import Box
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import SECRET, Server
 from workbench.job import State
 from workbench.paths import Home
 from workbench.spec import DataStore

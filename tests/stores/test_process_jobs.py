@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.controller.real import Ground
-from tests.stores.servers import SECRET, Server, serving
-from tests.waiting import until
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import SECRET, Server, serving
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.metrics import progress
 from workbench.store.queries.jobs import transitions

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import fabric_workbench
-from tests.cli.conftest import Fabric, until_runs
-from tests.cli.conftest import fabric as fabric
-from tests.ssh.conftest import Box
-from tests.store.building import make_detail
-from tests.stores.servers import KEY, SECRET, Server
+from tests.support.box import Box
+from tests.support.command import Fabric, until_runs
+from tests.support.store_servers import KEY, SECRET, Server
+from tests.support.stored_jobs import make_detail
 from workbench.errors import InputMissing, UsageError
 from workbench.job import JobId
 from workbench.paths import Home

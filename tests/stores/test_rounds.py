@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.processes import still_of
-from tests.controller.real import Ground
-from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, again, half_files, rclones_of, state_of
+from tests.support.controllers import still_of
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server, serving
 from workbench.controller.runtime.lock import read_lock
 from workbench.job import State
 from workbench.learner.stores.cache import evict

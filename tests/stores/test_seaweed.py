@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.controller.real import Ground
 from tests.stores.seaweed import READER, Weed
-from tests.stores.servers import KEY
 from tests.stores.test_checkpoints import SAVE
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import KEY
 from workbench.job import State
 from workbench.learner.stores.cache import entries
 

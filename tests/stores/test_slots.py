@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.images import BUSYBOX
-from tests.controller.real import Ground
-from tests.stores.servers import Server
 from tests.stubs import pretend
+from tests.support.images import BUSYBOX
+from tests.support.real_jobs import Ground
+from tests.support.store_servers import Server
 from workbench.job import State
 from workbench.learner.platform import leases
 from workbench.paths import leases_folder

@@ -19,7 +19,7 @@ from fcntl import ioctl
 
 from rich.cells import cell_len
 
-from tests.waiting import patience
+from tests.support.waiting import patience
 
 ASKED, ANSWER = b"\x1b[6n", b"\x1b[1;1R"
 """The position of the cursor: what asks for it, and what every terminal answers."""

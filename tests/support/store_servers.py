@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.ports import free_port as free_port
-from tests.waiting import until
+from tests.support.ports import free_port as free_port
+from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.spec import DataStore
 

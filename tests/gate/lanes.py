@@ -87,7 +87,7 @@ def rounds_of(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the quick tests, leave those of the soak out of other runs, and give rounds the time that they need."""
     soak, rounds = is_soak(config), rounds_of(config)
-    tests = Path(__file__).parent
+    tests = Path(__file__).parents[1]
     for item in items:
         if rounds and "chaos_rounds" in getattr(item, "fixturenames", ()):
             limit = item.get_closest_marker("timeout")

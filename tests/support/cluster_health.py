@@ -15,9 +15,9 @@ from typing import Any
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.kubeconfig import resolve
 from backends.kubernetes.options import checked_options
-from tests.conftest import REAL_HOME
-from tests.containers.images import CACHE
 from tests.gate.leftovers import SESSION
+from tests.support.folders import REAL_HOME
+from tests.support.images import CACHE
 from workbench.errors import FabricError
 
 KUBECONFIG = os.environ.get("FABRIC_TEST_KUBECONFIG", "")

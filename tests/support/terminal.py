@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.cli.conftest import EXECUTABLE
-from tests.waiting import patience
+from tests.support.command import EXECUTABLE
+from tests.support.waiting import patience
 
 PROMPT = b"ready: "
 

@@ -10,7 +10,7 @@
 ``localhost/fabric-test/searching:1``         Debian with a Python that hangs when asked whether it serves
 ============================================  =====================================================
 
-``python -m tests.kubernetes.images FILE`` writes them all, for a cluster of your own
+``python -m tests.support.pod_images FILE`` writes them all, for a cluster of your own
 (``kind load image-archive FILE``, ``minikube image load FILE``, ``k3s ctr images import FILE``).
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.containers.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
+from tests.support.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
 
 DEBIAN, USER, BUSYBOX, BARE, PIP, HANGING, SEARCHING = (
     f"localhost/fabric-test/{name}:1"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
-from tests.folders import make_folder
-from tests.learner.kept_agents import lend_agents
-from tests.waiting import until
+from tests.support.controllers import answers, end_all, log_of
+from tests.support.folders import make_folder
+from tests.support.kept_agents import lend_agents
+from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit

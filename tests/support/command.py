@@ -1,8 +1,7 @@
-"""The real command in real processes, and proof that a test leaves none behind."""
+"""The real command in real processes, as a user calls it, and what it prints."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,20 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.cli.forked import FORKS
-from tests.conftest import KEPT, KEPT_PREFIXES
-from tests.learner.kept_agents import lend_agents
-from tests.ports import free_port
-from tests.waiting import LIMIT_SECONDS, ended, patience, until
+from tests.support.forked import FORKS
+from tests.support.kept_agents import lend_agents
+from tests.support.ports import free_port
+from tests.support.processes import end_everything
+from tests.support.waiting import LIMIT_SECONDS, ended, patience, until
 from workbench.job import State
-from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import resolve
@@ -34,8 +30,6 @@ Serve = Callable[..., dict[str, Any]]
 
 EXECUTABLE = Path(sys.executable).with_name("fabric")
 DEADLINE_SECONDS = 150.0
-KTHREADD = 2
-"""The process of Linux whose children are the kernel's threads."""
 WAITS = 'trap "exit 0" TERM; echo started; while :; do sleep 0.05; done'
 """A command that goes on until it is asked to stop."""
 
@@ -86,7 +80,7 @@ class Fabric:
             assert ran.returncode == expect, said
         assert "Traceback" not in ran.stderr
         if "--json" in words and ran.stdout:
-            from tests.schemas import check_printed
+            from tests.support.schemas import check_printed
 
             check_printed(ran.stdout)
         return ran
@@ -99,27 +93,6 @@ class Fabric:
         """Start a command and return at once; stdout and stderr are pipes unless told otherwise."""
         told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **{"env": self.variables, **told})
-
-
-def environment_of(root: Path) -> dict[str, str]:
-    """Make a folder what ``clean_environment`` gives one test, for jobs of several tests; return its variables."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)
-    }
-    (root / "run").mkdir(mode=0o700)
-    (root / "leases").mkdir(mode=0o1777)
-    (root / "work").mkdir()
-    lend_agents(Home(root / "fabric"))
-    return {
-        **kept,
-        "HOME": str(root),
-        "FABRIC_HOME": str(root / "fabric"),
-        "FABRIC_CONFIG": str(root / "config.toml"),
-        "FABRIC_LEASES": str(root / "leases"),
-        "XDG_RUNTIME_DIR": str(root / "run"),
-        "FABRIC_NO_CONTROLLER": "1",
-        "DOCKER_HOST": f"unix://{root}/no-engine.sock",
-    }
 
 
 @pytest.fixture
@@ -183,56 +156,6 @@ def until_search_is(fabric: Fabric, search: str, *states: str, seconds: float = 
 
     with Store.open(fabric.jobs_home) as store:
         until(lambda: state() in states, lambda: f"{search} to be {states}; it is {state()}", seconds=seconds)
-
-
-def end_everything(home: Home) -> None:
-    """Kill the controller and every process of this home, so that no test leaves one behind."""
-    end_processes_that_name(str(home.path))
-
-
-def belonging_to(home: Home) -> list[psutil.Process]:
-    """Return the processes that were started from this home, ourselves and our parents left out."""
-    return processes_that_name(str(home.path))
-
-
-def end_processes_that_name(text: str) -> None:
-    """Kill every process that has a text in its environment or its words, ourselves and our parents left out."""
-
-    def none_is_left() -> bool:
-        found = processes_that_name(text)
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL)
-        return not found
-
-    until(none_is_left, f"every process that names {text} to be gone")
-
-
-@cache
-def threads_of_the_kernel() -> frozenset[int]:
-    """Return the kernel's own processes, most of a quiet machine's: they name nothing."""
-    return frozenset(process.pid for process in psutil.process_iter() if process.ppid() == KTHREADD)
-
-
-def processes_that_name(text: str) -> list[psutil.Process]:
-    """Return the processes that have a text in their environment or their words, ourselves and our parents left out."""
-    named, kernel = os.fsencode(text), threads_of_the_kernel()
-    found = []
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):  # noqa: PTH208 - it is done after every test
-        with contextlib.suppress(OSError):
-            if pid not in kernel and (
-                named in read_bytes(f"/proc/{pid}/environ") or named in read_bytes(f"/proc/{pid}/cmdline")
-            ):
-                found.append(pid)
-    if not found:
-        return []
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    processes = []
-    for pid in found:
-        with contextlib.suppress(psutil.Error):
-            if pid not in ours and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
-                processes.append(process)
-    return processes
 
 
 def lines_of(text: str) -> Sequence[str]:

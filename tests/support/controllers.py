@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 from workbench.controller.client.connect import ControllerStatus, status, stop_controller
 from workbench.paths import Home
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import ended, until
+from tests.support.waiting import ended, until
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric
-from tests.controller.real import PROCESS, Ground
+from tests.support.command import Fabric
+from tests.support.real_jobs import PROCESS, Ground
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 

@@ -6,11 +6,12 @@ import base64
 import fcntl
 import random
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from backends.contract.host import BackendOptions
@@ -21,10 +22,10 @@ from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.kubeconfig import Access, resolve
 from backends.kubernetes.options import checked_options
 from backends.kubernetes.rbac import binding_document, role_document
-from tests.containers.images import CACHE
-from tests.kubernetes.health import KUBECONFIG, SCRIPT, administrator, control, ensure_cluster
-from tests.kubernetes.images import archive
-from tests.waiting import until
+from tests.support.cluster_health import KUBECONFIG, SCRIPT, administrator, control, ensure_cluster
+from tests.support.images import CACHE
+from tests.support.pod_images import archive
+from tests.support.waiting import until
 
 USER = "alice"
 
@@ -185,3 +186,31 @@ def write_kubeconfig(
     path.write_text(yaml.safe_dump(document))
     path.chmod(0o600)
     return path
+
+
+@pytest.fixture
+def space_labels() -> dict[str, str]:
+    """Labels of the namespace; overridden by a test that wants some."""
+    return {}
+
+
+@pytest.fixture
+def space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
+    """A namespace of a real cluster, with the tests' images."""
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    with cluster_held(alone=False), space_of(tmp_path, space_labels) as space:
+        yield space
+
+
+@pytest.fixture
+def unheld_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
+    """The same for who holds the cluster himself, alone and for moments: parts of it may be stopped then."""
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    with ExitStack() as held:
+        with cluster_held(alone=False):
+            space = held.enter_context(space_of(tmp_path, space_labels))
+        yield space
