@@ -86,7 +86,7 @@ def test_circles_are_found() -> None:
 
 
 def test_helpers_of_tests_come_from_modules_that_say_what_they_are() -> None:
-    """A ``conftest`` has fixtures and hooks; what is imported lies in ``tests.support`` or in a module of the folder."""
+    """A ``conftest`` has fixtures and hooks; what is imported lies in ``tests.support`` or in a module beside it."""
     tests = structure.modules(tops=("tests",))
     found = [
         name
