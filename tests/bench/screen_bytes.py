@@ -13,7 +13,7 @@ from tests.bench.harness import FABRIC, Row, fresh_home
 from tests.support.screen_terminal import PtyTerminal
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 
 JOBS = 10_000
 DATA_TABLE = f"""

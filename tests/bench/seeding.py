@@ -6,7 +6,7 @@ from tests.screens.seeding import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import step
+from workbench.store.updates.jobs import step
 
 
 def seed_jobs(home: Home, count: int) -> None:

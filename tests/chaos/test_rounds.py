@@ -29,7 +29,7 @@ from workbench.metrics.queries import points, series
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import attempts, job
+from workbench.store.queries.jobs import attempts, job
 
 LINES = 240
 COUNTER = f"""

@@ -10,7 +10,8 @@ from workbench.job import Reason, State
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
-from workbench.store.jobs import job, step
+from workbench.store.queries.jobs import job
+from workbench.store.updates.jobs import step
 
 PATHS: Mapping[State, tuple[State, ...]] = {
     State.QUEUED: (),

@@ -14,7 +14,7 @@ from tests.support.command import EXECUTABLE, Fabric
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import set_reason
+from workbench.store.updates.jobs import set_reason
 
 
 def findings(fabric: Fabric, **env: str) -> dict[str, list[dict[str, str]]]:

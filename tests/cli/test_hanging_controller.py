@@ -17,7 +17,7 @@ from workbench.job import short_id
 from workbench.learner.platform.system import state_letter
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import open_jobs
+from workbench.store.queries.jobs import open_jobs
 
 STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.02; done'
 

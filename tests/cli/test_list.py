@@ -12,7 +12,7 @@ from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import mark_deleted
+from workbench.store.updates.deletion import mark_deleted
 
 
 @pytest.fixture

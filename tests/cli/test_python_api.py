@@ -22,7 +22,7 @@ from workbench.job import State
 from workbench.paths import Home
 from workbench.services.backends import prompts
 from workbench.store.db.database import Store
-from workbench.store.jobs import job as stored
+from workbench.store.queries.jobs import job as stored
 
 MANIFEST = {
     "name": "digits",

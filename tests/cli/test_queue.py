@@ -14,7 +14,7 @@ from workbench.job import short_id
 from workbench.learner.queue.entries import HeldEntries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.database import Store
-from workbench.store.jobs import list_jobs
+from workbench.store.queries.jobs import list_jobs
 
 
 @pytest.fixture

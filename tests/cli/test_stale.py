@@ -23,7 +23,7 @@ from workbench.job import JobId, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 
 MINUTE_US = timedelta(minutes=1) // timedelta(microseconds=1)
 DEAD_PID = 2**22 + 1

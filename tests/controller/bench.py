@@ -17,7 +17,7 @@ from workbench.paths import Home
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 
 MEMORY = TargetRef(backend="local", type="local", runner="memory")
 FAR = TargetRef(backend="far", type="ssh", runner="memory", address="ssh://far")

@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from workbench.controller.runtime.connections import SHARED
 from workbench.controller.targets.opener import RegistryTarget
 from workbench.paths import Home
-from workbench.store.jobs import open_jobs
+from workbench.store.queries.jobs import open_jobs
 
 KILLS: Final = 20
 """How often the controller of a search is killed in the soak."""

@@ -13,7 +13,7 @@ from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status, wake
 from workbench.job import State
-from workbench.store.jobs import attempts
+from workbench.store.queries.jobs import attempts
 from workbench.store.queries.learners import learners
 
 pytestmark = pytest.mark.chaos

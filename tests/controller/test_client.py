@@ -17,8 +17,9 @@ from workbench.job import JobId, State
 from workbench.paths import Home
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
-from workbench.store.jobs import detail, job, list_jobs, who_am_i
+from workbench.store.queries.jobs import detail, job, list_jobs
 from workbench.store.queries.requests import pending_requests
+from workbench.store.updates.jobs import who_am_i
 
 SUBMISSION = Submission(
     spec=JobSpec(

@@ -25,7 +25,6 @@ from workbench.paths import Home
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
-from workbench.store.jobs import job, list_jobs, transitions
 from workbench.store.queries.experiments import (
     ExperimentRow,
     archived_experiments,
@@ -33,6 +32,7 @@ from workbench.store.queries.experiments import (
     experiment,
     trials,
 )
+from workbench.store.queries.jobs import job, list_jobs, transitions
 from workbench.store.updates.experiments import insert_experiment, new_experiment_id, record_event
 from workbench.store.updates.rebuild import rebuild
 

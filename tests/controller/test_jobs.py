@@ -21,7 +21,7 @@ from workbench.job import State
 from workbench.metrics import points, series
 from workbench.paths import Home
 from workbench.spec import EvaluationMetrics, MetricGroup, TypedValue
-from workbench.store.jobs import attempts, transitions
+from workbench.store.queries.jobs import attempts, transitions
 from workbench.store.queries.learners import learners
 
 pytestmark = pytest.mark.skipif(

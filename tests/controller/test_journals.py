@@ -27,7 +27,7 @@ from workbench.metrics.records import RecordBatch, read_records
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobDetail
-from workbench.store.jobs import insert_job
+from workbench.store.updates.jobs import insert_job
 
 
 class Desk:

@@ -13,7 +13,7 @@ from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid
-from workbench.store.jobs import attempts, transitions
+from workbench.store.queries.jobs import attempts, transitions
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import request, requests
 

@@ -21,8 +21,9 @@ from workbench.recurrence import Recurrence, local_zone, recurrence
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.schedules import schedule_document
 from workbench.store.db.database import Store
-from workbench.store.jobs import list_jobs, step
+from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.schedules import ScheduleRow, read_schedule, runs_of, schedules
+from workbench.store.updates.jobs import step
 from workbench.store.updates.schedules import new_schedule_id, record_run, set_paused, write_schedule
 
 BERLIN = "Europe/Berlin"

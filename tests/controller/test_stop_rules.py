@@ -17,8 +17,8 @@ from tests.support.real_jobs import Ground
 from workbench.controller.client.connect import ensure_controller
 from workbench.controller.loop.stop_rules import WatchedRule
 from workbench.job import State
-from workbench.store.jobs import transitions
 from workbench.store.queries.experiments import trials
+from workbench.store.queries.jobs import transitions
 from workbench.store.queries.requests import requests
 
 REPORTS = """

@@ -15,7 +15,7 @@ import pytest
 from tests.controller.bench import Bench
 from tests.support.waiting import until
 from workbench.controller.loop.loop import BUG_AGAIN_SECONDS
-from workbench.store.jobs import mark_deleted
+from workbench.store.updates.deletion import mark_deleted
 
 REBUILD = "workbench.store.updates.rebuild"
 

@@ -28,7 +28,8 @@ from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.state import read
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import job, list_jobs, set_reason
+from workbench.store.queries.jobs import job, list_jobs
+from workbench.store.updates.jobs import set_reason
 from workbench.store.updates.rebuild import reconcile
 
 

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 from workbench.services.inspect.job_document import describe
 from workbench.store.db.database import Store
 from workbench.store.db.rows import is_over
-from workbench.store.jobs import resolve
+from workbench.store.queries.resolve import resolve
 
 OPTIONS = {
     "default_memory": "200Mi",

@@ -26,7 +26,7 @@ from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
-from workbench.store.jobs import attempts
+from workbench.store.queries.jobs import attempts
 
 PARTS, PART_BYTES = 100, 20_000
 STREAM = f"""

@@ -15,10 +15,11 @@ from workbench.services.inspect.job_document import flat_documents, job_document
 from workbench.services.inspect.job_times import run_seconds
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import job, new_attempt, step
 from workbench.store.queries.job_list import JobList, window
+from workbench.store.queries.jobs import job
 from workbench.store.queries.sql_console import open_views
 from workbench.store.queries.where import parse
+from workbench.store.updates.jobs import new_attempt, step
 
 BEGIN_US = 1_750_000_000_000_000
 

@@ -9,7 +9,7 @@ from tests.support.box import Box
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 
 
 def printed(home: Home, job_id: str, attempt: int = 1) -> str:

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
-from workbench.store.jobs import open_jobs
+from workbench.store.queries.jobs import open_jobs
 
 pytestmark = pytest.mark.soak(
     "networks of 2 Mbit/s; the gate asks over a slow pipe (tests/backends/test_priorities.py)"

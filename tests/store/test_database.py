@@ -16,7 +16,7 @@ from workbench.paths import Home
 from workbench.store.db import identity, setup
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.schema import FIRST, LATEST
-from workbench.store.jobs import list_jobs, revision
+from workbench.store.queries.jobs import list_jobs, revision
 
 
 def test_an_empty_home_is_made_private_with_an_identity(home: Home) -> None:

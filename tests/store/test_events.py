@@ -18,8 +18,9 @@ from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.history.journal import append_event, read_events
-from workbench.store.jobs import add_note, insert_job, job, list_jobs, set_intent, step, transitions
+from workbench.store.queries.jobs import job, list_jobs, transitions
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
+from workbench.store.updates.jobs import add_note, insert_job, set_intent, step
 from workbench.store.updates.rebuild import reconcile
 
 

@@ -21,11 +21,12 @@ from workbench.spec import spec_to_json
 from workbench.store.db import home_folder
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.home_folder import Binding, Standing, judge, require_home, standing, why_not
-from workbench.store.jobs import annotate, job
 from workbench.store.queries.experiments import ExperimentRow, resolve_experiment
+from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request
 from workbench.store.queries.sql_console import open_views
 from workbench.store.updates.experiments import insert_experiment, record_event
+from workbench.store.updates.jobs import annotate
 
 BOUND = Binding("/data/fabric", "m1", "b1", 5, 100, 200, "ext4")
 

@@ -18,11 +18,11 @@ from workbench.services.filters import complete_filter, filter_words, read_sort
 from workbench.services.inspect.job_query import JobQuery, find
 from workbench.services.inspect.list_columns import cells_of, column_names
 from workbench.store.db.database import Store
-from workbench.store.jobs import step
 from workbench.store.queries import job_fields
 from workbench.store.queries.job_fields import JOB_FIELDS, JobField, find_field, sort_keys
 from workbench.store.queries.job_list import JobList, Window, known_values, listed, window
 from workbench.store.queries.where import JobFilter, parse
+from workbench.store.updates.jobs import step
 
 NOW_US = SUBMITTED_US + 3600 * 1_000_000
 

@@ -11,27 +11,29 @@ from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import (
-    annotate,
+from workbench.store.queries.jobs import (
     attempts,
     changed_jobs,
     count_jobs,
     deleted_jobs,
     detail,
-    insert_job,
+    find_jobs,
     job,
     list_jobs,
-    mark_deleted,
-    mark_seen,
-    new_attempt,
     open_jobs,
     revision,
+    transitions,
+)
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import (
+    annotate,
+    insert_job,
+    mark_seen,
+    new_attempt,
     set_intent,
     set_reason,
     step,
-    transitions,
 )
-from workbench.store.queries.jobs import find_jobs
 
 WELL = Reason("all is well")
 

@@ -10,7 +10,6 @@ from tests.support.stored_jobs import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import list_jobs, mark_deleted, step
 from workbench.store.queries.job_fields import sort_keys
 from workbench.store.queries.job_list import (
     JobList,
@@ -19,7 +18,10 @@ from workbench.store.queries.job_list import (
     known_values,
     window,
 )
+from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.where import parse
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import step
 
 NOW_US = 1_800_000_000_000_000
 

@@ -19,23 +19,20 @@ from workbench.metrics import checkpoints, ingest, series
 from workbench.paths import Home
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow, LearnerRow
-from workbench.store.jobs import (
+from workbench.store.queries.jobs import attempts, job, list_jobs, open_jobs
+from workbench.store.queries.learners import save_learner
+from workbench.store.queries.requests import add_request, pending_requests, settle_request
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import (
     NextAttempt,
     add_note,
     annotate,
-    attempts,
     correct_end,
-    job,
-    list_jobs,
-    mark_deleted,
     new_attempt,
-    open_jobs,
     set_intent,
     set_reason,
     step,
 )
-from workbench.store.queries.learners import save_learner
-from workbench.store.queries.requests import add_request, pending_requests, settle_request
 from workbench.store.updates.rebuild import rebuild, reconcile
 
 TABLES = ("jobs", "attempts", "learners", "transitions", "requests")

@@ -10,7 +10,9 @@ from workbench.job import JobId, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import insert_job, mark_deleted, resolve
+from workbench.store.queries.resolve import resolve
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import insert_job
 
 
 @pytest.fixture

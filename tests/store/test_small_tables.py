@@ -10,7 +10,7 @@ from workbench.job import JobId, LearnerPhase, Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import LearnerRow
-from workbench.store.jobs import transitions
+from workbench.store.queries.jobs import transitions
 from workbench.store.queries.learners import learners, save_learner
 from workbench.store.queries.ui_state import get_state, set_state
 

@@ -22,12 +22,13 @@ from workbench.paths import Home
 from workbench.services.inspect.list_columns import cells_of
 from workbench.store.db.database import Store
 from workbench.store.history.job_file import write_changed_spec
-from workbench.store.jobs import annotate, list_jobs, step
 from workbench.store.queries import params
 from workbench.store.queries.filter_syntax import WhereError
 from workbench.store.queries.job_list import JobList, metric_values, window
+from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.metric_values import MetricName, read_metric
 from workbench.store.queries.where import STATES, JobFilter, joined, parse
+from workbench.store.updates.jobs import annotate, step
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
 """Two hours after the jobs were submitted."""

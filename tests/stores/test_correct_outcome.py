@@ -12,8 +12,9 @@ from workbench.paths import Home
 from workbench.services.transfer.retry_upload import CORRECTION, correct_outcome
 from workbench.store.db.database import Store
 from workbench.store.db.rows import LearnerRow
-from workbench.store.jobs import detail, job, step, transitions
+from workbench.store.queries.jobs import detail, job, transitions
 from workbench.store.queries.learners import learners, save_learner
+from workbench.store.updates.jobs import step
 
 UNSTORED = "2 of its files are not stored: the data store a cannot be written: refused;\nreally"
 

@@ -21,7 +21,7 @@ from tests.support.store_servers import Server, serving
 from tests.support.waiting import until
 from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
-from workbench.store.jobs import detail
+from workbench.store.queries.jobs import detail
 
 MEGABYTE = 1 << 20
 SLOW = ("--bwlimit", "4M")

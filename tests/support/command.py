@@ -22,8 +22,8 @@ from tests.support.waiting import LIMIT_SECONDS, ended, patience, until
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import resolve
 from workbench.store.queries.experiments import resolve_experiment
+from workbench.store.queries.resolve import resolve
 
 Serve = Callable[..., dict[str, Any]]
 """Starts ``fabric store serve`` with some words, and returns what it says of itself, with its ``process``."""

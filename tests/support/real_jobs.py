@@ -26,8 +26,8 @@ from workbench.paths import Home, LearnerFolder
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow, TargetRef
-from workbench.store.jobs import job, open_jobs
 from workbench.store.queries.experiments import experiments
+from workbench.store.queries.jobs import job, open_jobs
 from workbench.store.updates.experiments import record_event
 
 CLIENT_LOOKS_SECONDS = 1.0

@@ -9,7 +9,7 @@ from workbench.job import Reason, new_job_id
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
-from workbench.store.jobs import insert_job
+from workbench.store.updates.jobs import insert_job
 
 SUBMITTED_US = 1_700_000_000_000_000
 

@@ -99,7 +99,7 @@ class Job:
     @property
     def params(self) -> dict[str, Any]:
         """Its parameters."""
-        from workbench.store.jobs import detail
+        from workbench.store.queries.jobs import detail
 
         with _store() as store:
             return dict(detail(store, self.id).spec.params)
@@ -303,7 +303,7 @@ class Job:
         return self
 
     def _row(self) -> JobRow:
-        from workbench.store.jobs import job as stored
+        from workbench.store.queries.jobs import job as stored
 
         with _store() as store:
             row = stored(store, self.id)
@@ -513,7 +513,7 @@ def job(text: str = "@last") -> Job:
         UnknownName: there is none; the hint names the nearest.
         AmbiguousName: there are several.
     """
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
 
     with _store() as store:
         return Job(resolve(store, text).id)

@@ -43,7 +43,7 @@ def inspect_controller(home: Home) -> ControllerReport:
 
 def _count_open_jobs(home: Home) -> int:
     from workbench.store.db.database import Store
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
 
     if not home.database.exists():
         return 0

@@ -36,7 +36,7 @@ def last_look_us(home: Home) -> int | None:
 def is_unattended(store: Store) -> bool:
     """Say whether there are open jobs or schedules without a controller, and one can be started for them here."""
     from workbench.store.db.home_folder import is_home
-    from workbench.store.jobs import has_open_jobs, has_open_searches
+    from workbench.store.queries.jobs import has_open_jobs, has_open_searches
 
     if not has_open_jobs(store) and not has_open_searches(store) and not _has_schedules(store.home):
         return False

@@ -134,7 +134,7 @@ def store_with(text: str, *, steers: bool = False, one: bool = False) -> Iterato
         UnknownName: there is no such job.
         AmbiguousName: the text fits several.
     """
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
 
     with store_of(text, steers=steers) as store:
         yield store, resolve(store, text, one=one)

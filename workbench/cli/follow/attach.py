@@ -95,7 +95,7 @@ def attach_to(
 def _grace_seconds(store: Store, row: JobRow, timeout_seconds: float | None) -> float:
     if timeout_seconds is None:
         return 0.0
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     return detail(store, row.id).spec.grace_seconds
 
@@ -119,7 +119,7 @@ class JobStopper:
         """Ask for it, and say so."""
         from workbench.services.control.requests import have_stop_heard, record_request
         from workbench.store.db.database import Store
-        from workbench.store.jobs import job
+        from workbench.store.queries.jobs import job
 
         self.was_asked = True
         assert kind != "detach"

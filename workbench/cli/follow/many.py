@@ -39,7 +39,7 @@ def follow_all(
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.services.follow.wait import UnconfirmedRequest, wait_until
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
     from workbench.terminal.errors import warn
 
     printer = _ChangePrinter(rows, json=json, quiet=quiet)

@@ -80,7 +80,7 @@ def _job_names(incomplete: str, *, only_open: bool) -> list[tuple[str, str]]:
     try:
         from workbench.job import short_id
         from workbench.services.open_store import existing_store
-        from workbench.store.jobs import list_jobs, open_jobs
+        from workbench.store.queries.jobs import list_jobs, open_jobs
 
         with existing_store(attends=False) as store:
             if store is None:

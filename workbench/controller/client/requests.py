@@ -16,8 +16,9 @@ from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
 from workbench.store.db.reserve import with_reserve
 from workbench.store.db.rows import JobRow, is_over
-from workbench.store.jobs import job, who_am_i
+from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request
+from workbench.store.updates.jobs import who_am_i
 from workbench.values import dataclass
 
 STOPS: Final = ("halt", "kill", "delete")

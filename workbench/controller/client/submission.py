@@ -16,8 +16,9 @@ from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
 from workbench.store.db.home_folder import require_home
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
-from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
+from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request
+from workbench.store.updates.jobs import insert_job, new_attempt, step, who_am_i
 from workbench.values import dataclass
 
 

@@ -36,8 +36,9 @@ from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
-from workbench.store.jobs import NextAttempt, add_note, detail, job, set_intent, set_reason, step
+from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import save_learner
+from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
 _LEFT_RECORDS = (
     "ended before all that it recorded was in the store; the rest is taken in as soon as the store takes it, "

@@ -37,8 +37,9 @@ from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Intent, Reason, State
-from workbench.store.jobs import add_note, job, mark_in_sight, mark_seen, transitions
+from workbench.store.queries.jobs import job, transitions
 from workbench.store.queries.learners import learners
+from workbench.store.updates.jobs import add_note, mark_in_sight, mark_seen
 
 CLUSTER: Final = "kubernetes"
 """The type of backends with more than one machine."""

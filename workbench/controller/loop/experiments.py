@@ -31,7 +31,6 @@ from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shu
 from workbench.search.searcher import Searcher
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
 from workbench.store.db.rows import JobRow, TargetRef, is_over
-from workbench.store.jobs import add_note, insert_job, job
 from workbench.store.queries.experiments import (
     COMPLETED,
     FAILED,
@@ -44,10 +43,12 @@ from workbench.store.queries.experiments import (
     may_go_on,
     read_experiment_file,
 )
+from workbench.store.queries.jobs import job
 from workbench.store.queries.metric_values import find_series, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
 from workbench.store.updates.experiments import catch_up_experiment, record_event
+from workbench.store.updates.jobs import add_note, insert_job
 from workbench.values import dataclass
 
 SEARCHER_DEATHS_MAX: Final = 3

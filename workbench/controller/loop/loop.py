@@ -48,9 +48,9 @@ from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.reserve import SLICE_BYTES, give_up, keep_reserve, reserve_bytes, with_reserve
 from workbench.store.db.rows import JobRow
 from workbench.store.history.journal import catch_up
-from workbench.store.jobs import detail, job, open_jobs
 from workbench.store.queries.experiments import ID_PREFIX, has_experiments
 from workbench.store.queries.home_queue import queue_position
+from workbench.store.queries.jobs import detail, job, open_jobs
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import pending_requests
 from workbench.values import dataclass

@@ -19,7 +19,7 @@ from workbench.controller.targets.opener import LineUp
 from workbench.job import TERMINAL, State, short_id
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 from workbench.time_expressions import iso_us, until_text
 from workbench.values import dataclass
 

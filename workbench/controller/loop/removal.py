@@ -16,7 +16,8 @@ from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.reserve import with_reserve
-from workbench.store.jobs import deleted_jobs, mark_deleted
+from workbench.store.queries.jobs import deleted_jobs
+from workbench.store.updates.deletion import mark_deleted
 
 TRIES = 5
 TRY_AGAIN_SECONDS = 0.2

@@ -11,9 +11,10 @@ from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
-from workbench.store.jobs import job, new_attempt, set_intent
 from workbench.store.queries.home_queue import queue_position
+from workbench.store.queries.jobs import job
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
+from workbench.store.updates.jobs import new_attempt, set_intent
 
 Track = Callable[[JobRow], TrackedJob]
 """Begins to track a job."""

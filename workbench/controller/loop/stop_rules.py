@@ -15,10 +15,11 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, State
 from workbench.metrics.direction import smaller_is_better
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import add_note, transitions
+from workbench.store.queries.jobs import transitions
 from workbench.store.queries.metric_values import find_series, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.sweeps import Median, median_of_sweep
+from workbench.store.updates.jobs import add_note
 from workbench.values import dataclass
 
 BY: Final = "stop_when: "

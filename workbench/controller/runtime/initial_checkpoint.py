@@ -32,7 +32,7 @@ def initial_checkpoint(
         UsageError: there is no such checkpoint, or the new job cannot reach it.
     """
     from workbench.controller.runtime.result_store import result_store
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     whole = detail(store, row.id)
     checkpoint = _checkpoint(store, row, step)

@@ -23,7 +23,7 @@ from workbench.errors import BackendUnreachable, CannotWrite, InputMissing, Runn
 from workbench.learner.host.journals import FILES
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import detail
+from workbench.store.queries.jobs import detail
 
 LONG_SECONDS: Final = 60.0
 """How long one call may wait for new data."""

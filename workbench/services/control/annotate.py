@@ -39,8 +39,8 @@ def annotate(store: Store, row: JobRow, changes: Annotations, *, origin: str) ->
         UsageError: a tag is not a single word.
         UnknownName: a tag that should be removed does not exist; the hint names the nearest.
     """
-    from workbench.store.jobs import annotate as write
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
+    from workbench.store.updates.jobs import annotate as write
 
     tags = _changed_tags(row, changes)
     if changes.tags is not None or tags != row.tags:

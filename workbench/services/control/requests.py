@@ -113,7 +113,7 @@ def have_stop_heard(
     from workbench.controller.client.connect import ensure_heard
     from workbench.controller.client.requests import stop_learners
     from workbench.store.db.rows import is_over
-    from workbench.store.jobs import who_am_i
+    from workbench.store.updates.jobs import who_am_i
 
     if ensure_heard(store.home, say):
         return
@@ -391,8 +391,8 @@ def _ask(
     origin: str,
 ) -> dict[int, JobRow]:
     """Write the requests for the jobs that do not stand there already."""
-    from workbench.store.jobs import who_am_i
     from workbench.store.queries.home_queue import ask_for_position
+    from workbench.store.updates.jobs import who_am_i
 
     return {
         ask_for_position(store, one.row, stands, texts[job_id], who_am_i(), origin): one.row

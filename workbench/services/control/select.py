@@ -40,7 +40,8 @@ def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
         AmbiguousName: a name fits several jobs.
     """
     from workbench.services.inspect.job_query import JobQuery, find
-    from workbench.store.jobs import list_jobs, resolve
+    from workbench.store.queries.jobs import list_jobs
+    from workbench.store.queries.resolve import resolve
 
     if not selector.names and not selector.label and not selector.where:
         raise UsageError(

@@ -162,7 +162,7 @@ class _Follower:
 
     def _results(self) -> str:
         from workbench.controller.runtime.result_store import result_store
-        from workbench.store.jobs import detail
+        from workbench.store.queries.jobs import detail
 
         stored = result_store(detail(self._store, self._row.id).spec, self._row.id)
         return stored.location if stored else str(self._store.home.job(self._row.id).results)
@@ -172,7 +172,7 @@ class _Follower:
         if version == self._version:
             return
         self._version = version
-        from workbench.store.jobs import job, transitions
+        from workbench.store.queries.jobs import job, transitions
 
         row = job(self._store, self._row.id)
         if row is None or row.deleted_us is not None:

@@ -97,7 +97,7 @@ def follow_attempts(
     The caller reads all of an attempt before it asks for the next one. The first is that of the query; those
     after it come, until the job is over, where ``to_the_end``.
     """
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     with waiting_for_output(store) as wait:
         while True:
@@ -141,7 +141,7 @@ def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str
     from workbench.logs.follow import LearnerOutput
     from workbench.logs.journal import JournalReader
     from workbench.paths import SetupFolder
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     folder = store.home.job(row.id).attempt(query.attempt).learner(learner)
     reader = JournalReader(SetupFolder(folder.path) if query.setup else folder)
@@ -187,7 +187,7 @@ def learner_lines(
 
 def _rounds(store: Store, row: JobRow, attempt: int, *, follow: bool) -> Iterator[None]:
     """Yield whenever there may be more, and a last time after the attempt's end is known."""
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     if not follow:
         yield

@@ -53,7 +53,7 @@ def follow_points(
 
 def _changes(store: Store, row: JobRow) -> Iterator[None]:
     """Yield at once, then whenever something may have come, and a last time when the job is over."""
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     with Keeper(store.home, say=store.note):
         version = -1

@@ -36,7 +36,7 @@ def wait_until(
 
     Returns the rows at that time (a deleted job's is its tombstone), and False when the time ran out first.
     """
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     deadline = None if timeout_seconds is None else elapsed_seconds() + timeout_seconds
     version = store.data_version()

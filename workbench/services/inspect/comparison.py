@@ -253,7 +253,7 @@ def compare(store: Store, rows: Sequence[JobRow]) -> Comparison:
 def _record(store: Store, row: JobRow) -> JobRecord:
     from workbench.data.stores.fingerprints import recorded_data
     from workbench.metrics import series
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     found: dict[str, SeriesRow] = {}
     for each in series(store, row.id, kinds=("value",)):

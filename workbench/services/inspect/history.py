@@ -155,7 +155,7 @@ class _HistoryReader:
 def _conditions(store: Store, query: HistoryQuery) -> tuple[Sequence[str], dict[str, Any]]:
     from workbench.clock import now_us
     from workbench.services.filters import read_where
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
     from workbench.store.queries.where import teach
     from workbench.time_expressions import since_us
 

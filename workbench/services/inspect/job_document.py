@@ -133,7 +133,7 @@ def describe(store: Store, job_id: JobId) -> WholeJobDocument:
     from workbench.services.follow.full_disk import with_stall
     from workbench.services.inspect.job_overview import ran_with
     from workbench.spec import spec_to_json
-    from workbench.store.jobs import attempts, detail, transitions
+    from workbench.store.queries.jobs import attempts, detail, transitions
     from workbench.store.queries.learners import learners
 
     job = detail(store, job_id)

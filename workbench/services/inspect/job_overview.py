@@ -123,7 +123,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     from workbench.metrics import checkpoints, notes, progress
     from workbench.services.follow.full_disk import with_stall
     from workbench.services.inspect.job_times import first_of_attempt, run_seconds
-    from workbench.store.jobs import detail, job
+    from workbench.store.queries.jobs import detail, job
 
     row = job(store, job_id)
     if row is None:
@@ -156,7 +156,7 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
 
 def _attempts(store: Store, row: JobRow, now_us: int) -> tuple[AttemptOverview, ...]:
     from workbench.services.inspect.job_times import known_until_us, phase_times
-    from workbench.store.jobs import attempts
+    from workbench.store.queries.jobs import attempts
     from workbench.store.queries.learners import learners
 
     known_us = known_until_us(row, now_us)

@@ -61,7 +61,7 @@ def find(store: Store, query: JobQuery) -> FoundJobs:
 
 def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:
     if not (query.where or query.sort):
-        from workbench.store.jobs import list_jobs
+        from workbench.store.queries.jobs import list_jobs
 
         return list_jobs(
             store,
@@ -93,7 +93,7 @@ def count_found(store: Store, query: JobQuery) -> int:
     """Return how many jobs fit a query, whatever its limit."""
     if replace(query, states=()).is_filtered:
         return len(_read(store, query, None))
-    from workbench.store.jobs import count_jobs
+    from workbench.store.queries.jobs import count_jobs
 
     counts = count_jobs(store).items()
     return sum(count for state, count in counts if not query.states or state in query.states)

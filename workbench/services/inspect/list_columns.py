@@ -109,7 +109,7 @@ def _settings_of(
         return {}
     from workbench.errors import InputMissing
     from workbench.services.inspect.settings import job_settings
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     found: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -111,7 +111,8 @@ def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
     from workbench.errors import UnknownName
     from workbench.services import open_store
     from workbench.store.db.database import Store
-    from workbench.store.jobs import detail, resolve
+    from workbench.store.queries.jobs import detail
+    from workbench.store.queries.resolve import resolve
 
     try:
         with Store.open(home) as store:

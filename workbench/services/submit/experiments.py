@@ -181,9 +181,9 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.spec import spec_from_json
     from workbench.store.db.home_folder import require_home
-    from workbench.store.jobs import who_am_i
     from workbench.store.queries.experiments import RUNNING, experiment, newest_search, read_experiment_file
     from workbench.store.updates.experiments import catch_up_experiment, record_event
+    from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
     _check_over(row)
@@ -264,8 +264,8 @@ def _count_going_on(store: Store, row: ExperimentRow, spec: JobSpec) -> int:
     """
     from workbench.errors import UsageError
     from workbench.search.config import SearchConfig
-    from workbench.store.jobs import job
     from workbench.store.queries.experiments import may_go_on, trials
+    from workbench.store.queries.jobs import job
 
     found = trials(store, row.id)
     count = sum(may_go_on(one.state, job(store, one.job_id)) for one in found)
@@ -358,8 +358,8 @@ def _begin(
     from workbench.spec import spec_to_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.db.rows import TargetRef
-    from workbench.store.jobs import who_am_i
     from workbench.store.updates.experiments import insert_experiment, new_experiment_id
+    from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
     _check_searcher(spec, str(document["code_hash"]))
@@ -456,9 +456,9 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
     """Write down what a person wants of a search that is in one of some states, and wake the controller."""
     from workbench.controller.client.connect import ensure_controller, ensure_heard
     from workbench.store.db.home_folder import require_home
-    from workbench.store.jobs import who_am_i
     from workbench.store.queries.experiments import experiment
     from workbench.store.updates.experiments import catch_up_experiment, record_event
+    from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
     who = who_am_i()
@@ -486,9 +486,9 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
     """
     from workbench.errors import UsageError
     from workbench.store.db.home_folder import require_home
-    from workbench.store.jobs import who_am_i
     from workbench.store.queries.experiments import archived_experiments
     from workbench.store.updates.experiments import record_event
+    from workbench.store.updates.jobs import who_am_i
 
     if row.is_open and not undo:
         raise UsageError(

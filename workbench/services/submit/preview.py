@@ -224,7 +224,7 @@ def _request(
     from runners.interface import AttemptRef, LaunchRequest
     from workbench.data.code.snapshot import snapshot_file
     from workbench.store.db.database import home_uuid
-    from workbench.store.jobs import who_am_i
+    from workbench.store.updates.jobs import who_am_i
 
     target, code = submission.target, submission.code
     uuid = home_uuid(home) if home.identity.is_file() else PREVIEW_HOME

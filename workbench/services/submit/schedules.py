@@ -68,8 +68,8 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
     from workbench.recurrence import local_zone, recurrence
     from workbench.services.submit.options import resolve_arguments
     from workbench.store.db.home_folder import require_home
-    from workbench.store.jobs import who_am_i
     from workbench.store.queries.schedules import ScheduleRow
+    from workbench.store.updates.jobs import who_am_i
     from workbench.store.updates.schedules import new_schedule_id, record_run, write_schedule
 
     require_home(store.home)
@@ -104,7 +104,7 @@ def pause_schedule(home: Home, row: ScheduleRow, *, paused: bool) -> ScheduleRow
         CannotWrite: the home takes no more.
     """
     from workbench.controller.client.connect import ensure_controller
-    from workbench.store.jobs import who_am_i
+    from workbench.store.updates.jobs import who_am_i
     from workbench.store.updates.schedules import set_paused
 
     if (row.paused_us is not None) == paused:
@@ -284,7 +284,7 @@ def run_now(store: Store, row: ScheduleRow) -> list[str]:
 
 def jobs_going_on(store: Store, row: ScheduleRow) -> list[JobRow]:
     """Return the jobs of a schedule that have not ended."""
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
     from workbench.store.queries.schedules import SCHEDULE_LABEL
 
     return [job for job in open_jobs(store) if job.labels.get(SCHEDULE_LABEL) == row.nine]

@@ -80,7 +80,7 @@ def bind_home(found: Found) -> Bound:
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.store.db.database import Store
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
 
     home, is_new = found.home, found.was is not Standing.HOME
     _bind(home, is_new=is_new)

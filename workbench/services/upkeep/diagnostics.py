@@ -137,7 +137,7 @@ def _home(home: Home) -> Iterator[Finding]:
 
 def _database(home: Home) -> Iterator[Finding]:
     from workbench.store.db.database import Store
-    from workbench.store.jobs import count_jobs, open_jobs
+    from workbench.store.queries.jobs import count_jobs, open_jobs
 
     folders = len(list(home.jobs.glob("training-*"))) if home.jobs.is_dir() else 0
     if not home.database.exists():

@@ -141,7 +141,7 @@ def troubled_jobs(home: Home) -> Iterator[Finding]:
     """Name the jobs that wait for somebody: what they need is their own reason and hint."""
     from workbench.job import short_id
     from workbench.store.db.database import Store
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
 
     if not home.database.exists():
         return

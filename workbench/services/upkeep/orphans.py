@@ -54,7 +54,7 @@ def _leftover_folders(
 ) -> Iterator[Leftover]:
     """Yield those that belong to no job here, the ones of this home with what removes them."""
     from workbench.store.db.database import home_uuid
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     ours = home_uuid(store.home)
     for home, job_id in folders:
@@ -194,14 +194,14 @@ def expire_code_at(options: BackendOptions, ours: str, older_than_seconds: float
 
 
 def _runner_of(store: Store, ref: LearnerRef) -> str:
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     row = job(store, ref.job_id)
     return row.target.runner if row else ""
 
 
 def _is_adopted(store: Store, ref: LearnerRef) -> bool:
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     row = job(store, ref.job_id)
     return row is not None and row.target.home("") == ref.home
@@ -223,7 +223,7 @@ def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:
 
 
 def _why_left(store: Store, ref: LearnerRef) -> str:
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     row = job(store, ref.job_id)
     if row is None:
@@ -250,7 +250,7 @@ def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) 
 
 def _folders(store: Store) -> Iterator[Leftover]:
     """Folders of jobs that were deleted; one that the store does not know may be a lost job and is left."""
-    from workbench.store.jobs import deleted_jobs, job
+    from workbench.store.queries.jobs import deleted_jobs, job
 
     for row in deleted_jobs(store):
         folder = store.home.job(row.id).path
@@ -263,7 +263,7 @@ def _folders(store: Store) -> Iterator[Leftover]:
 
 
 def _secrets(store: Store) -> Iterator[Leftover]:
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     if not store.home.secrets.is_dir():
         return
@@ -288,7 +288,7 @@ def unused_code(store: Store, removed: set[str]) -> list[Path]:
 
     None while there are job folders that the store does not know.
     """
-    from workbench.store.jobs import detail, job, list_jobs
+    from workbench.store.queries.jobs import detail, job, list_jobs
 
     folders = list(store.home.jobs.iterdir()) if store.home.jobs.is_dir() else []
     if not store.home.code.is_dir() or any(job(store, folder.name) is None for folder in folders):

@@ -42,7 +42,7 @@ def rebuild_database(home: Home) -> RebuiltDatabase:
     from workbench.store.db.database import Store
     from workbench.store.db.home_folder import is_home
     from workbench.store.db.identity import make_home
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
     from workbench.store.updates.rebuild import rebuild
 
     make_home(home)

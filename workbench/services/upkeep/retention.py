@@ -145,7 +145,7 @@ def _delete(store: Store, rows: Sequence[JobRow], origin: str) -> None:
 
 
 def _remove_logs(store: Store, row: JobRow, origin: str) -> None:
-    from workbench.store.jobs import add_note, who_am_i
+    from workbench.store.updates.jobs import add_note, who_am_i
 
     for file in list(log_files(store.home.job(row.id))):
         file.unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def removable_jobs(store: Store, rule: RetentionRule) -> list[JobRow]:
 
 def _needed(store: Store, rows: list[JobRow]) -> set[str]:
     """Return the jobs that open ones come after or read."""
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     needed: set[str] = set()
     for row in rows:
@@ -230,7 +230,7 @@ def _needed(store: Store, rows: list[JobRow]) -> set[str]:
 def unused_caches(store: Store, removed: set[str], report: Report = ignore) -> Iterator[UnusedCache]:
     """Yield what no job would use any more without the ``removed`` ones: code, environments, data, images."""
     from workbench.services.backends.placement import DEFAULT
-    from workbench.store.jobs import list_jobs
+    from workbench.store.queries.jobs import list_jobs
 
     home, kept = store.home, [row for row in list_jobs(store) if row.id not in removed]
     for path in unused_code(store, removed):

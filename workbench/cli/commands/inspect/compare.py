@@ -72,7 +72,7 @@ def compare(
 def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[JobRow]:
     from workbench.errors import UsageError
     from workbench.services.inspect.job_query import JobQuery, find
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
 
     rows = [resolve(store, text) for text in jobs]
     if where:

@@ -34,7 +34,7 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
     from workbench.job import short_id
     from workbench.services.inspect.comparison import code_differences, compare
     from workbench.services.open_store import store_with
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
 
     with store_with(job) as (store, row):
         compared = compare(store, [row, resolve(store, other)])

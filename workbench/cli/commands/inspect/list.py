@@ -243,7 +243,7 @@ def _moments(store: Store, redraw_seconds: float | None) -> Iterator[None]:
 
     from workbench.services.follow.keeper import Keeper
     from workbench.store.db.home_folder import is_home
-    from workbench.store.jobs import open_jobs
+    from workbench.store.queries.jobs import open_jobs
 
     with Keeper(store.home) if open_jobs(store) and is_home(store.home) else nullcontext():
         version, due = -1, 0.0

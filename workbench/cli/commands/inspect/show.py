@@ -42,7 +42,7 @@ def show(
     """Show one job: state, why, times, settings, results."""
     from workbench.services.follow.full_disk import store_trouble
     from workbench.services.open_store import store_with
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
     from workbench.terminal.errors import warn
 
     with store_with(job) as (store, row):
@@ -92,7 +92,7 @@ def _plain(value: Any) -> str:
 
 
 def _print_history(store: Store, row: JobRow) -> None:
-    from workbench.store.jobs import transitions
+    from workbench.store.queries.jobs import transitions
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 

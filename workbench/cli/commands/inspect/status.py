@@ -20,7 +20,8 @@ def status(jobs: SomeJobs = None, json: Json = False) -> None:
     Without a name, all open jobs. `fabric list` and `fabric show` show more.
     """
     from workbench.services.open_store import existing_store, store_with
-    from workbench.store.jobs import open_jobs, resolve
+    from workbench.store.queries.jobs import open_jobs
+    from workbench.store.queries.resolve import resolve
     from workbench.terminal.console import narrate
 
     if jobs:

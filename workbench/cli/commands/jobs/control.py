@@ -108,7 +108,7 @@ def resume(
     from workbench.services.open_store import store_with
     from workbench.services.submit.resume import JobChanges, wait_for_answer
     from workbench.services.submit.resume import resume as request_resume
-    from workbench.store.jobs import job as current
+    from workbench.store.queries.jobs import job as current
     from workbench.terminal.json_output import print_document
 
     with store_with(job, steers=True) as (store, row):
@@ -143,7 +143,7 @@ def _stop(kind: StopKind, selector: JobSelector, *, wait: bool, json: bool) -> i
     from workbench.services.follow.wait import request_check, wait_until
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import open_store
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
     from workbench.terminal.errors import warn
     from workbench.terminal.json_output import print_document
 

@@ -105,7 +105,7 @@ def move_job(
     """
     from workbench.services.control.requests import move
     from workbench.services.open_store import store_of
-    from workbench.store.jobs import resolve
+    from workbench.store.queries.resolve import resolve
 
     given: list[tuple[Side, str]] = []
     given += [("ahead", ahead_of)] if ahead_of else []

@@ -42,7 +42,7 @@ def rerun(
     from workbench.services.open_store import store_with
     from workbench.services.submit.rerun import differences, prepare_rerun
     from workbench.services.submit.submit import ControllerStart
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     follow = FollowOptions(on_interrupt=policy_of(on_interrupt), json=json, prefix=not no_prefix, quiet=quiet)
     with store_with(job, steers=True) as (store, row), ControllerStart(store.home):

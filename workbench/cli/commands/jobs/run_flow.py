@@ -150,7 +150,7 @@ def print_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
 def _finish(store: Store, row: JobRow, code: int, follow: FollowOptions) -> int:
     from workbench.cli.follow.report import finish
     from workbench.store.db.rows import is_over
-    from workbench.store.jobs import job
+    from workbench.store.queries.jobs import job
 
     now = job(store, row.id) or row
     # A command that has left the job does not wait for its end.

@@ -108,7 +108,7 @@ def emetrics(
 def _integers(store: Store, row: JobRow) -> set[str]:
     """Name the metrics that the manifest reads as INT: every value is a float in the store."""
     from workbench.errors import FabricError
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     try:
         metrics = detail(store, row.id).spec.evaluation_metrics

@@ -59,8 +59,8 @@ def du(
 def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow]:
     from workbench.clock import now_us
     from workbench.services.filters import read_where
-    from workbench.store.jobs import resolve
     from workbench.store.queries.job_list import listed
+    from workbench.store.queries.resolve import resolve
 
     if jobs and not where:
         return [resolve(store, text) for text in jobs]
