@@ -290,16 +290,13 @@ class Job:
         return self
 
     def _stop(self, kind: StopKind, *, wait: bool) -> Job:
-        from workbench.services.control.requests import request_stop
-        from workbench.services.follow.wait import request_check, wait_until
-        from workbench.store.db.rows import is_over
+        from workbench.services.control.requests import request_stop, wait_until_stopped
 
         with _store() as store:
             row = self._row()
             request_stop(store, [row], kind, origin=ORIGIN)
             if wait:
-                check = request_check(store.home, kind)
-                wait_until(store, [row], lambda rows: is_over(rows[0]), check=check, stops=True)
+                wait_until_stopped(store, [row], kind)
         return self
 
     def _row(self) -> JobRow:

@@ -143,6 +143,31 @@ def request_stop(store: Store, jobs: Sequence[JobRow], kind: StopKind, *, origin
     return running
 
 
+def wait_until_stopped(
+    store: Store,
+    jobs: Sequence[JobRow],
+    kind: StopKind,
+    *,
+    warn: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[JobRow]:
+    """Wait until jobs that were asked to stop are over; return their rows.
+
+    ``warn`` gets what hinders them, or their being recorded; ``report`` gets why a backend does not confirm it.
+
+    Raises:
+        NoSpaceLeft: their end cannot be recorded.
+        BackendUnreachable: a backend cannot confirm it now; the request is recorded.
+        NotAllowed: the right to stop a job is missing; the request is recorded.
+    """
+    from workbench.services.follow.wait import request_check, wait_until
+    from workbench.store.db.rows import is_over
+
+    check = request_check(store.home, kind, warn=warn, report=report)
+    rows, _ = wait_until(store, jobs, lambda now: all(map(is_over, now)), check=check, stops=True)
+    return rows
+
+
 def stopped_first(jobs: Sequence[JobRow]) -> str:
     """Say which of the jobs a deletion stops before it removes them: a sentence, or nothing where none runs."""
     from workbench.store.db.rows import is_running

@@ -138,9 +138,8 @@ def _selector(jobs: list[str] | None, label: str, where: list[str] | None) -> Jo
 
 
 def _stop(kind: StopKind, selector: JobSelector, *, wait: bool, json: bool) -> int:
-    from workbench.services.control.requests import request_stop
+    from workbench.services.control.requests import request_stop, wait_until_stopped
     from workbench.services.control.select import select
-    from workbench.services.follow.wait import request_check, wait_until
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import open_store
     from workbench.store.queries.jobs import job
@@ -157,10 +156,7 @@ def _stop(kind: StopKind, selector: JobSelector, *, wait: bool, json: bool) -> i
             if row not in asked:
                 narrate(f"{short_id(row.id)} {row.name} has already ended: {row.state.lower()}")
         if wait:
-            check = request_check(store.home, kind, warn=warn, report=narrate)
-            rows, _ = wait_until(
-                store, rows, lambda now: all(is_over(row) for row in now), check=check, stops=True
-            )
+            wait_until_stopped(store, rows, kind, warn=warn, report=narrate)
         rows = [job(store, row.id) or row for row in rows]
     if json:
         print_document([job_document(row) for row in rows])
