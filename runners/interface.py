@@ -34,7 +34,6 @@ from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.paths import JobFolder
-from workbench.plugins import FormerNames
 from workbench.spec import JobSpec
 from workbench.values import dataclass
 
@@ -245,17 +244,11 @@ EarlyBytes = Callable[[LearnerRef, str, memoryview, int], None]
 """Takes a piece of a learner's log: the learner, ``output`` or ``setup``, the bytes, and their offset."""
 
 
-class Runner(FormerNames, ABC):
+class Runner(ABC):
     """Starts learners on one backend, for all jobs there. Each method is called by one thread at a time."""
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
-    former_names: ClassVar[Mapping[str, str]] = {
-        "bring_home": "download",
-        "bring_folder": "download_folder",
-        "store_again": "retry_upload",
-    }
-    """Runners may still define the methods by these names, and callers may still call them."""
 
     def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
         """Make a runner; the backend is not reached yet.
@@ -265,8 +258,6 @@ class Runner(FormerNames, ABC):
             home_uuid: the home whose jobs it runs; it touches no learner of another home.
         """
         self.connection = connection
-        self.place = connection
-        """The former name of ``connection``, for runners that read it."""
         self.home_uuid = home_uuid
 
     @abstractmethod
@@ -441,13 +432,3 @@ class Runner(FormerNames, ABC):
     def leftovers(self) -> Iterator[LearnerRef]:
         """Yield every learner on the backend, of all homes, for ``fabric gc``; none if the runner cannot list them."""
         return iter(())
-
-
-Seen = LearnerStatus
-"""The former name of :class:`LearnerStatus`, for runners that import it."""
-
-Plan = LaunchPlan
-"""The former name of :class:`LaunchPlan`, for runners that import it."""
-
-Progress = LaunchProgress
-"""The former name of :class:`LaunchProgress`, for runners that import it."""

@@ -137,10 +137,6 @@ class BackendUnreachable(FabricError):
     exit_code = 69
 
 
-PlaceUnreachable = BackendUnreachable
-"""The former name of :class:`BackendUnreachable`, for backends and runners that import it."""
-
-
 class CannotWrite(FabricError):
     """A home, folder or disk that takes no more."""
 

@@ -11,25 +11,9 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from workbench.errors import FabricError, lacks
-
-
-class FormerNames:
-    """Base of the classes that plug-ins subclass: a renamed method can be defined and called by either name."""
-
-    former_names: ClassVar[Mapping[str, str]] = {}
-    """The current name of each renamed method, by its former name."""
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Make both names of a renamed method mean the same one: the first along the class's bases."""
-        super().__init_subclass__(**arguments)
-        for former, current in cls.former_names.items():
-            both = (vars(base).get(current) or vars(base).get(former) for base in cls.__mro__)
-            method = next(filter(None, both), None)
-            setattr(cls, current, method)
-            setattr(cls, former, method)
 
 
 def plugins(group: str) -> Mapping[str, str]:

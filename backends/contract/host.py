@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, Proto
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.learner.platform.files import CHUNK_BYTES
-from workbench.plugins import FormerNames
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -129,9 +128,6 @@ class HostIdentity:
         """
         known = {name: value for name, value in found.items() if name != "now_us"}
         return cls(**known, clock_skew_seconds=found["now_us"] / 1e6 - now)
-
-    told = from_reply
-    """The former name of ``from_reply``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,14 +348,12 @@ class Ask(Protocol):
         """Show what it is and the fingerprint of its key; return whether it was accepted."""
 
 
-class Backend(FormerNames, ABC):
+class Backend(ABC):
     """A configured backend. Making one connects to nothing; its methods do."""
 
     type: ClassVar[str]
     opens: ClassVar[Literal["host", "cluster"]] = "host"
     """What :meth:`open` gives: any runner whose ``capabilities.needs`` is this works there."""
-    former_names: ClassVar[Mapping[str, str]] = {"kept_open": "session_options", "get_to_know": "discover"}
-    """Backends may still define the methods by these names, and callers may still call them."""
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options

@@ -30,13 +30,8 @@ class ContractBase:
     """The programs that commands can use on the backend, besides a shell and the POSIX tools."""
 
     @pytest.fixture
-    def connection(self, request: pytest.FixtureRequest) -> Iterator[Host | Cluster]:
+    def connection(self) -> Iterator[Host | Cluster]:
         """Open the backend and close it after the test; override this."""
-        yield request.getfixturevalue("place")
-
-    @pytest.fixture
-    def place(self) -> Iterator[Host | Cluster]:
-        """The former name of ``connection``, for suites that override it."""
         raise NotImplementedError("override the fixture 'connection': it yields an open Host or Cluster")
 
     def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:

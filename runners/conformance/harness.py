@@ -121,19 +121,6 @@ class LaunchedAttempt:
             self.history.append(status)
         return observation
 
-    look = observe
-    """The former name of ``observe``, for tests of others."""
-
-    @property
-    def told(self) -> LaunchLines:
-        """The former name of ``progress``, for tests of others."""
-        return self.progress
-
-    @property
-    def seen(self) -> dict[int, LearnerStatus]:
-        """The former name of ``statuses``, for tests of others."""
-        return self.statuses
-
     def until_over(self) -> Mapping[int, LearnerStatus]:
         """Observe until all learners have ended."""
         count = self.request.attempt.learners

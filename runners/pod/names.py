@@ -11,7 +11,6 @@ from workbench.job import attempt_stem, short_id
 HOME: Final = "fabric.home"
 JOB: Final = "fabric.job"
 ATTEMPT: Final = "fabric.attempt"
-OWNER: Final = "fabric.owner"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 VERDICT: Final = "fabric.verdict"
 """Annotation of a Job that was ended before its learners could begin: the reason as JSON."""

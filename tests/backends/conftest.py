@@ -11,7 +11,7 @@ import pytest
 
 from backends.contract.host import Host
 from backends.local.host import LocalHost
-from backends.rpc.subprocess_host import PipeHost
+from tests.support.pipe_host import PipeHost
 from workbench.paths import Home
 
 SERVE = (

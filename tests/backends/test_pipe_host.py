@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
+from tests.support.pipe_host import PipeHost
 from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable
 from workbench.learner.boot import archive

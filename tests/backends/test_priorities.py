@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, cast
 import pytest
 
 from backends.rpc.client import FrameClient
-from backends.rpc.subprocess_host import PipeHost
+from tests.support.pipe_host import PipeHost
 from tests.support.waiting import patience, until
 from workbench.errors import BackendUnreachable
 from workbench.learner.boot import archive

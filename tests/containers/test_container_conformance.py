@@ -8,13 +8,13 @@ from typing import ClassVar
 import pytest
 
 from backends.contract.host import Host
-from backends.rpc.subprocess_host import PipeHost
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from tests.containers.core import CONTAINERS_OVER_A_PIPE
 from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 from tests.support.engine import tell_limits
 from tests.support.images import DEBIAN
+from tests.support.pipe_host import PipeHost
 
 
 class ContainerContract(AgentsHere, RunnerContract):

@@ -15,11 +15,12 @@ from zlib import crc32
 import pytest
 
 from backends.contract.host import Chunk
-from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
+from tests.controller.mirrored import bring_all
+from tests.support.pipe_host import PipeHost
 from tests.support.waiting import patience, until
-from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
+from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
 from workbench.learner.host.journals import FILES, SHARE_BYTES, JournalFollower, new_in

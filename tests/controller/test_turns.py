@@ -10,8 +10,9 @@ import pytest
 
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
+from tests.controller.mirrored import bring_all
 from tests.controller.test_mirroring import Elsewhere, Journal
-from workbench.controller.targets.mirror import Mirrors, bring_all, learners_of
+from workbench.controller.targets.mirror import Mirrors, learners_of
 from workbench.errors import CannotWrite
 from workbench.learner.host.journals import SHARE_BYTES
 from workbench.paths import Home

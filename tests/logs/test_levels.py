@@ -7,10 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.logs.display import fitted, last_state, width
-from workbench.logs.levels import Level, Levels, classify, level_of
+from workbench.logs.levels import Level, Levels, classify
 from workbench.logs.line_index import LineIndex
 
 N, D, I, W, E, T, B, R = Level  # noqa: E741 - one letter a level keeps the tables below readable
+
+
+def level_of(line: bytes) -> Level:
+    return Level(classify(line + b"\n")[0][0])
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 
 from backends.contract.host import Cluster, Host
 from backends.local.host import LocalHost
-from backends.rpc.subprocess_host import PipeHost
 from runners.interface import LearnerRef
 from tests.support.kept_agents import agent, lend_agents
+from tests.support.pipe_host import PipeHost
 from workbench.learner.host import learners
 from workbench.paths import Home
 

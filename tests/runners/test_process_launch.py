@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from backends.rpc.subprocess_host import PipeHost
 from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import AttemptRef
 from runners.process.runner import ProcessRunner
@@ -20,6 +19,7 @@ from tests.learner.agent import oldest_python
 from tests.runners.jobs import HOME, Jobs
 from tests.stubs import Gpus
 from tests.support.kept_agents import agent
+from tests.support.pipe_host import PipeHost
 from tests.support.waiting import patience
 from workbench.errors import InputMissing, LaunchRefused
 from workbench.paths import Home

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.stored_jobs import make_detail
 from workbench.data.code.snapshot import SnapshotOptions
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.paths import Home
 from workbench.services.cancel import Cancelled, call
 from workbench.services.submit.batch import read_batch
@@ -146,10 +146,10 @@ def test_what_was_cancelled_before_does_not_begin(home: Home, code: Path) -> Non
 
 def test_without_being_cancelled_result_and_failure_are_the_functions_own() -> None:
     def fail() -> None:
-        raise PlaceUnreachable("nobody answers")
+        raise BackendUnreachable("nobody answers")
 
     assert call(lambda: threading.current_thread().name, threading.Event()) == "cancellable"
-    with pytest.raises(PlaceUnreachable, match="nobody answers"):
+    with pytest.raises(BackendUnreachable, match="nobody answers"):
         call(fail, threading.Event())
 
 

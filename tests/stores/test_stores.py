@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.data.stores.model import JobDataStore, remote_name, remote_of, secrets_in, store_of
+from workbench.data.stores.model import JobDataStore, remote_name, remote_of, store_of
 from workbench.data.stores.rclone import find_rclone, parse_version
 from workbench.data.stores.types import TYPES
 from workbench.errors import InputMissing, LaunchRefused
@@ -27,7 +27,7 @@ def a_store(kind: str = "mount_cos", **fields: object) -> JobDataStore:
 def test_a_stores_credential_is_a_reference_until_rclone_is_told() -> None:
     store = a_store()
 
-    assert secrets_in(store) == ("store.password",)
+    assert store.connection["password"] == CONNECTION["password"]
     assert "hush" not in repr(store)
     assert remote_of(store, CREDENTIALS).config["secret_access_key"] == "hush-hush"
     assert "hush" not in repr(remote_of(store, CREDENTIALS))

@@ -124,35 +124,6 @@ class JournalReader:
         number = self.entry_of_offset(offset)
         return self.entry(number).time_us if number < self.entries() else None
 
-    def line_of_offset(self, offset: int) -> int:
-        """Return the number of the line, from 0, that the byte at an offset belongs to."""
-        offset = min(offset, self.published())
-        number = self.entry_of_offset(offset)
-        known = self.entry(number - 1) if number else _NOTHING
-        count, position = known.newlines, known.end
-        while position < offset:
-            data = self.read(position, min(1 << 20, offset - position))
-            if not data:
-                break
-            count += data.count(b"\n")
-            position += len(data)
-        return count
-
-    def offset_of_line(self, line: int) -> int:
-        """Return where a line, from 0, begins; the published end for one that is not there."""
-        if line <= 0:
-            return 0
-        number = self._first(lambda entry: entry.newlines >= line)
-        known = self.entry(number - 1) if number else _NOTHING
-        missing, position = line - known.newlines, known.end
-        while data := self.read(position, _BLOCK):
-            here = data.count(b"\n")
-            if here >= missing:
-                return position + _nth_newline(data, missing) + 1
-            missing -= here
-            position += len(data)
-        return self.published()
-
     def tail_offset(self, lines: int) -> int:
         """Return where the last ``lines`` lines begin; the file is read backwards, only as far as needed."""
         end = self.published()

@@ -136,11 +136,6 @@ class Levels:
         return found
 
 
-def level_of(line: bytes) -> Level:
-    """Return the level of one line by itself."""
-    return Level(classify(line + b"\n")[0][0])
-
-
 def classify(
     block: bytes, tracebacks: Sequence[OpenTraceback] = ()
 ) -> tuple[bytearray, tuple[OpenTraceback, ...]]:

@@ -199,24 +199,6 @@ class Mirrors:
             return [ref for ref in refs if ref not in self._claimed]
 
 
-def bring_all(
-    mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home, alive: Callable[[], None]
-) -> None:
-    """Fetch all that an attempt left, which is over: its journals, then its files.
-
-    Args:
-        mirrors: where the journals go.
-        runner: the target's.
-        attempt: which.
-        home: where the job is.
-        alive: called while it makes progress.
-    """
-    with mirrors.claim(learners_of([attempt])):
-        while bring_some(mirrors, runner, attempt, home):
-            alive()
-    bring_files(runner, attempt, home)
-
-
 def bring_some(mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home) -> bool:
     """Fetch the next part of the journals of an attempt that is over; return False once there is no more."""
     return home.job(attempt.job_id).path.is_dir() and mirrors.turn(runner, learners_of([attempt]), 0.0)

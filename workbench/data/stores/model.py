@@ -135,11 +135,6 @@ def remote_name(store_id: str) -> str:
     return f"S{sha256(store_id.encode()).hexdigest()[:6]}{cleaned}".upper()
 
 
-def secrets_in(store: JobDataStore) -> tuple[str, ...]:
-    """Name the secrets that a store's connection refers to."""
-    return tuple(name for value in store.connection.values() for name in REFERENCE.findall(value))
-
-
 def _resolved(store: JobDataStore, value: str, credentials: Mapping[str, str]) -> str:
     for name in REFERENCE.findall(value):
         if name not in credentials:

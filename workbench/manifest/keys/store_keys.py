@@ -17,8 +17,6 @@ OBJECT_STORES: Final = (
 )
 """FfDL's stores that need an address and credentials."""
 
-SWIFT_STORES: Final = ("swift_datastore", "softlayer_objectstore", "bluemix_objectstore")
-
 OTHER_STORES: Final = ("gcs", "azure", "sftp", "webdav", "http")
 """Types that rclone reaches in addition to FfDL's own."""
 
