@@ -31,7 +31,7 @@ class State(StrEnum):
     PROCESSING = "PROCESSING"
     """The command runs."""
     STORING = "STORING"
-    """Results and logs are put away, on success, failure and halt alike."""
+    """Results and logs are stored, on success, failure and halt alike."""
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     HALTED = "HALTED"

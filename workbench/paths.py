@@ -202,7 +202,7 @@ class JobFolder:
         return self.path / "job.json"
 
     def changed_spec(self, attempt: int) -> Path:
-        """What was said anew when an attempt was begun: ``spec-2.json``. Most attempts have none."""
+        """What was changed when an attempt was begun: ``spec-2.json``. Most attempts have none."""
         return self.path / f"spec-{attempt}.json"
 
     @property

@@ -230,7 +230,7 @@ def _new_pool(credentials: Credentials) -> Any:
     ]
     if not configuration.verify_ssl:  # the probe reports it; urllib3 would warn at every call
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    # More open watches and logs than the pool keeps are no reason for a warning.
+    # More open watches and logs than the pool keeps are not a reason for a warning.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     try:
         return RESTClientObject(configuration).pool_manager

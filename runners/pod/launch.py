@@ -56,7 +56,7 @@ SENDS: Final = 4
 """How many pods files are sent to at once."""
 
 REPLACE_TRIES: Final = 5
-"""How often an object is made anew: another launch of the attempt may do the same at the same time."""
+"""How often an object is made again: another launch of the attempt may do the same at the same time."""
 
 _SUM_UP_SECONDS: Final = 0.05
 """How long the next look at the pods waits for further changes: they come in groups."""
@@ -213,7 +213,7 @@ class PodLaunch:
             ) from error
 
     def _replaced(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create an object anew that an earlier try left: its pods do not exist yet, and reading it takes a right."""
+        """Create an object again that an earlier try left: its pods do not exist yet, and reading it takes a right."""
         kind, name = document["kind"], document["metadata"]["name"]
         for _ in range(REPLACE_TRIES):
             self._cluster.delete(kind, name)

@@ -95,7 +95,7 @@ class StopRequests:
     def _stop_some(
         self, running: Sequence[tuple[LearnerRef, Document]], request: StopRequest, journals: Journals
     ) -> BackendUnreachable | None:
-        """Request the stop from agents at once, and delete pods where that is no use; return what did not get through.
+        """Request the stop from agents at once, and delete pods where that is of no use; return what failed.
 
         One on a node that does not answer must neither delay the others nor, since the calls for a job are made one
         after the other, a kill that follows a halt: it is left behind, and the request that is repeated waits for it.

@@ -163,7 +163,7 @@ class ProcessObservations:
 
     def _may_be_taken_over(self, one: WatchedLearner, boot_id: str) -> bool:
         state = one.facts["state"]
-        # An agent that starts a command anew would do so without the slots of the old one.
+        # An agent that starts a command again would do so without the slots of the old one.
         return bool(state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id)
 
     def _is_taken_over(self, path: str, one: WatchedLearner, site: HostFacts) -> bool:

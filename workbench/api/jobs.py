@@ -58,7 +58,7 @@ class JobFailed(FabricError):
 class Job:
     """A job: what is known of it now, and what can be asked of it.
 
-    ``state``, ``reason`` and the like are read anew each time.
+    ``state``, ``reason`` and the like are read again each time.
     """
 
     def __init__(self, job_id: str) -> None:

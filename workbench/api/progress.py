@@ -137,7 +137,7 @@ class NotebookView(JobView):
         self._notice = text
 
     def tick(self) -> None:
-        """Draw the box anew, a few times a second, where it changed."""
+        """Draw the box again, a few times a second, where it changed."""
         now = elapsed_seconds()
         if now >= self._due:
             self._due = now + DRAW_SECONDS

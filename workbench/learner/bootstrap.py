@@ -26,7 +26,7 @@ GARBAGE_THRESHOLDS = 50_000, 20, 20
 
 
 class CheckedLoader(SourceFileLoader):
-    """Imports modules as Python does; what it compiled is kept only whole, and what is broken is made anew."""
+    """Imports modules as Python does; what it compiled is kept only whole, and what is broken is made again."""
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def] # types are those of the loader that it is made of
         """Return a module's code."""

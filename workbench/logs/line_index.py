@@ -25,7 +25,7 @@ class LineIndex:
     """Where the lines of a file are.
 
     The last line counts as one before its newline has come. When the file is replaced or becomes shorter, all
-    begins anew and ``generation`` grows.
+    starts over and ``generation`` grows.
     """
 
     def __init__(self, path: Path, *, published: Callable[[], int] | None = None) -> None:
@@ -143,7 +143,7 @@ class LineIndex:
     def _reopen(self) -> bool:
         """Open the file when it is there, and again when it was replaced or cut.
 
-        Return whether all begins anew.
+        Return whether all starts over.
         """
         try:
             found = self.path.stat()

@@ -104,7 +104,7 @@ def points_behind(
         last_x: The x of the last point that was read: its step, or its time in microseconds.
 
     Returns:
-        None where the series has to be read anew: another attempt began, a point lies before one that was read, or is
+        None where the series has to be read again: another attempt began, a point lies before one that was read, or is
         on no place of this axis.
     """
     if axis not in (STEP, TIME) or before.id != now.id or before.superseded or now.superseded:

@@ -1,7 +1,7 @@
 """Metrics as a table: what was reported together stands in one row.
 
 Reports of one step share a row as long as none of them repeats a metric of another; else each has a row of its own.
-Where steps begin anew within an attempt (batches of each epoch), rows stand in the order of epoch and time, and only
+Where steps start over within an attempt (batches of each epoch), rows stand in the order of epoch and time, and only
 reports of one instant share one: a step says little there, but the tags of TensorBoard have nothing else in common.
 Points whose report is not known (an older version wrote them) are joined by step or time where that is unambiguous.
 Rows are merged from all series as they are read, so a table of any length needs little memory.
@@ -37,10 +37,10 @@ class _Key(NamedTuple):
     learner: int
     attempt: int
     epoch: float
-    """Where steps begin anew within an attempt: the epoch, if any was reported; else 0."""
+    """Where steps start over within an attempt: the epoch, if any was reported; else 0."""
     is_without_step: bool
     step: float
-    """Or the time, where there is no step, or steps begin anew: they order nothing then."""
+    """Or the time, where there is no step, or steps start over: they order nothing then."""
 
 
 class _TextPoint(NamedTuple):
@@ -145,7 +145,7 @@ def table(
 def _cells(
     store: Store, row: SeriesRow, column: int, hidden: Container[int], *, anew: bool
 ) -> Iterator[_Cell]:
-    """Yield the points of a series in the order of the table; ``anew`` is whether the learner's steps begin anew.
+    """Yield the points of a series in the order of the table; ``anew`` is whether the learner's steps start over.
 
     ``hidden`` has the numbers of texts that are superseded.
     """

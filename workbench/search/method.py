@@ -182,7 +182,7 @@ class SearchMethod(ABC):
 
 
 class RandomSearch(SearchMethod):
-    """Draws each trial anew; ``max_concurrent`` 0 starts all at once."""
+    """Draws each trial by itself; ``max_concurrent`` 0 starts all at once."""
 
     def __init__(self, max_trials: int, max_concurrent: int = 0) -> None:
         self._max_trials = max_trials
@@ -359,7 +359,7 @@ def _number(metrics: Mapping[str, Any], name: str, what: str) -> float:
         raise MetricMissing(f"the {what} {name!r} is not among what was reported")
     value = metrics[name]
     if value is None:
-        return math.nan  # how a store keeps what is no number
+        return math.nan  # how a store keeps what is not a number
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise MetricMissing(f"the {what} {name!r} is not a number: {value!r}")
     return float(value)

@@ -159,7 +159,7 @@ class TerminalView(PlainView):
         self._draw_due = 0.0
 
     def tick(self) -> None:
-        """Draw the line anew, at most ten times a second."""
+        """Draw the line again, at most ten times a second."""
         now = elapsed_seconds()
         if self._row is None or now < self._draw_due:
             return

@@ -198,7 +198,7 @@ class EventHandler:
         self._context.watch(tracked)
 
     def back(self, target: str) -> set[str]:
-        """Mark a target as reachable again; return its jobs that have to be decided anew."""
+        """Mark a target as reachable again; return its jobs that have to be decided again."""
         self._in_sight(target)
         if target not in self._silent:
             return set()

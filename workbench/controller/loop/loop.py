@@ -200,7 +200,7 @@ class Loop:
 
     def _turn(self, events: list[Event]) -> None:
         if not self._settings.is_ours():
-            # Before anything is written: the home may be gone with it, and a job's history would make it anew.
+            # Before anything is written: the home may be gone with it, and a job's history would make it again.
             self._ended = self._ended or "its lock file was removed, or the mount that it lies on has ended"
             return
         touched: set[str] = set()

@@ -1,6 +1,6 @@
 """The rules of ``stop_when``: a job is stopped for what it reports, and its history says why.
 
-Rules are evaluated anew from the points of the current attempt whenever a controller begins to track a job, so nothing
+Rules are evaluated again from the points of the current attempt whenever a controller begins to track a job, so nothing
 of them is stored but what followed: a request, or a note.
 """
 

@@ -101,7 +101,7 @@ class LearnerMirror:
         except OSError:
             return 0
         if path.suffix == ".idx" and size % ENTRY_BYTES:
-            # Cut off in the middle of an entry: readers count whole ones, and the rest comes anew.
+            # Cut off in the middle of an entry: readers count whole ones, and the rest comes again.
             size -= size % ENTRY_BYTES
             os.truncate(path, size)
         return size
@@ -253,7 +253,7 @@ class MirrorWorker:
             self._nudge()
 
     def check(self) -> float | None:
-        """Start the thread anew that could not be started or died; return after how long to check again."""
+        """Start the thread again that could not be started or died; return after how long to check again."""
         with self._changed:
             if self._ended or self._is_done or not self._refs or self._has_thread():
                 return None

@@ -18,7 +18,7 @@ LONG_SECONDS: Final = 60.0
 """How long one call may wait for a change."""
 
 WHOLE_SECONDS: Final = 60.0
-"""How often everything is observed anew even if no change was reported: files may have been removed."""
+"""How often everything is observed again even if no change was reported: files may have been removed."""
 
 SHORT_SECONDS: Final = 1.0
 """How long a call may wait on a runner that cannot be interrupted."""
@@ -91,7 +91,7 @@ class TargetObserver:
         return after
 
     def check(self) -> float | None:
-        """Start the threads anew that could not be started or died; return after how long to check again."""
+        """Start the threads again that could not be started or died; return after how long to check again."""
         with self._changed:
             if self._ended or (self._serial == 0 and not self._attempts):
                 return None

@@ -20,7 +20,7 @@ class OpenedTarget(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone for good, and the target has to be opened anew."""
+        """Whether the connection is gone for good, and the target has to be opened again."""
 
     def runner(self) -> Runner:
         """Make a runner; each thread has its own."""

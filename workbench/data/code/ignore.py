@@ -1,7 +1,7 @@
 """Which paths are left out of a snapshot: by ``.gitignore``, ``.detignore`` and ``.fabricignore``, as git reads them.
 
 The patterns themselves are matched by the ``pathspec`` library, which is loaded only when a path has to be
-decided anew.
+decided again.
 """
 
 from __future__ import annotations

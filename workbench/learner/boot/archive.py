@@ -73,7 +73,7 @@ def _note(folder: str, stamp: str, path: str) -> None:
             file.write("%s %s" % (stamp, os.path.basename(path)))
         os.rename(new, os.path.join(folder, _NOTE))
     except OSError:
-        return  # the next process packs anew
+        return  # the next process packs again
 
 
 def _stamp() -> str:

@@ -129,7 +129,7 @@ def make_pipes(paths: Iterable[str]) -> None:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files and whole folders; links are not followed, and what is not there is no error."""
+    """Remove files and whole folders; links are not followed, and what is not there is not an error."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
             _open_up(path)

@@ -61,7 +61,7 @@ def temporary_name(name: str) -> str:
 def add_mode(folder: int, name: str, bits: int) -> None:
     """Add bits to the mode of something in an open folder; who may execute it may be anybody then.
 
-    Links stay as they are, and nothing there is no error.
+    Links stay as they are, and nothing there is not an error.
 
     Raises:
         PermissionError: it is somebody else's.

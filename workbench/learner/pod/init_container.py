@@ -45,7 +45,7 @@ def prepare() -> int:
 def prepare_in_sidecar(pod: PodConfig) -> None:
     """Make it ready in the side-car, once: an init container would delay the learner's by a second or two."""
     if os.path.exists(config.PREPARED):
-        return  # this container was started anew
+        return  # this container was started again
     failure = prepare_pod(pod)
     new = config.PREPARED + ".new"
     with open(new, "w", encoding="utf-8") as file:

@@ -69,7 +69,7 @@ class SideCar:
             self._take_over()
         self._announce_end()
         self._print(self._await_reader())
-        # The cluster would start it anew if it ended before the learner's container.
+        # The cluster would start it again if it ended before the learner's container.
         while not self._ended:
             self._watcher.wait(_WAIT_SECONDS)
         return 0

@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 600.0
 """How long bytes of a learner that has ended wait for room on a full disk."""
 
 STALE_SECONDS = 1.0
-"""How long files fail whose folder answers, until they are opened anew."""
+"""How long files fail whose folder answers, until they are opened again."""
 
 SAMPLE_FROM_SECONDS = 0.5
 """How long a learner has run when its usage is first sampled."""

@@ -78,7 +78,7 @@ class UnverifiedUploads:
         self._write()
 
     def _write(self) -> None:
-        # A disk that takes no more is no reason to store nothing.
+        # A disk that takes no more is not a reason to store nothing.
         with contextlib.suppress(OSError):
             if not self._targets:
                 os.unlink(self._path)

@@ -396,7 +396,7 @@ def _slurm_time(text: str | None) -> str | None:
 
 
 def _slurm_begin(text: str) -> str | None:
-    """Return when a job of Slurm begins as ``begin:`` has it, empty for at once, None where it is no such time.
+    """Return when a job of Slurm begins as ``begin:`` has it, empty for at once, None where it is not such a time.
 
     Slurm takes ``HH:MM[:SS]``, times with a name, ``now+COUNT[UNIT]``, ``MMDDYY``, ``MM/DD/YY``, and dates with and
     without a time.

@@ -186,7 +186,7 @@ class HostQuestion:
         self._opened: Host | Cluster | None = None
 
     def ask(self) -> HostAnswer:
-        """Ask the host; after a failure the next question opens a connection anew."""
+        """Ask the host; after a failure the next question opens a connection again."""
         from backends.contract.host import Host
         from workbench.services.backends.placement import open_backend
 

@@ -373,7 +373,7 @@ def moved(
         return {job_id: replace(mine.stands, priority=priority, position=position)}
     if before < (middle := (before + after) / 2) < after:
         return {job_id: replace(mine.stands, priority=priority, position=middle)}
-    # No number is left between them: all are counted anew, up to the last one's, so that later jobs stay behind.
+    # No number is left between them: all are numbered again, up to the last one's, so that later jobs stay behind.
     first = group[-1].stands.position - len(group)
     return {
         one.row.id: replace(one.stands, priority=priority, position=first + index)

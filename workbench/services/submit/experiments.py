@@ -310,7 +310,7 @@ def _changed(spec: JobSpec, manifest_text: str, overrides: Sequence[str]) -> Job
 
 
 def _secrets_again(store: Store, row: ExperimentRow, spec: JobSpec, verb: str) -> dict[str, str]:
-    """Return the secrets of a search, looked for anew where it is over and has forgotten them.
+    """Return the secrets of a search, looked for again where it is over and has forgotten them.
 
     Raises:
         InputMissing: some are not found; it names them.

@@ -56,7 +56,7 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
 
     Args:
         store: the store.
-        options: the run; its manifest, code and templates are read anew at each time.
+        options: the run; its manifest, code and templates are read again at each time.
         every: a cron expression of five fields, or a word such as ``@daily``.
 
     Raises:

@@ -59,7 +59,7 @@ def log_files(folder: JobFolder) -> Iterator[Path]:
     """Yield the files of a job's logs, of every attempt and learner."""
     for attempt in folder.path.glob("attempt-*"):
         for path, _, names in os.walk(attempt):
-            # What the command's own folder holds is no log, whatever it is called.
+            # What the command's own folder holds is not a log, whatever it is called.
             if "model-code" in Path(path).parts:
                 continue
             yield from (Path(path, name) for name in names if name in LOG_NAMES)

@@ -64,7 +64,7 @@ def _leftover_folders(
                 yield Leftover("folder", options.name, short_id(job_id), f"of another home, {home}")
             continue
         if row is None and store.home.job(job_id).path.exists():
-            continue  # a database that was lost may be made anew from it
+            continue  # a database that was lost may be made again from it
         if row is None or row.deleted_us is not None:
             why = "its job was deleted" if row else "the store knows no such job"
             action = partial(_remove_folder, options, job_id, ours)

@@ -1,4 +1,4 @@
-"""Makes a home's database anew from its job folders, while no controller runs."""
+"""Makes a home's database again from its job folders, while no controller runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RebuiltDatabase:
 
 
 def rebuild_database(home: Home) -> RebuiltDatabase:
-    """Have the controller step down and make the database anew; jobs go on meanwhile. The old file is kept.
+    """Have the controller step down and make the database again; jobs go on meanwhile. The old file is kept.
 
     Raises:
         TryAgain: a controller does not step down.

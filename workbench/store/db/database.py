@@ -33,7 +33,7 @@ Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 _LOG_BYTES: Final = 16 << 20
 
 _LOOK_SECONDS: Final = 0.5
-"""How often it is found out anew whether open jobs are looked after."""
+"""How often it is found out again whether open jobs are looked after."""
 
 
 class Store:

@@ -41,7 +41,7 @@ def make_home(home: Home, *, uuid_text: str = "") -> None:
 
 
 def require_made(home: Home) -> None:
-    """Refuse a folder that is not a home: who works for one that was removed must not make it anew.
+    """Refuse a folder that is not a home: who works for one that was removed must not make it again.
 
     Raises:
         InputMissing: there is no ``home.json``.

@@ -163,7 +163,7 @@ def sort_keys() -> list[str]:
 def sort_order(name: str, *, descending: bool) -> tuple[str, bool]:
     """Return the name that stands for an order, and whether that falls: age rises where the time of submission falls.
 
-    A name that is no field's, a metric's say, stays as it is.
+    A name that is not a field's, a metric's say, stays as it is.
     """
     found = find_field(name)
     return (name, descending) if found is None else (found.sort_key, descending != found.is_turned)

@@ -490,7 +490,7 @@ class _Attempts:
     def _behind_last_below(self, series_id: int, path: Sequence[Origin], bound: float) -> _Place | None:
         """Return the point on the way to an attempt that follows the last one whose step is below a bound.
 
-        So where steps of many points begin anew and are not counted on, no pass but the last one is gone over again.
+        So where steps of many points start over and are not counted on, no pass but the last one is gone over again.
         """
         sql = (
             "SELECT seq FROM main.points WHERE series = ? AND seq BETWEEN ? AND ? AND step < ? "

@@ -1,4 +1,4 @@
-"""The one count of steps of a series: where code counts those of each epoch anew, they go on from epoch to epoch.
+"""The one count of steps of a series: where code counts them from zero in each epoch, they go on from epoch to epoch.
 
 Metrics that are reported together share one count. An attempt that was resumed goes on where its first epoch lies in
 the attempts before it; where no epochs were reported, behind the last checkpoint before it. Whoever reads steps
@@ -94,7 +94,7 @@ def counted_on_sql(offset: float) -> str:
 
 @dataclass(slots=True)
 class Pass:
-    """Once through what an attempt counts anew."""
+    """One pass of an attempt that counts from zero each time."""
 
     offset: float
     """What is added to its steps within the attempt."""
@@ -111,7 +111,7 @@ class Pass:
 
 
 class Begun(NamedTuple):
-    """How the attempts before have counted anew."""
+    """How the attempts before counted from zero each time."""
 
     first: float
     """The least step that a pass of theirs began with."""
@@ -123,7 +123,7 @@ def passes_of(
     epoch_of: Callable[[int], float | None] = lambda report: None,
     begun: Begun | None = None,
 ) -> list[Pass]:
-    """Find where the steps of one attempt begin anew, in the order in which they were reported.
+    """Find where the steps of one attempt start over, in the order in which they were reported.
 
     They do where they are not greater though the epoch is. Without epochs a step that comes late, after greater ones,
     begins nothing: only one that lies nearer to where the count began does.
@@ -339,7 +339,7 @@ class _Learner:
         number = runs.report_of(seq)
         return attempt, number if number is not None else -(series.id << 40) + seq
 
-    # Whether steps begin anew
+    # Whether steps start over
 
     def _goes_back(self, series: _Series) -> bool:
         """Say whether steps go back within an attempt; what was looked at once is not looked at again."""
@@ -566,7 +566,7 @@ class _Bases:
 
 
 def _begun(before: Iterable[Sequence[Pass]]) -> Begun | None:
-    """Return how attempts have counted anew; None where they have not."""
+    """Return how attempts counted from zero each time; None where they did not."""
     anew = [each for each in before if len(each) > 1]
     if not anew:
         return None

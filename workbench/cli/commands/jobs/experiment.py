@@ -179,7 +179,7 @@ def fork(
     """Begin a new search with the job, code and backend of another one.
 
     Without another seed it draws the same trials. A search that is over has forgotten its secrets: they are
-    looked for anew, and those that are not found are named.
+    looked for again, and those that are not found are named.
     """
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import experiment_document, fork_experiment
@@ -222,7 +222,7 @@ def continue_search(
     """Take up a search that is over: a random one or a grid.
 
     Trials that failed or were ended go on from their last checkpoints, as new attempts of the same jobs; those
-    that completed stay as they are. With a larger max_trials further ones begin. Its secrets are looked for anew.
+    that completed stay as they are. With a larger max_trials further ones begin. Its secrets are looked for again.
     """
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import continue_experiment, experiment_document

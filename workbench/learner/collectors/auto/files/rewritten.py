@@ -1,4 +1,4 @@
-"""Files that are written anew each time, read as if they only grew: what they hold becomes lines, one a row."""
+"""Files that are rewritten each time, read as if they only grew: what they hold becomes lines, one a row."""
 
 from __future__ import annotations
 
