@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Final, Literal
 from backends.contract.cluster import Cluster
 from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
 from backends.kubernetes.cluster import KubernetesCluster
+from backends.kubernetes.inventory import inventory
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
 from backends.kubernetes.options import checked_options
-from backends.kubernetes.probe import too_old
+from backends.kubernetes.probe import findings, too_old
 
 ALIASES: Final = ("k8s", "kubernetes")
 
@@ -86,8 +87,6 @@ class KubernetesBackend(Backend):
 
     def probe(self) -> Iterator[Finding]:
         """Check access, version, rights, quotas and storage; each problem has a consequence and a remedy."""
-        from backends.kubernetes.probe import findings
-
         with closing(self.reach()) as cluster:
             yield from findings(cluster)
 
@@ -98,8 +97,6 @@ class KubernetesBackend(Backend):
 
     def inventory_of(self, opened: Host | Cluster) -> Inventory:
         """Return the inventory over a connection that is open already."""
-        from backends.kubernetes.inventory import inventory
-
         assert isinstance(opened, KubernetesCluster)
         return inventory(opened)
 

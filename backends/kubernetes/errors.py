@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -87,8 +88,6 @@ def of_status_event(call: ApiCall, document: Mapping[str, Any]) -> FabricError:
 
 def no_answer(call: ApiCall, failure: Exception) -> FabricError:
     """Return the error for a call without a response."""
-    import ssl
-
     import urllib3.exceptions as http
 
     cause: BaseException | None = failure

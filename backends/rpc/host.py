@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock, skip
 from backends.rpc.client import SLACK_SECONDS, FrameClient
-from backends.rpc.streams import Incoming, read_journal_feed, relayed_socket
+from backends.rpc.streams import FrameStream, Incoming, read_journal_feed, relayed_socket
 from workbench.errors import BackendUnreachable
 from workbench.learner.platform import frames
 
@@ -183,8 +183,6 @@ class FrameHost(Host):
 
     def exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool) -> HostStream:
         """Start a command that is attached to a stream here."""
-        from backends.rpc.streams import FrameStream
-
         return FrameStream(self._client, argv, env=env, cwd=cwd, terminal=terminal)
 
     def close(self) -> None:

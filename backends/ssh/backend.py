@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
 from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
-from backends.ssh.config import parse_address
+from backends.ssh.config import SshConfig, parse_address
 from backends.ssh.shared_sessions import SESSION_SHARING
 from workbench.errors import BackendUnreachable, ConfigError, FabricError, NeedsLogin, UsageError
 from workbench.paths import Home, default_home
@@ -301,7 +301,6 @@ class SshBackend(Backend):
         return key_of(self.options.address or self.options.name, self.options.options)
 
     def _connect(self, ask: Ask | None = None) -> SshConnection:
-        from backends.ssh.config import SshConfig
         from backends.ssh.connection import SshConnection
 
         route = SshConfig(self._config_file()).route(self._address)

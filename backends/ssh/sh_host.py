@@ -7,6 +7,7 @@ import io
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, Final
@@ -307,6 +308,4 @@ def _parts(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _checksum(data: bytes) -> int:
-    import zlib
-
     return zlib.crc32(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.container.engine import Engine
-from runners.container.pull import client_of, docker_library, not_pulled, streamed_from, with_patience
+from runners.container.pull import client_of, docker_library, not_pulled, pull, streamed_from, with_patience
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
@@ -144,7 +144,6 @@ def need_image(engine: Engine, request: LaunchRequest, progress: LaunchProgress)
                 hint=f"docker pull {reference}, or docker load a file that was saved elsewhere.",
                 code="S103",
             )
-        from runners.container.pull import pull
 
         pull(engine, reference, request, progress)
         found = engine.image(reference)

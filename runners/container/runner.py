@@ -22,6 +22,8 @@ from runners.interface import (
 )
 from runners.process.runner import ProcessRunner
 from runners.shared.capabilities import CONTAINER
+from workbench.job import learner_name
+from workbench.learner.host.learners import is_over
 
 if TYPE_CHECKING:  # reading the capabilities must not import all of it
     from runners.container.cleanup import AttemptCleanup
@@ -124,8 +126,6 @@ class ContainerRunner(ProcessRunner):
 
     def _is_ending(self, ref: LearnerRef) -> bool:
         """Return whether a learner of this home has ended: its container is then being removed already."""
-        from workbench.learner.host.learners import is_over
-
         return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))
 
     def _engine(self) -> Engine:
@@ -144,6 +144,4 @@ class ContainerRunner(ProcessRunner):
         return ContainerFiles(job_files, self._engine, self._name(ref))
 
     def _name(self, ref: LearnerRef) -> str:
-        from workbench.job import learner_name
-
         return learner_name(ref.job_id, ref.attempt, ref.learner)

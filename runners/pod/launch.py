@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import workbench.learner
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
 from backends.contract.errors import translated
 from backends.kubernetes.rbac import may_exec, require_rights
@@ -406,6 +407,4 @@ def agent_archive() -> Path:
 
 def pod_program() -> bytes:
     """Return ``pod.sh``, the entry point of every container of a pod."""
-    import workbench.learner
-
     return (Path(workbench.learner.__file__).parent / "pod" / "pod.sh").read_bytes()

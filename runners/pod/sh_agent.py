@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import workbench.learner
 from backends.contract.cluster import Absent, Cluster, Denied, Log
 from backends.contract.errors import translated
 from backends.contract.host import Chunk
@@ -66,7 +67,6 @@ def sh_agent_texts(pod_config: Mapping[str, Any]) -> dict[str, str]:
 
 def scripts() -> dict[str, bytes]:
     """Return the scripts that plans contain only as placeholders."""
-    import workbench.learner
     from workbench.learner.boot.sh_launch import agent_script
 
     folder = Path(workbench.learner.__file__).parent

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from workbench.errors import FabricError, TryAgain, UnknownName, UsageError
 from workbench.job import EXIT_LOST, JobId, State, short_id
+from workbench.services.inspect.data_frame import data_frame
 from workbench.services.inspect.job_series import JobMetrics as JobMetrics
 from workbench.services.inspect.job_series import Series as Series
+from workbench.services.inspect.job_series import SeriesQuery, series
 from workbench.services.transfer.checkpoints import Checkpoint as Checkpoint
+from workbench.services.transfer.checkpoints import checkpoints_of_steps, list_checkpoints
 
 if TYPE_CHECKING:
     from backends.contract.prompts import LoginPrompt
@@ -159,8 +162,6 @@ class Job:
             superseded: whether points are among them that a later attempt went over again; by default only where an
                 attempt is asked for.
         """
-        from workbench.services.inspect.job_series import SeriesQuery, series
-
         with _store() as store:
             return series(store, self.id, SeriesQuery(learner, attempt, superseded))
 
@@ -177,8 +178,6 @@ class Job:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints in the order of their time, with step, metrics, and where each is."""
-        from workbench.services.transfer.checkpoints import list_checkpoints
-
         with _store() as store:
             return list_checkpoints(store, self._row())
 
@@ -207,7 +206,6 @@ class Job:
             InputMissing: the job has none.
             CannotWrite: something is there already, or the disk takes no more.
         """
-        from workbench.services.transfer.checkpoints import checkpoints_of_steps, list_checkpoints
         from workbench.services.transfer.download import DownloadOptions, download
 
         if steps and what != "checkpoints":
@@ -560,8 +558,6 @@ def frame(jobs: Sequence[Job] | str = "") -> Any:
     Raises:
         ConfigError: pandas is not installed.
     """
-    from workbench.services.inspect.data_frame import data_frame
-
     return data_frame(records(jobs))
 
 

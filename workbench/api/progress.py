@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import MICROSECONDS, duration
-from workbench.services.follow.events import JobView
+from workbench.services.follow.events import Idle, JobView
 from workbench.services.follow.job_text import VERBS, ended_lines, metrics_line, state_line
 from workbench.store.db.rows import is_over
 
@@ -32,7 +32,6 @@ def wait_for(store: Store, row: JobRow, *, timeout: float | None, show: bool) ->
     if not show:
         _, in_time = wait_until(store, [row], lambda rows: is_over(rows[0]), timeout_seconds=timeout)
         return in_time
-    from workbench.services.follow.events import Idle
     from workbench.services.follow.follower import follow
 
     view = _view(row)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from workbench.errors import ConfigError, UnknownName
 from workbench.manifest.keys.credentials import CREDENTIALS, is_reference
 from workbench.manifest.keys.store_keys import CONNECTION, STORE_TYPES
+from workbench.manifest.keys.units import size_bytes
 from workbench.manifest.yaml.faults import nearest
 
 if TYPE_CHECKING:
@@ -124,15 +125,11 @@ def fault_of(data: Mapping[str, Any]) -> tuple[str, str]:
 
 def cache_bytes(backend: str, config: Config) -> int:
     """Return the limit of a backend's data cache in bytes; 0 where none is set: half of its disk."""
-    from workbench.manifest.keys.units import size_bytes
-
     limit = config.data.get(CACHE_AT, {}).get(backend) or config.data.get(CACHE)
     return size_bytes(limit) if limit else 0
 
 
 def _fault_of_size(value: Any) -> str:
-    from workbench.manifest.keys.units import size_bytes
-
     if not isinstance(value, str):
         return 'must be a size in quotes, such as "200GB"'
     try:

@@ -22,7 +22,7 @@ from workbench.controller.decide.errors import sentence
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.login_server import LOGINS
-from workbench.controller.runtime.prewarm import prewarm
+from workbench.controller.runtime.prewarm import preload_modules, prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_sharing import share_session
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain, UsageError
@@ -226,7 +226,6 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         server.start()
         _load_paramiko_early(home)
         from workbench.controller.loop.loop import Loop, Settings
-        from workbench.controller.runtime.prewarm import preload_modules
 
         store = _open(home, process, log, is_ours=lock.is_ours)
         if store is None:

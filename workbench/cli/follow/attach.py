@@ -6,7 +6,7 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from workbench.cli.follow.signals import Detached, Interruption, Policy
+from workbench.cli.follow.signals import EXIT_TIMED_OUT, Detached, Interruption, Policy, TimeLimit
 from workbench.errors import CannotWrite, FabricError
 from workbench.job import EXIT_LOST, short_id
 from workbench.terminal.console import narrate
@@ -43,7 +43,6 @@ def attach_to(
         CannotWrite: a signal asked for its end, which cannot be recorded.
         BackendUnreachable: a signal asked for its end, which is recorded, and the backend does not answer.
     """
-    from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.follow.views import TerminalView, view_for
     from workbench.services.follow.events import Idle, JobEnded, Notice, StateChanged
     from workbench.services.follow.follower import follow

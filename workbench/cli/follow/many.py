@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.cli.follow.signals import Detached, Interruption, Policy
+from workbench.cli.follow.signals import EXIT_TIMED_OUT, Detached, Interruption, Policy, TimeLimit
 from workbench.formats import count
 from workbench.job import State
 from workbench.services.follow.job_text import ended_lines, quiet_lines, state_line
@@ -36,7 +36,6 @@ def follow_all(
     ``come_back`` is the command that a person who leaves comes back with.
     """
     from workbench.cli.follow.attach import JobStopper
-    from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.services.follow.wait import UnconfirmedRequest, wait_until
     from workbench.store.queries.jobs import job

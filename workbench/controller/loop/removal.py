@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from pathlib import Path
@@ -95,7 +96,6 @@ def remove_folder(folder: Path) -> None:
     Raises:
         OSError: something in it cannot be removed.
     """
-    import shutil
 
     def make_writable(function: Any, path: str, _: Any) -> None:
         parent = Path(path).parent

@@ -14,10 +14,12 @@ import os
 import select
 import sys
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, BinaryIO, Callable, List, Mapping, Optional
 
 from workbench.learner.collectors.batches import note
 from workbench.learner.collectors.interface import Collector, Context, Record
+from workbench.learner.collectors.registry import load
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,7 +38,6 @@ class IsolatedCollector(Collector):
 
     def __init__(self, kind: str, metrics: Mapping[str, Any], context: Context) -> None:
         import subprocess  # a scribe, which never gets here, would pay a megabyte for it
-        import weakref
 
         super().__init__(metrics, context)
         self.name = kind
@@ -162,8 +163,6 @@ def serve() -> None:
 
 
 def _make(kind: str, metrics: Mapping[str, Any], context: List[Any]) -> Collector:
-    from workbench.learner.collectors.registry import load
-
     return load(kind, metrics)(metrics, Context(*context))
 
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import CpuChooser
-from workbench.learner.host.machine import survey
+from workbench.learner.host.machine import inventory, survey
+from workbench.learner.host.machine import leases_folder as own_folder
 from workbench.learner.host.subscribers import Subscribers
 from workbench.learner.host.virtualenv import find_conda
 from workbench.learner.journal.state import ask_to_stop
 from workbench.learner.platform import files as host_files
 from workbench.learner.platform import leases, run
 from workbench.learner.platform.errors import Failure, of_os_error
+from workbench.learner.platform.files import write_files
+from workbench.learner.platform.processes import end
 from workbench.learner.platform.watch import WatcherPool
 
 if TYPE_CHECKING:
@@ -110,9 +113,6 @@ class HostOperations:
         self, leases_folder: str = "", home: str = "", wanted: Optional[Dict[str, Any]] = None
     ) -> Dict[str, Any]:
         """Return the machine; for a job that wants GPUs now also its turn in the host's queue."""
-        from workbench.learner.host.machine import inventory
-        from workbench.learner.host.machine import leases_folder as own_folder
-
         found = inventory(leases_folder)
         if wanted is not None:
             folder = leases_folder or own_folder()
@@ -123,8 +123,6 @@ class HostOperations:
         self, home: str, waiting: List[Dict[str, Any]], keep: List[str], leases_folder: str = ""
     ) -> Dict[str, Any]:
         """Have these jobs of a home wait in the host's queue; return their turns, and the machine."""
-        from workbench.learner.host.machine import leases_folder as own_folder
-
         found = self._inventory(leases_folder)
         folder = leases_folder or own_folder()
         turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
@@ -132,14 +130,10 @@ class HostOperations:
 
     def _leave_line(self, home: str, job: str, leases_folder: str = "") -> None:
         """Remove a job from the host's queue."""
-        from workbench.learner.host.machine import leases_folder as own_folder
-
         self._queue().leave(leases_folder or own_folder(), home, job)
 
     def _read_queue(self, leases_folder: str = "") -> Dict[str, Any]:
         """Return who waits at the host, in order, and the machine."""
-        from workbench.learner.host.machine import leases_folder as own_folder
-
         found = self._inventory(leases_folder)
         return {
             "waiting": self._queue().waiting(leases_folder or own_folder(), found["slots"]),
@@ -172,8 +166,6 @@ def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:
 
 
 def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
-    from workbench.learner.platform.files import write_files
-
     write_files(files, mode)
 
 
@@ -238,8 +230,6 @@ def _open_path_to_all(path: str, within: str) -> None:
 
 
 def _end_marked(marker: str, grace_seconds: float) -> List[int]:
-    from workbench.learner.platform.processes import end
-
     return end(marker, grace_seconds)
 
 

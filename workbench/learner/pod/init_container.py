@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -108,7 +109,6 @@ def unpack_code(pod: PodConfig) -> None:
         unpack(archive, config.MODEL)
         return
     # A volume of its own, where the folder around it is shared.
-    import shutil
 
     unpacked = config.JOURNAL + "/unpacked"
     unpack(archive, unpacked)
@@ -124,7 +124,6 @@ def restore(pod: PodConfig) -> None:
     """
     if not pod.document.get("restores"):
         return
-    import shutil
 
     config.await_file(pod, MADE, "what earlier attempts made")
     unpacked = config.JOURNAL + "/made"

@@ -12,6 +12,7 @@ import time
 
 from workbench.learner.journal import state
 from workbench.learner.platform import system
+from workbench.learner.platform.process_table import ContainerTree
 from workbench.learner.platform.processes import Tree
 from workbench.learner.scribe.pump import Pump
 from workbench.learner.scribe.scribe import RETRY_SECONDS, OutputChannel, Scribe, stall_text
@@ -244,8 +245,6 @@ class ScribeProcess:
 
         tree: Tree | ContainerTree
         if os.path.exists(os.path.join(self._folder, "container.json")):
-            from workbench.learner.platform.process_table import ContainerTree
-
             tree = ContainerTree(self._folder)
         else:
             tree = Tree(self._guard, without=(os.getpid(), *self.other_pids))

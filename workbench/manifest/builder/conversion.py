@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from workbench.errors import ManifestError, ManifestFault
 from workbench.manifest.builder import determined
 from workbench.manifest.builder.load import validate_text
@@ -106,8 +108,6 @@ def _experiment(text: str, source: str) -> ConvertedManifest | None:
     Raises:
         ManifestError: the experiment is at fault.
     """
-    import yaml
-
     findings = Findings()
     root = compose(text, source, findings)
     if not isinstance(root, MapNode) or not determined.is_experiment(root):
@@ -141,8 +141,6 @@ def _refusal(source: str, problem: str) -> ManifestError:
 
 
 def _read(text: str, source: str) -> dict[str, Any]:
-    import yaml
-
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from workbench.clock import elapsed_seconds
-from workbench.errors import ManifestError, ManifestFault, UsageError
+from workbench.clock import elapsed_seconds, now_us
+from workbench.errors import CannotWrite, ManifestError, ManifestFault, UnknownName, UsageError
 from workbench.job import State, short_id
 from workbench.values import dataclass
 
@@ -45,7 +45,6 @@ class QueueChange:
     @property
     def text(self) -> str:
         """The change in words, for their history."""
-        from workbench.clock import now_us
         from workbench.time_expressions import until_text
 
         words = [] if self.priority is None else [f"priority {self.priority}"]
@@ -69,7 +68,6 @@ def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: 
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.client.requests import STOPS
-    from workbench.errors import CannotWrite, UnknownName
 
     ids: list[int] = []
     failures: list[CannotWrite | UnknownName] = []
@@ -230,7 +228,6 @@ def parse_change(settings: Sequence[str]) -> QueueChange:
         UsageError: there is none, or another key, or a time that is over.
         ManifestError: a priority is out of range, or a time is none; the message has what is accepted.
     """
-    from workbench.clock import now_us
     from workbench.time_expressions import BEGIN_FORMS, begin_us, is_begin, local_iso
 
     values = dict(text.partition("=")[::2] for text in settings)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workbench.clock import elapsed_seconds
 from workbench.errors import UnknownName
-from workbench.job import short_id
+from workbench.job import State, short_id
 from workbench.services.follow.events import (
     AttemptPrinted,
     DataCopied,
@@ -208,7 +208,6 @@ class _Follower:
         return tuple(new)
 
     def _copied(self) -> str:
-        from workbench.job import State
         from workbench.metrics import progress
 
         if self._row.state not in (State.DOWNLOADING, State.STORING):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from workbench.errors import UnknownName
 from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
@@ -64,8 +65,6 @@ def learners_of(row: JobRow, learner: int | None) -> tuple[int, ...]:
     if learner is None:
         return tuple(range(1, row.learners + 1))
     if not 1 <= learner <= row.learners:
-        from workbench.errors import UnknownName
-
         raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
     return (learner,)
 

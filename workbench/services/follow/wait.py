@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds
-from workbench.errors import BackendUnreachable, CannotWrite, FabricError, NotAllowed
+from workbench.errors import BackendUnreachable, CannotWrite, FabricError, NotAllowed, TryAgain
 from workbench.job import Intent, short_id
 from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
@@ -65,7 +65,6 @@ def wait_for_answers(store: Store, asked: Mapping[int, JobRow]) -> None:
         NoSpaceLeft: its answer cannot be recorded.
         TryAgain: it refused one; the message says why.
     """
-    from workbench.errors import TryAgain
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
     from workbench.store.queries.requests import request as current
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import FabricError
+from workbench.errors import FabricError, UnknownName
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -119,7 +119,6 @@ def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
     Raises:
         UnknownName: there is no such job.
     """
-    from workbench.errors import UnknownName
     from workbench.metrics import checkpoints, notes, progress
     from workbench.services.follow.full_disk import with_stall
     from workbench.services.inspect.job_times import first_of_attempt, run_seconds

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, FabricError
 from workbench.formats import duration, iso, number
 from workbench.job import FaultOwner, State, short_id
 from workbench.services.inspect.job_times import run_seconds
@@ -82,7 +82,6 @@ def report_job(store: Store, row: JobRow, exit_code: int, require: Sequence[Cond
 
 
 def _tail(store: Store, row: JobRow) -> str:
-    from workbench.errors import FabricError
     from workbench.logs.display import last_state
     from workbench.logs.journal import JournalReader
     from workbench.logs.sanitise import plain

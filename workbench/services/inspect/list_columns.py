@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from workbench.errors import InputMissing, UsageError
 from workbench.formats import duration, number
 from workbench.services.inspect.job_times import run_seconds
 from workbench.services.inspect.why import why
@@ -82,7 +83,6 @@ def _metric_values(store: Store | None, names: Sequence[str], rows: Sequence[Job
     metrics = [name for name in others if not name.startswith((LABEL, *_SETTINGS))]
     if not metrics or store is None:
         return {name: {} for name in metrics}
-    from workbench.errors import UsageError
     from workbench.manifest.yaml.faults import nearest
     from workbench.services.filters import has_metric, nearest_metric
     from workbench.store.queries.job_list import known_metrics, known_numbers, metric_values
@@ -107,7 +107,6 @@ def _settings_of(
 ) -> dict[str, dict[str, Any]]:
     if store is None or not any(name.startswith(_SETTINGS) for name in names):
         return {}
-    from workbench.errors import InputMissing
     from workbench.services.inspect.settings import job_settings
     from workbench.store.queries.jobs import detail
 

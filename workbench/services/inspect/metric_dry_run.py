@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import InputMissing, UsageError
+from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.formats import short
 from workbench.values import dataclass
 
@@ -125,7 +126,6 @@ def log_bytes(log: str) -> bytes:
     path = Path(log)
     if path.is_file():
         return path.read_bytes()
-    from workbench.errors import UnknownName
 
     try:
         return printed_bytes(learner_folder(log))
@@ -170,8 +170,6 @@ def _matches(
     metrics: EvaluationMetrics, data: bytes
 ) -> tuple[Sequence[Group], Sequence[tuple[bytes, int]], Sequence[RuleMatch]]:
     """Return the groups of expressions, the lines of a log with where each ends, and the matches in it."""
-    from dataclasses import asdict
-
     from workbench.learner.collectors.lines import LineCutter
     from workbench.learner.collectors.regex.groups import Group
     from workbench.learner.collectors.regex.watchdog import Watchdog

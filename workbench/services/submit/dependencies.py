@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from workbench.errors import InputMissing, UsageError
+from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.job import TERMINAL, JobId, State, short_id
 from workbench.values import dataclass
 
@@ -108,7 +108,6 @@ def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
     if name in chain:
         return chain[name]
     from workbench.controller.runtime.secrets import read_secrets
-    from workbench.errors import UnknownName
     from workbench.services import open_store
     from workbench.store.db.database import Store
     from workbench.store.queries.jobs import detail

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from workbench.errors import BackendError, InputMissing, UsageError
 from workbench.services.submit.options import RunOptions, read_manifest, resolve_arguments
 
 if TYPE_CHECKING:
@@ -125,9 +126,6 @@ def fork_experiment(store: Store, row: ExperimentRow, overrides: Sequence[str]) 
         InputMissing: its code or a secret no longer exists.
         BackendError: none of its trials could ever get its GPUs.
     """
-    from dataclasses import replace
-
-    from workbench.errors import UsageError
     from workbench.spec import spec_from_json
     from workbench.store.db.rows import TargetRef
     from workbench.store.queries.experiments import newest_search, read_experiment_file
@@ -175,8 +173,6 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         InputMissing: its code or a secret no longer exists.
         CannotWrite: the home takes no more.
     """
-    from dataclasses import replace
-
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import forget_secrets, write_secrets
     from workbench.spec import spec_from_json
@@ -212,7 +208,6 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
 
 def _check_over(row: ExperimentRow) -> None:
     """Refuse to continue a search that is not over."""
-    from workbench.errors import UsageError
     from workbench.store.queries.experiments import PAUSED
 
     if not row.is_open:
@@ -227,7 +222,6 @@ def _check_over(row: ExperimentRow) -> None:
 
 def _limits(row: ExperimentRow, overrides: Sequence[str]) -> list[str]:
     """Return the overrides of a search that is continued by the keys of a manifest, or refuse them."""
-    from workbench.errors import UsageError
     from workbench.search.config import CONTINUED
 
     short = row.id.rpartition("-")[2]
@@ -262,7 +256,6 @@ def _count_going_on(store: Store, row: ExperimentRow, spec: JobSpec) -> int:
     Raises:
         UsageError: none does, and none would begin.
     """
-    from workbench.errors import UsageError
     from workbench.search.config import SearchConfig
     from workbench.store.queries.experiments import may_go_on, trials
     from workbench.store.queries.jobs import job
@@ -287,8 +280,6 @@ def _count_going_on(store: Store, row: ExperimentRow, spec: JobSpec) -> int:
 
 def _check_code(store: Store, row: ExperimentRow, document: Mapping[str, Any]) -> None:
     """Refuse to begin trials whose code is gone."""
-    from workbench.errors import InputMissing
-
     if document["code_hash"] and not store.home.snapshot(document["code_hash"]).exists():
         raise InputMissing(f"the code of {row.name} no longer exists: {document['code_hash']}")
 
@@ -296,7 +287,6 @@ def _check_code(store: Store, row: ExperimentRow, document: Mapping[str, Any]) -
 def _changed(spec: JobSpec, manifest_text: str, overrides: Sequence[str]) -> JobSpec:
     """Read the manifest again with the search as it is now, and what is different; all else stays as it was."""
     import json
-    from dataclasses import replace
 
     from workbench.manifest import load_text
 
@@ -319,7 +309,6 @@ def _secrets_again(store: Store, row: ExperimentRow, spec: JobSpec, verb: str) -
 
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.secrets import read_secrets
-    from workbench.errors import InputMissing, UsageError
     from workbench.manifest.keys.credentials import needed_by
     from workbench.services.submit import submit_environment
 
@@ -388,8 +377,6 @@ def _begin(
 
 def check_copies(spec: JobSpec, target: TargetRef) -> None:
     """Refuse population based training where a trial cannot get at the checkpoint of another one."""
-    from workbench.errors import UsageError
-
     is_stored = any(each.training_results for each in spec.data_stores)
     if (spec.search or {}).get("method") != "pbt" or is_stored or target.type == "local":
         return
@@ -402,8 +389,6 @@ def check_copies(spec: JobSpec, target: TargetRef) -> None:
 def _check_searcher(spec: JobSpec, code_hash: str) -> None:
     """Refuse a search whose samples nothing could choose."""
     import importlib.util
-
-    from workbench.errors import UsageError
 
     method = (spec.search or {}).get("method")
     if method == "python" and not code_hash:
@@ -419,7 +404,6 @@ def _check_searcher(spec: JobSpec, code_hash: str) -> None:
 
 def _check_gpus(spec: JobSpec, target: TargetRef) -> None:
     """Refuse a search for GPUs that this machine does not have: each trial would fail for it in the background."""
-    from workbench.errors import BackendError
     from workbench.services.backends.placement import backend_options, open_backend
     from workbench.services.submit.preview import gpu_shortage
 
@@ -484,7 +468,6 @@ def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) 
         UsageError: it is not over.
         HomeNotBound: the home is a copy, or was moved.
     """
-    from workbench.errors import UsageError
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.experiments import archived_experiments
     from workbench.store.updates.experiments import record_event

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import UsageError
+from workbench.errors import ManifestError, ManifestFault, UsageError
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -241,8 +241,6 @@ def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
     Raises:
         ManifestError: with a sentence for each such key.
     """
-    from workbench.errors import ManifestError, ManifestFault
-
     if sentences := unbuilt(loaded.spec, runner):
         raise ManifestError([ManifestFault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 

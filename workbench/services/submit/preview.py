@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from runners.registry import load_runner
 from workbench.clock import now_us
 from workbench.errors import BackendUnreachable, ConfigError, LaunchRefused, NotAllowed, UsageError
+from workbench.formats import count, duration, size
 from workbench.formats import count as count_of
-from workbench.formats import duration, size
 from workbench.job import LACKING, short_id
 from workbench.services.submit.options import unbuilt
-from workbench.spec import DEFAULT_PRIORITY
+from workbench.spec import DEFAULT_PRIORITY, spec_to_json
 from workbench.time_expressions import until_text
 from workbench.values import dataclass
 
@@ -69,8 +69,6 @@ class SubmissionPreview:
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What would be started, as names and values that people read."""
-        from workbench.formats import count, size
-
         plan, spec, code = self.plan, self.submission.loaded.spec, self.submission.code
         return (
             ("job", spec.name),
@@ -90,7 +88,6 @@ class SubmissionPreview:
     def details(self) -> tuple[tuple[str, str], ...]:
         """What else the job has: its image, data and results, parameters and time limit."""
         from workbench.controller.runtime.result_store import result_store
-        from workbench.formats import duration
 
         spec = self.submission.loaded.spec
         stored = result_store(spec, PREVIEW_JOB)
@@ -115,8 +112,6 @@ class SubmissionPreview:
 
     def document(self) -> PlanDocument:
         """Return the preview as ``--json`` gives it, schema ``fabric.plan/1``."""
-        from workbench.spec import spec_to_json
-
         submission, plan, code = self.submission, self.plan, self.submission.code
         document: PlanDocument = {
             "schema": "fabric.plan/1",

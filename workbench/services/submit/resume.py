@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.job import short_id
+from workbench.job import State, short_id
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
@@ -155,8 +155,6 @@ def _check_same(key: str, frozen: str, read: str) -> None:
 
 
 def _check_resumable(row: JobRow) -> None:
-    from workbench.job import State
-
     if row.state is State.COMPLETED:
         raise UsageError(
             f"{short_id(row.id)} completed; there is nothing to resume",

@@ -12,10 +12,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import FabricError, InputMissing, ManifestError, TryAgain, UsageError
-from workbench.services.submit.options import RunOptions
+from workbench.services.submit.options import RunOptions, resolve_arguments
 
 if TYPE_CHECKING:
     from workbench.documents.schedules import ScheduleDocument, ScheduledRun
@@ -66,7 +67,6 @@ def create_schedule(store: Store, options: RunOptions, every: str) -> ScheduleRo
     from workbench.clock import now_us
     from workbench.controller.client.connect import ensure_controller
     from workbench.recurrence import local_zone, recurrence
-    from workbench.services.submit.options import resolve_arguments
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.schedules import ScheduleRow
     from workbench.store.updates.jobs import who_am_i
@@ -391,7 +391,6 @@ def _one_line(error: FabricError) -> str:
 def main(words: Sequence[str]) -> int:
     """Check a schedule, or make the jobs of one time; print what came of it as JSON, return the exit code."""
     import fcntl
-    from pathlib import Path
 
     from workbench.paths import Home
     from workbench.store.queries.schedules import ScheduleRow, read_schedule

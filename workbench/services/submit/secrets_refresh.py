@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from workbench.errors import UsageError
+from workbench.errors import ManifestError, UsageError
 
 if TYPE_CHECKING:
     from workbench.paths import Home
@@ -51,7 +51,6 @@ def renew_credentials(home: Home, whole: JobDetail) -> None:
 def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     """Yield by path what each credential of the manifest stands for now, where it is a reference that is found."""
     from workbench.config.secrets import find_secrets
-    from workbench.errors import ManifestError
     from workbench.manifest import load_text
     from workbench.manifest.keys.credentials import named_in, resolved
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from backends.contract.host import Finding
-from workbench.errors import FabricError
+from workbench.errors import FabricError, InputMissing
 from workbench.formats import count, duration
 from workbench.paths import Home, config_file, runtime_folder
 
@@ -41,7 +41,6 @@ def cluster_finding(options: BackendOptions) -> Finding:
 def rclone(home: Home) -> Iterator[Finding]:
     """Say which rclone moves data here."""
     from workbench.data.stores.rclone import find_rclone
-    from workbench.errors import InputMissing
 
     try:
         found = find_rclone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,8 +262,6 @@ def unused_data(backend: str, report: Report = ignore) -> list[UnusedCache]:
 
 def unused_code_at(store: Store, backend: str) -> Iterator[UnusedCache]:
     """Yield the code that a host keeps, as one part of a cache: all but what runs; it is sent again when needed."""
-    from contextlib import closing
-
     from backends.contract.host import Host
     from workbench.controller.client.sessions import load_client_backend
     from workbench.services.backends.placement import backend_options
@@ -294,8 +293,6 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _remove_environment(home: Home, path: Path) -> None:
-    from contextlib import closing
-
     from backends.local.host import LocalHost
     from runners.shared.host_facts import read_host_facts
     from runners.shared.virtualenvs import remove_environment

@@ -10,7 +10,7 @@ import typer
 from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, KubeContext, Namespace
-from workbench.terminal.console import narrate, style
+from workbench.terminal.console import narrate, style, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,6 @@ def list_(json: Json = False) -> None:
             ]
         )
         return
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     rows = [

@@ -10,6 +10,7 @@ import typer
 from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json
+from workbench.terminal.console import narrate
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `docker save IMAGE -o FILE`.")]
 Where = Annotated[
@@ -45,7 +46,6 @@ def send(backend: Target, image: Image, json: Json = False) -> int:
     """
     from workbench.formats import size
     from workbench.services.backends.images import send_image
-    from workbench.terminal.console import narrate
 
     sent = send_image(backend, image, narrate)
     if json:

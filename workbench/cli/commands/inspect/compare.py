@@ -11,6 +11,7 @@ import typer
 from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
+from workbench.terminal.console import width
 
 if TYPE_CHECKING:
     from workbench.documents.jobs import ComparisonDocument, MetricSummary
@@ -96,7 +97,6 @@ def _text(compared: Comparison, *, everything: bool) -> str:
     from workbench.job import short_id
     from workbench.metrics.short_names import shared_folder
     from workbench.services.inspect.list_columns import took
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     rows = [job.row for job in compared.jobs]

@@ -11,6 +11,7 @@ import typer
 from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.jobs import DiffDocument
@@ -50,8 +51,6 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
     elif differs:
         sys.stdout.write(_text(compared, parts, code))
     else:
-        from workbench.terminal.console import narrate
-
         narrate(f"no known differences between {labels[0]} and {labels[1]}")
     return EXIT_DIFFERENT if differs else 0
 
@@ -89,7 +88,6 @@ def _text(compared: Comparison, parts: dict[str, list[ComparedValue]], code: Seq
 
     from workbench.cli.commands.inspect.compare import difference_lines
     from workbench.job import short_id
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     one, two = compared.jobs

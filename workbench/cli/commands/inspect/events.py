@@ -11,6 +11,7 @@ import typer
 from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import JsonStream, Where
+from workbench.terminal.console import width
 
 if TYPE_CHECKING:
     from workbench.services.inspect.history import HistoryEntry
@@ -84,7 +85,6 @@ def _print(entries: Sequence[HistoryEntry], *, heading: bool, json: bool) -> Non
         return
     from workbench.formats import stamp
     from workbench.job import short_id
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     if not entries:

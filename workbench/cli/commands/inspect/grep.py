@@ -10,6 +10,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
+from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
     from workbench.documents.metrics import HitDocument
@@ -78,7 +79,6 @@ def grep(
 
 def _print_lines(hits: Iterator[LogHit]) -> int:
     from workbench.job import short_id
-    from workbench.terminal.console import is_terminal
     from workbench.terminal.stdout import write_all
 
     sanitiser = None

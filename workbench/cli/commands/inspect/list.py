@@ -13,7 +13,7 @@ import typer
 from workbench.cli.framework.completion import column_names, sort_names, state_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
-from workbench.terminal.console import is_terminal
+from workbench.terminal.console import is_terminal, narrate, state_style, width
 from workbench.terminal.harmless import harmless, write_controls
 
 if TYPE_CHECKING:
@@ -146,8 +146,6 @@ def _columns(text: str) -> tuple[str, ...]:
 
 
 def _print_table(store: Store | None, query: JobQuery, found: FoundJobs, names: tuple[str, ...]) -> None:
-    from workbench.terminal.console import narrate
-
     if not found.rows:
         if query.is_filtered:
             narrate("no matching jobs; `fabric list --all` shows all jobs")
@@ -179,7 +177,6 @@ def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[J
 def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) -> str:
     from workbench.clock import now_us
     from workbench.services.inspect.list_columns import USUAL, cells_of, column_field
-    from workbench.terminal.console import state_style, width
     from workbench.terminal.table import Column, render
 
     states = [row.state for row in rows]

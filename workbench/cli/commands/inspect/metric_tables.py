@@ -14,6 +14,7 @@ from workbench.formats import MICROSECONDS, count, iso, number, short
 from workbench.job import short_id
 from workbench.learner.texts import escaped
 from workbench.metrics import series
+from workbench.metrics.direction import main_metrics
 from workbench.metrics.queries import NUMERIC
 from workbench.metrics.short_names import shared_folder
 from workbench.metrics.table import table
@@ -88,8 +89,6 @@ def chosen_metrics(known: Sequence[str], names: Sequence[str]) -> list[str]:
     Raises:
         UsageError: there is none of a name; the hint names the nearest.
     """
-    from workbench.metrics.direction import main_metrics
-
     if not names:
         return list(main_metrics(dict.fromkeys(known), len(known)))
     chosen: dict[str, None] = {}

@@ -11,6 +11,7 @@ from workbench.cli.commands.inspect.metric_tables import chosen_metrics, narrate
 from workbench.formats import number
 from workbench.job import short_id
 from workbench.learner.texts import escaped
+from workbench.metrics.short_names import shared_folder
 from workbench.terminal.console import narrate, style, width
 from workbench.values import dataclass
 
@@ -36,7 +37,6 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], selection: M
         UsageError: the job has no metric of that name; the hint names the nearest.
     """
     from workbench.metrics.chart_axis import ChartRange, chart_axis, chart_points, infinities
-    from workbench.metrics.short_names import shared_folder
 
     found = [each for each in selection.series(store, row, ("value",)) if each.points]
     if not found:

@@ -13,8 +13,8 @@ from workbench.cli.framework.options import Job, Json
 from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
 from workbench.learner.texts import escaped
-from workbench.terminal.console import state_style
-from workbench.terminal.table import fields
+from workbench.terminal.console import state_style, width
+from workbench.terminal.table import Column, fields, render
 
 if TYPE_CHECKING:
     from workbench.services.inspect.job_overview import AttemptOverview, JobOverview
@@ -72,8 +72,6 @@ def show(
 
 def _print_origins(detail: JobDetail) -> None:
     from workbench.services.inspect.settings import job_settings, origin_of
-    from workbench.terminal.console import width
-    from workbench.terminal.table import Column, render
 
     rows = [
         [key, _plain(value), origin_of(detail.origins, key)] for key, value in job_settings(detail).items()
@@ -93,8 +91,6 @@ def _plain(value: Any) -> str:
 
 def _print_history(store: Store, row: JobRow) -> None:
     from workbench.store.queries.jobs import transitions
-    from workbench.terminal.console import width
-    from workbench.terminal.table import Column, render
 
     rows = [
         [

@@ -11,8 +11,9 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
-from workbench.errors import UsageError
+from workbench.errors import InputMissing, UsageError
 from workbench.learner.texts import clean, escaped
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.jobs import RowDocument
@@ -39,7 +40,6 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     Without a query, the views are listed with their columns. `setting(id, 'params.lr')` returns any setting
     of a job. Times are UTC strings, `seconds` are numbers.
     """
-    from workbench.errors import InputMissing, UsageError
     from workbench.paths import Home, default_home
     from workbench.services.open_store import attend_open_jobs
     from workbench.store.db.setup import refuse_lost_database
@@ -86,7 +86,6 @@ def _json_cell(value: Any) -> Any:
 
 
 def _print_table(names: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
-    from workbench.terminal.console import narrate, width
     from workbench.terminal.table import Column, render
 
     columns = [

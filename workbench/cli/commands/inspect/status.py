@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, SomeJobs
+from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -22,7 +23,6 @@ def status(jobs: SomeJobs = None, json: Json = False) -> None:
     from workbench.services.open_store import existing_store, store_with
     from workbench.store.queries.jobs import open_jobs
     from workbench.store.queries.resolve import resolve
-    from workbench.terminal.console import narrate
 
     if jobs:
         with store_with(jobs[0]) as (store, first):

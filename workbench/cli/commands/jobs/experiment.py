@@ -8,6 +8,7 @@ import typer
 
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +40,11 @@ def list_experiments(
         print_document(found)
         return 0
     if not found:
-        from workbench.terminal.console import narrate
-
         if documents:
             narrate("every experiment is archived; `fabric experiment list --all` shows them")
         else:
             narrate("there are no experiments; `fabric run` of a manifest with search: starts one")
         return 0
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     columns = (
@@ -130,7 +128,6 @@ def best(which: Which, json: Json = False) -> int:
     from workbench.services.open_store import store_of
     from workbench.services.submit.experiments import experiment_document
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.console import narrate
 
     with store_of(which) as store:
         document = experiment_document(store, resolve_experiment(store, which))
@@ -184,7 +181,6 @@ def fork(
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import experiment_document, fork_experiment
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:
         row = fork_experiment(store, resolve_experiment(store, which), tuple(set or ()))
@@ -227,7 +223,6 @@ def continue_search(
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import continue_experiment, experiment_document
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:
         row = resolve_experiment(store, which)
@@ -275,7 +270,6 @@ def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool
     from workbench.services.open_store import open_store
     from workbench.services.submit.experiments import experiment_document
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.console import narrate
 
     with open_store(steers=True) as store:
         row = resolve_experiment(store, which)
@@ -296,7 +290,6 @@ def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool
 
 def _print_trials(found: list[TrialDocument]) -> None:
     from workbench.services.submit.experiments import sample_text
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     # Said where it tells trials apart.

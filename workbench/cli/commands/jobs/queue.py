@@ -11,7 +11,7 @@ from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Backend, Json
 from workbench.errors import UsageError
 from workbench.job import short_id
-from workbench.terminal.console import narrate
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.services.backends.inventory import BackendQueue, QueuedJob
@@ -147,7 +147,6 @@ def _print_documents(found: list[BackendQueue]) -> None:
 
 
 def _print_table(found: list[BackendQueue]) -> None:
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     rows = [(each.backend, *_cells(one)) for each in found for one in each.waiting]

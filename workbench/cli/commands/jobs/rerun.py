@@ -10,6 +10,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.follow_options import Detach, JsonEvents, OnInterrupt, Quiet
 from workbench.cli.framework.options import Job, NoPrefix
+from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -77,7 +78,6 @@ def _print_changed_data(store: Store, whole: JobDetail, again: str) -> None:
 
 def _print_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
     from workbench.job import short_id
-    from workbench.terminal.console import narrate
     from workbench.terminal.errors import warn
 
     for text in found:

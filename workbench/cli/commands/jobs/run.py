@@ -21,6 +21,7 @@ from workbench.cli.framework.follow_options import (
 from workbench.cli.framework.options import NoPrefix
 from workbench.cli.framework.run_options import takes_run_options
 from workbench.services.submit.options import RunOptions
+from workbench.terminal.console import narrate
 
 AcceptLoss = Annotated[
     bool,
@@ -99,8 +100,6 @@ def run(
 
     batch = read_batch(options)
     if not (options.manifest or options.command or quiet):
-        from workbench.terminal.console import narrate
-
         narrate(f"running {batch.options[0].manifest} of this folder")
     if plan:
         from workbench.cli.commands.manifests.plan import print_previews

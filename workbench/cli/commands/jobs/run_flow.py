@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from workbench.formats import count
+from workbench.formats import count, stamp
 from workbench.job import short_id
 from workbench.terminal.console import narrate
 
@@ -39,7 +39,6 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
 def start_schedule(options: RunOptions, every: str, follow: FollowOptions) -> int:
     """Make a schedule of a run, and print its id or its document."""
     from workbench.errors import UsageError
-    from workbench.formats import stamp
     from workbench.services.open_store import open_store
     from workbench.services.submit.schedules import create_schedule, schedule_document
     from workbench.time_expressions import iso_us

@@ -10,7 +10,7 @@ import typer
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json
 from workbench.errors import UnknownName
-from workbench.terminal.console import narrate
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,6 @@ def list_schedules(json: Json = False) -> int:
     if not found:
         narrate("there are no schedules; `fabric run manifest.yml --every '0 22 * * *'` makes one")
         return 0
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     columns = (

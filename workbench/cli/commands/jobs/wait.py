@@ -9,6 +9,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.follow_options import Junit, Notify, Require, Summary
 from workbench.cli.framework.options import Json, Labelled, SomeJobs
+from workbench.terminal.console import state_style
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
@@ -91,7 +92,6 @@ def wait(
 
 def _print_rows(rows: list[JobRow]) -> None:
     from workbench.job import short_id
-    from workbench.terminal.console import state_style
 
     for row in rows:
         code = "" if row.exit_code is None else f"  exit code {row.exit_code}"

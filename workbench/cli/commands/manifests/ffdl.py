@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Set
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -124,8 +125,6 @@ def _integers(store: Store, row: JobRow) -> set[str]:
 
 
 def _nothing() -> AbstractContextManager[None]:
-    from contextlib import nullcontext
-
     return nullcontext()
 
 

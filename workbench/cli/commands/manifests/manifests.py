@@ -11,6 +11,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Force, Json
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.jobs import FaultEntry, ValidationDocument
@@ -118,7 +119,6 @@ def init(
     """
     from workbench.errors import CannotWrite, UsageError
     from workbench.manifest import command_in, template
-    from workbench.terminal.console import narrate
 
     script = file if file.endswith(".py") else ""
     if target and not script:
@@ -193,7 +193,6 @@ def convert(file: Foreign) -> None:
     """
     from workbench.manifest import convert as converted
     from workbench.manifest.yaml.source import read_manifest
-    from workbench.terminal.console import narrate
 
     made = converted(read_manifest(file, None), file)
     sys.stdout.write(made.text)
@@ -218,7 +217,6 @@ def schema(name: Document = "manifest", list_all: ListAll = False, json: Json = 
     elif json:
         print_document(list(documents()))
     else:
-        from workbench.terminal.console import width
         from workbench.terminal.table import Column, render
 
         columns = [Column("NAME"), Column("ABOUT", stretch=True)]

@@ -9,6 +9,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
 from workbench.services.submit.options import RunOptions
+from workbench.terminal.console import width as terminal_width
 
 if TYPE_CHECKING:
     from workbench.documents.experiments import PreviewDocument
@@ -58,7 +59,6 @@ def preview(
 def _print(document: PreviewDocument) -> None:
     from workbench.formats import count
     from workbench.services.submit.experiments import sample_text
-    from workbench.terminal.console import width as terminal_width
     from workbench.terminal.table import Column, render
 
     trials, width = document["trials"], terminal_width()

@@ -12,6 +12,7 @@ import typer
 from workbench.cli.framework.completion import config_keys
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, Profile
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.config import Config
@@ -38,7 +39,6 @@ def list_(profile: Profile = "", json: Json = False) -> None:
     """List every effective value, and where it came from."""
     from workbench.config import load_config
     from workbench.config import profile as chosen
-    from workbench.terminal.console import narrate, width
     from workbench.terminal.json_output import print_document
     from workbench.terminal.table import Column, render
 
@@ -90,7 +90,6 @@ def set_(key: Key, value: Value, project: Project = False, profile: InProfile = 
     """Set a value in the user's file, or in the project's; the rest of the file stays as it is."""
     from workbench.config.edit import set_value
     from workbench.services.setting_check import check_setting
-    from workbench.terminal.console import narrate
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key
@@ -103,7 +102,6 @@ def set_(key: Key, value: Value, project: Project = False, profile: InProfile = 
 def unset(key: Key, project: Project = False, profile: InProfile = "") -> None:
     """Remove a value from the user's file, or from the project's."""
     from workbench.config.edit import unset_value
-    from workbench.terminal.console import narrate
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key

@@ -9,6 +9,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Yes
 from workbench.errors import UsageError
+from workbench.terminal.console import confirm, narrate
 
 if TYPE_CHECKING:
     from backends.contract.host import Finding
@@ -58,7 +59,6 @@ def doctor(rebuild: Rebuild = False, bind_home: Bind = False, yes: Yes = False, 
         )
     else:
         from workbench.cli.commands.backends.backend import print_findings
-        from workbench.terminal.console import narrate
 
         print_findings(found)
         narrate(_verdict(found))
@@ -69,7 +69,6 @@ def _rebuild(*, yes: bool, json: bool) -> None:
     from workbench.formats import count
     from workbench.paths import Home, default_home
     from workbench.services.upkeep.rebuild import rebuild_database
-    from workbench.terminal.console import confirm, narrate
     from workbench.terminal.errors import warn
 
     home = Home(default_home())
@@ -117,7 +116,6 @@ def _well(found: list[Finding]) -> bool:
 def _bind_home(*, yes: bool, json: bool) -> int:
     from workbench.paths import Home, default_home
     from workbench.services.upkeep.bind_home import bind_home, look_at_home
-    from workbench.terminal.console import confirm, narrate
 
     found = look_at_home(Home(default_home()))
     question = (
@@ -150,7 +148,6 @@ def _bind_home(*, yes: bool, json: bool) -> int:
 
 def _print_bound(bound: Bound) -> None:
     from workbench.formats import count
-    from workbench.terminal.console import narrate
     from workbench.terminal.errors import warn
 
     if bound.was == "home":

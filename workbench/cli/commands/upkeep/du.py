@@ -9,6 +9,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, SomeJobs, Where
+from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.files import SpaceDocument
@@ -72,7 +73,6 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
 def _print(uses: list[DiskUse], shared: list[SharedCache], shown: int | None) -> None:
     from workbench.formats import count, size
     from workbench.job import short_id
-    from workbench.terminal.console import narrate, width
     from workbench.terminal.table import Column, render
 
     titles = ("LOGS", "RESULTS", "CHECKPOINTS", "OTHER", "TOTAL")

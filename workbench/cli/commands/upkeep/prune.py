@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where, Yes
-from workbench.terminal.console import confirm, narrate
+from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.files import PruningDocument
@@ -115,7 +115,6 @@ def _print(plan: RemovalPlan) -> None:
     from workbench.clock import now_us
     from workbench.formats import ago, size
     from workbench.job import short_id
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     if not plan:

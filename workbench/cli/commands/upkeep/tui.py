@@ -9,6 +9,7 @@ import typer
 from workbench.cli.commands.upkeep.open_screens import open_screens
 from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
+from workbench.paths import Home, default_home
 
 OneJob = Annotated[
     str,
@@ -29,7 +30,6 @@ def tui(job: OneJob = "", readonly: ReadOnly = False, web: Web = False) -> int:
     """Open the terminal screens."""
     if web:
         from screens.app.web_server import serve
-        from workbench.paths import Home, default_home
 
         return serve(Home(default_home()), job, readonly=readonly)
     return open_screens(job, readonly=readonly)

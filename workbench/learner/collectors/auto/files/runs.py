@@ -11,6 +11,7 @@ from workbench.learner.collectors.auto.files.rewritten import FILE_BYTES, Rewrit
 from workbench.learner.collectors.auto.files.rows import add_row
 from workbench.learner.collectors.streams import BlockStream, StreamSource
 from workbench.learner.collectors.tensorboard.events import Malformed, ProtoField, proto_fields
+from workbench.learner.collectors.values import parse_time
 from workbench.learner.platform import beneath
 
 _FILE_HEADER_BYTES = 7
@@ -219,8 +220,6 @@ class TrackioFile(RewrittenFile):
         return b"".join(lines)
 
     def _row(self, moment: Any, step: Any, metrics: Any) -> Optional[bytes]:
-        from workbench.learner.collectors.values import parse_time
-
         if parse_time(str(moment), 0) < self._since_us:
             return None
         try:
