@@ -173,6 +173,63 @@ def one_importer_modules(found: Mapping[str, Module], arrows: Mapping[str, set[s
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class LazyImport:
+    """An import inside a function."""
+
+    module: str
+    line: int
+    names: frozenset[str]
+    """The modules that it loads."""
+
+
+def lazy_imports(found: Mapping[str, Module]) -> tuple[list[LazyImport], list[LazyImport]]:
+    """Return all imports inside functions, and those that keep nothing: the file's other imports load the same."""
+    at_top: dict[str, set[str]] = {}
+    lazy = []
+    for name, module in found.items():
+        at_top[name] = set(_packages_of(name))
+        for node, is_inside in _import_statements(module.tree, inside=False):
+            names = frozenset(_loaded(node, found))
+            if is_inside:
+                lazy.append(LazyImport(name, node.lineno, names))
+            else:
+                at_top[name] |= names.union(*map(_packages_of, names))
+    loaded: dict[str, set[str]] = {}
+    for name in {one.module for one in lazy}:
+        loaded[name] = set()
+        _visit(name, at_top, loaded[name], [])
+    return lazy, [one for one in lazy if one.names and one.names <= loaded[one.module] - {one.module}]
+
+
+def _import_statements(node: ast.AST, *, inside: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Give all imports below a node, with whether they are in a function; those for types alone are left out."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        return
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for below in getattr(node, field, ()):
+            if isinstance(below, ast.Import | ast.ImportFrom):
+                yield below, inside
+            else:
+                is_function = isinstance(below, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield from _import_statements(below, inside=inside or is_function)
+
+
+def _loaded(node: ast.Import | ast.ImportFrom, found: Mapping[str, Module]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif node.module and not node.level:
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole in found else node.module
+
+
+def _packages_of(name: str) -> Iterator[str]:
+    """Name the packages above a module, which are loaded with it."""
+    parts = name.split(".")
+    return (".".join(parts[:length]) for length in range(1, len(parts)))
+
+
 FLOORS = (
     ("workbench.cli", "screens", "workbench.api"),
     ("workbench.services", "workbench.terminal"),
@@ -234,6 +291,7 @@ def main() -> None:
         ("class names in more than one module", len(doubled_class_names(found))),
         ("modules with one importer", len(one_importer_modules(found, arrows))),
         ("import circles", f"{len(ring)} of {sum(map(len, ring))} modules"),
+        ("imports inside functions", len(lazy_imports(found)[0])),
     )
     for name, value in rows:
         sys.stdout.write(f"{name:40}{value}\n")

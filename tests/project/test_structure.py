@@ -85,6 +85,13 @@ def test_circles_are_found() -> None:
     assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [("a", "b", "c")]
 
 
+def test_an_import_inside_a_function_keeps_something_from_being_loaded(tree: dict[str, Module]) -> None:
+    """Where the file's other imports load the module anyway, the import belongs at its top."""
+    _, useless = structure.lazy_imports(tree)
+
+    assert useless == []
+
+
 def test_helpers_of_tests_come_from_modules_that_say_what_they_are() -> None:
     """A ``conftest`` has fixtures and hooks; what is imported lies in ``tests.support`` or in a module beside it."""
     tests = structure.modules(tops=("tests",))
