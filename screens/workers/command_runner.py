@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from screens.workers.background import TaskReport
 from workbench.errors import FabricError
 from workbench.paths import Home
 
@@ -42,14 +41,18 @@ def command_environment(home: Home) -> dict[str, str]:
     return {**os.environ, "FABRIC_HOME": str(home.path), "NO_COLOR": "1", "COLUMNS": "100"}
 
 
-def _ignore(text: str, fraction: float | None = None) -> None:
+def _ignore(text: str) -> None:
     """Take what the command narrates, and do nothing with it."""
+
+
+Narrate = Callable[[str], object]
+"""Takes what a command narrates, line by line."""
 
 
 def call(
     home: Home,
     arguments: Sequence[str],
-    report: TaskReport = _ignore,
+    report: Narrate = _ignore,
     *,
     deadline_seconds: float | None = DEADLINE_SECONDS,
 ) -> str:
@@ -95,7 +98,7 @@ def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:
 class _Narration(threading.Thread):
     """Reads what a command narrates, line by line; a carriage return ends a line, too."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: TaskReport) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: Narrate) -> None:
         super().__init__(name="narration", daemon=True)
         assert process.stderr is not None
         self._stream = process.stderr
@@ -111,6 +114,6 @@ class _Narration(threading.Thread):
                 self._report(line)
 
 
-def start(home: Home, arguments: Sequence[str], report: TaskReport = _ignore) -> str:
+def start(home: Home, arguments: Sequence[str], report: Narrate = _ignore) -> str:
     """Start a job by these arguments (``run ...``, ``rerun ...``) and return its id."""
     return call(home, [arguments[0], "--detach", *arguments[1:]], report, deadline_seconds=None).strip()

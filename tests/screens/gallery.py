@@ -32,7 +32,6 @@ from textual.content import Content
 from backends.contract.host import Finding, Inventory, Node, Slot
 from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan
 from screens.backends.page import BackendState
-from screens.backends.watch import BackendStatus
 from screens.jobs import list_header
 from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.files import FoundFile
@@ -50,6 +49,7 @@ from workbench.job import Reason, State
 from workbench.manifest import load_text
 from workbench.metrics.ingestion import ingest
 from workbench.paths import Home
+from workbench.services.backends.watch import BackendStatus
 from workbench.services.submit.prepare import JobSubmission
 from workbench.services.submit.preview import PREVIEW_JOB, SubmissionPreview
 from workbench.services.submit.sweeps import expanded

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.contract.host import Finding, Inventory, Node, Slot
+from backends.local.backend import LocalBackend
 from screens.backends.page import BackendState, backends_page
-from screens.backends.watch import BackendStatus
 from screens.charts.curve import OTHER
 from screens.charts.grid import ChartGrid
 from screens.jobs.compare_pages import (
@@ -31,8 +31,9 @@ from screens.widgets.sparkline import sparkline
 from screens.widgets.text_page import ComparePage
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from workbench.errors import BackendUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home
+from workbench.services.backends.watch import BackendStatus
 from workbench.services.inspect import comparison as comparing
 from workbench.services.inspect.comparison import ComparedValue, Comparison
 from workbench.store import jobs
@@ -428,9 +429,8 @@ def slot(index: int, **more: Any) -> Slot:
 
 def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> BackendStatus:
     at = NOW_US - int(ago * 1e6)
-    return BackendStatus(
-        "gpubox", "ssh", inventory, trouble, more.get("hint", ""), False, 0.012, more.get("findings", ()), at
-    )
+    error = FabricError(trouble, hint=more.get("hint", "")) if trouble else None
+    return BackendStatus("gpubox", "ssh", inventory, error, 0.012, more.get("findings", ()), at)
 
 
 def box(*slots: Slot) -> Inventory:
@@ -675,6 +675,22 @@ async def test_a_place_is_tested_by_key(home: Home) -> None:
         await shown.until_shown("local (local)  answers in")
         await shown.press("t")
         await shown.until_shown("fabric backend test local", "local: usable", "python")
+
+
+@journey
+async def test_the_test_of_a_backend_that_cannot_be_used_says_why(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(self: LocalBackend) -> Iterator[Finding]:
+        yield Finding("rights", "none", "wrong", "no job can run there", "ask for them")
+
+    monkeypatch.setattr("backends.local.backend.LocalBackend.probe", probe)
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("P")
+        await shown.until_shown("local (local)  answers in")
+        await shown.press("t")
+        await shown.until_shown("local: cannot be used", "so: no job can run there", "do: ask for them")
 
 
 def test_on_a_narrow_screen_who_holds_a_gpu_stands_below_it_with_its_curve() -> None:

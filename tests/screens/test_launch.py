@@ -372,7 +372,7 @@ def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> Non
     call(
         home,
         ["run", "-d", "--runner", "process", "manifest.yml"],
-        lambda line, fraction=None: said.append(line),
+        said.append,
     )
 
     assert said[-1].startswith("it runs in the background")
