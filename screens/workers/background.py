@@ -20,7 +20,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from textual.app import App
 from textual.dom import DOMNode
 from textual.message import Message
-from textual.worker import Worker, get_current_worker
+from textual.worker import NoActiveWorker, Worker, get_current_worker
 
 from workbench.errors import FabricError
 from workbench.values import dataclass
@@ -188,7 +188,13 @@ class Background:
         owner.workers.cancel_group(owner, newest)
 
     def finish(self, say: Callable[[str], object]) -> None:
-        """Wait, after the end of the app, for the tasks that are kept; ctrl-c leaves what is left of them undone."""
+        """Wait, after the end of the app, for the tasks that are kept; ctrl-c leaves what is left of them undone.
+
+        The others are ended.
+        """
+        for task in self.running:
+            if not task.is_kept:
+                task.cancel.set()
         for task in [task for task in self.tasks if task.is_kept and task.ended is None]:
             say(f"{task.title}: {task.text or 'begins'}; it is finished now, ctrl-c leaves the rest undone\n")
             try:
@@ -276,6 +282,14 @@ class _Report:
         if time.monotonic() - self._passed_on >= NEWS_SECONDS:
             self._passed_on = time.monotonic()
             post(self._app, TaskNews())
+
+
+def cancel_event() -> threading.Event | None:
+    """Return what is set once nobody wants the value of the call that runs in this thread; None outside of a call."""
+    try:
+        return get_current_worker().cancelled_event
+    except NoActiveWorker:
+        return None
 
 
 def start_loop(owner: DOMNode, name: str, loop: Callable[[], None]) -> Worker[None]:

@@ -210,7 +210,7 @@ def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
 
 
 @journey
-async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
+async def test_a_folder_is_uploaded_and_what_the_store_refuses_is_said(
     home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.app.app.FabricApp.NOTIFICATION_TIMEOUT", 60)  # a busy machine may look late
