@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from screens.launch.draft import Draft, from_arguments, from_manifest, in_folder
-from screens.workers.command_runner import manifests_here
 from workbench import formats
 from workbench.errors import InputMissing
 from workbench.job import short_id
@@ -21,6 +20,8 @@ RECENT: Final = 30
 """So many earlier jobs are offered."""
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 """In a clone of the repository; an installation has none."""
+MANIFESTS: Final = ("*.yml", "*.yaml", "examples/*/manifest.yml", "*/manifest.yml")
+"""Where manifests are looked for, below the working directory."""
 
 Offer = tuple[str, str, str]
 """What it is (``file``, ``job``, ``command``), its path or id, and a line about it."""
@@ -41,6 +42,17 @@ def offers(home: Home) -> list[Offer]:
             for row in jobs.list_jobs(store, limit=RECENT)
         ]
     return [("command", "", "a command, without a manifest"), *here, *earlier, *examples]
+
+
+def manifests_here(most: int = 40) -> list[str]:
+    """Name the manifests below the working directory, the nearest first."""
+    found: dict[str, None] = {}
+    for pattern in MANIFESTS:
+        for path in sorted(Path.cwd().glob(pattern)):
+            found.setdefault(str(path.relative_to(Path.cwd())))
+            if len(found) >= most:
+                return list(found)
+    return list(found)
 
 
 def draft_of_file(path: str) -> Draft:

@@ -1,4 +1,4 @@
-"""Does things as a user would: by the command itself, which is shown before it is run."""
+"""Runs commands of our own in processes: for the command line of the screens, and for shells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from workbench.errors import FabricError
@@ -17,18 +16,6 @@ from workbench.paths import Home
 
 ENTRY: Final = "import sys; from fabric_workbench import main; sys.exit(main())"
 DEADLINE_SECONDS: Final = 120.0
-MANIFESTS: Final = ("*.yml", "*.yaml", "examples/*/manifest.yml", "*/manifest.yml")
-
-
-def manifests_here(most: int = 40) -> list[str]:
-    """Name the manifests below the working directory, the nearest first."""
-    found: dict[str, None] = {}
-    for pattern in MANIFESTS:
-        for path in sorted(Path.cwd().glob(pattern)):
-            found.setdefault(str(path.relative_to(Path.cwd())))
-            if len(found) >= most:
-                return list(found)
-    return list(found)
 
 
 def command_argv(arguments: Sequence[str]) -> list[str]:
@@ -54,7 +41,7 @@ def call(
     arguments: Sequence[str],
     report: Narrate = _ignore,
     *,
-    deadline_seconds: float | None = DEADLINE_SECONDS,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> str:
     """Run ``fabric`` with these arguments to its end and return what it printed; ``report`` gets what it narrates.
 
@@ -71,9 +58,8 @@ def call(
     )
     narrated = _Narration(process, report)
     late = threading.Event()
-    timer = threading.Timer(deadline_seconds or 0, _end, (process, late))
-    if deadline_seconds is not None:
-        timer.start()
+    timer = threading.Timer(deadline_seconds, _end, (process, late))
+    timer.start()
     try:
         with process:
             assert process.stdout is not None
@@ -112,8 +98,3 @@ class _Narration(threading.Thread):
             self.text += data.decode("utf-8", "replace").replace("\r", "\n")
             if line := self.text.rstrip("\n").rpartition("\n")[2].strip():
                 self._report(line)
-
-
-def start(home: Home, arguments: Sequence[str], report: Narrate = _ignore) -> str:
-    """Start a job by these arguments (``run ...``, ``rerun ...``) and return its id."""
-    return call(home, [arguments[0], "--detach", *arguments[1:]], report, deadline_seconds=None).strip()

@@ -438,7 +438,7 @@ def _previews(
     home: Home, read: RunOptionsReader, draft: Draft, cancel: object
 ) -> tuple[SubmissionPreview, ...]:
     """Preview what a draft starts, on backends that are not there."""
-    options, _ = read(draft.arguments()[1:])
+    options = read(draft.arguments()[1:]).options
     backend = draft.changes.get("backend", "local")
     if backend == "local":
         target = TargetRef("local", "local", "process")

@@ -17,9 +17,10 @@ from textual.widgets import Input
 from screens.base.dialogs import Pick
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.table_screen import JobsScreen
+from screens.launch.draft_sources import manifests_here
 from screens.launch.form_screen import LaunchScreen
 from screens.widgets.text_page import PlanPage
-from screens.workers.command_runner import call, manifests_here
+from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.pty_terminal import ENTRY, PtyTerminal
@@ -399,7 +400,7 @@ async def test_the_backends_of_the_configuration_are_offered_with_their_options(
 
 
 def test_a_command_line_is_read_as_the_command_reads_it(folder: Path) -> None:
-    options, profile = read_run_options(
+    request = read_run_options(
         [
             "m.yml",
             "src",
@@ -413,11 +414,16 @@ def test_a_command_line_is_read_as_the_command_reads_it(folder: Path) -> None:
             "p",
             "--timeout",
             "2h",
+            "--every",
+            "@daily",
+            "--accept-loss",
         ]
     )
-    command, _ = read_run_options(["--name", "x", "--", "python", "train.py", "--help"])
+    command = read_run_options(["--name", "x", "--", "python", "train.py", "--help"]).options
 
-    assert (options.manifest, options.code, options.gpus, profile) == ("m.yml", "src", 2, "p")
+    options = request.options
+    assert (request.needs_waiting, request.every, request.accept_loss) == (("--timeout",), "@daily", True)
+    assert (options.manifest, options.code, options.gpus, request.profile) == ("m.yml", "src", 2, "p")
     assert (options.overrides, options.environment) == (("params.lr=1",), ("A=b",))
     assert (command.name, command.command) == ("x", ("python", "train.py", "--help"))
 
