@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -60,14 +61,8 @@ def _once(way: str) -> tuple[float, float]:
             _write_code(folder)
         else:
             folder.mkdir()
-        argv = [sys.executable, "-m", "tests.bench.screen_tasks", way]
-        told = subprocess.run(
-            argv,
-            env={**environment, "PYTHONPATH": str(Path.cwd())},
-            cwd=folder,
-            check=True,
-            stdout=subprocess.PIPE,
-        )
+        argv = [sys.executable, "-m", "tests.bench.screen_tasks", way, str(folder)]
+        told = subprocess.run(argv, env=environment, check=True, stdout=subprocess.PIPE)
     seconds, pause = json.loads(told.stdout.splitlines()[-1])
     return seconds, pause
 
@@ -143,4 +138,5 @@ async def _measure(work: Callable[[Home], None]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    os.chdir(sys.argv[2])
     print(json.dumps(asyncio.run(_measure(WAYS[sys.argv[1]]))))
