@@ -149,6 +149,13 @@ def count(amount: int, noun: str, many: str = "") -> str:
     return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {many or noun + 's'}"
 
 
+def code_progress(step: str, done: int, total: int) -> str:
+    """Return how far the code of a job is taken: ``packs the code: 12 MiB of 50 MiB``."""
+    if step == "look":
+        return f"scanning the code: {count(done, 'entry', 'entries')} so far"
+    return f"{step}s the code: {size(done)} of {size(total)}"
+
+
 def short(text: str, columns: int) -> str:
     """Return one line of at most so many columns, an ellipsis at its end where something was cut."""
     line = " ".join(text.split())

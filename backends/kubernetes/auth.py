@@ -262,7 +262,6 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
         access: the kubeconfig files and the context.
         environment: variables for an exec plugin; they replace those of this process.
     """
-    from kubernetes.config import ConfigException
     from kubernetes.config.incluster_config import load_incluster_config
 
     configuration = Configuration()

@@ -37,6 +37,7 @@ from workbench.config import load_config
 from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
+from workbench.services import open_store
 from workbench.services.backends import prompts
 from workbench.store.db.database import Store
 from workbench.store.db.home_folder import BIND, why_not
@@ -177,6 +178,7 @@ class FabricApp(AppActions):
         """Begin to read, and to draw what is read."""
         asyncio.get_running_loop().set_default_executor(DaemonThreads())
         prompts.ask_nobody()
+        open_store.report_nothing()
         start_loop(self, "reader", self.reader.run)
         start_loop(self, "writer", self.writer.run)
         self.theme_changed_signal.subscribe(self, self._repaint)

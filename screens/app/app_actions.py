@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from textual.content import Content
 
@@ -16,17 +16,17 @@ from screens.core.keymap import KeyMap
 from screens.core.memory import Memory
 from screens.jobs.actions import JobActions
 from screens.style.themes import OURS
-from screens.workers.background import Background
+from screens.workers.background import Background, TaskReport
 from screens.workers.reader import StoreReader
+from screens.workers.transfer_report import transfer_report
 from workbench import formats
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
+CREATE: Final = "--create"
+"""Typed behind a store, it has a container made that is missing."""
 
 
 class AppActions(TerminalApp):
@@ -73,23 +73,28 @@ class AppActions(TerminalApp):
 
     def _upload(self, line: str) -> None:
         from screens.launch.draft import split_arguments
-        from screens.workers.command_runner import call
 
         try:
             arguments = split_arguments(line)
         except FabricError as error:
             self.show_message(str(error), "warning")
             return
-        if len(arguments) < 2:
+        named = [word for word in arguments if word != CREATE]
+        if len(named) != 2:
             self.show_message("give a folder and a target, e.g. ~/mnist lab:mnist", "warning")
             return
-        folder, home = str(Path(arguments[0]).expanduser()), self.home
-        argv = ["data", "put", folder, *arguments[1:]]
+        folder, target = Path(named[0]).expanduser(), named[1]
+
+        def upload(report: TaskReport) -> None:
+            from workbench.services.transfer.store_upload import upload_folder
+
+            create = CREATE in arguments
+            upload_folder(folder, target, create=create, report=transfer_report(report), cancel=report.cancel)
+
         self.memory.add_to_history("uploads", line)
+        message = f"copied {named[0]} to {target}"
         self.background.begin(
-            f"upload {Path(folder).name}",
-            lambda report: call(home, argv, report, deadline_seconds=None),
-            lambda printed: self.show_message(printed.strip() or f"copied {arguments[0]} to {arguments[1]}"),
+            f"upload {folder.name}", upload, lambda _: self.show_message(message), is_kept=True
         )
 
     def show_problem(self, error: FabricError, what: str) -> None:

@@ -9,13 +9,13 @@ from typing import Final
 from textual.content import Content
 
 from backends.contract.host import Finding, Node, Slot
-from screens.backends.watch import BackendStatus
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import bar, flow, heading, page, plain
 from screens.widgets.sparkline import sparkline
 from workbench import formats
 from workbench.job import short_id
+from workbench.services.backends.watch import BackendStatus
 from workbench.values import dataclass
 
 HISTORY: Final = 60

@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 from textual.widget import Widget
 
 from screens.backends.page import BackendState, backends_page
-from screens.backends.watch import BackendAnswer, BackendAsked, options_of, watch_backends
+from screens.backends.watch import BackendAnswer, BackendAsked, watch_backends
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.style.notices import EmptyNotice
 from screens.widgets.markup import plain
 from screens.widgets.text_page import BackendsPage
 from screens.workers.background import TaskReport
-from screens.workers.command_runner import call
 from workbench import formats
 from workbench.config import Config, load_config
-from workbench.errors import FabricError
+from workbench.services.backends.placement import backend_options, entry_options
 
 
 class BackendsScreen(BaseScreen):
@@ -65,7 +64,7 @@ class BackendsScreen(BaseScreen):
             state.take(answer.status)
             self._write()
             if answer.status.needs_login:
-                self.fabric.logins.offer(options_of(self._backends[answer.status.name]))
+                self.fabric.logins.offer(entry_options(self._backends[answer.status.name]))
 
     def tick(self, now_us: int) -> None:
         """Show what is stale as stale."""
@@ -109,22 +108,20 @@ class BackendsScreen(BaseScreen):
         self._which(self._test)
 
     def _test(self, name: str) -> None:
-        home = self.fabric.home
-
         def work(report: TaskReport) -> str:
-            try:
-                return call(home, ["backend", "test", name], report)
-            except FabricError as error:  # what it lacks is the answer, too
-                return str(error)
+            from workbench.services.backends.probe import finding_lines, probe
+
+            found = probe(backend_options(name), cancel=report.cancel)
+            return "\n".join([found.verdict(name), *finding_lines(found.findings)])
 
         self.fabric.background.begin(f"test {name}", work, partial(self._tested, name))
 
-    def _tested(self, name: str, printed: str) -> None:
-        self.fabric.show_text((f"fabric backend test {name}", plain(printed.rstrip())))
+    def _tested(self, name: str, found: str) -> None:
+        self.fabric.show_text((f"fabric backend test {name}", plain(found)))
 
     def action_places_login(self) -> None:
         """Log in to a backend that asks for credentials."""
-        self._which(lambda name: self.fabric.logins.begin(options_of(self._backends[name])))
+        self._which(lambda name: self.fabric.logins.begin(entry_options(self._backends[name])))
 
     def refresh_head(self) -> None:
         """Show how many backends there are, and how many do not answer."""

@@ -20,7 +20,7 @@ from workbench.job import State
 from workbench.paths import Home
 from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow
+from workbench.store.db.rows import JobRow, is_running
 from workbench.store.queries.jobs import jobs_by_id
 
 if TYPE_CHECKING:
@@ -122,8 +122,6 @@ def _changed(store: Store, kind: RequestKind, asked: Sequence[JobRow]) -> list[J
 
     These are those that run again, as another attempt, and those that run where a deletion was said to stop none.
     """
-    from workbench.store.db.rows import is_running
-
     before = {job.id: job for job in asked}
     return [
         job

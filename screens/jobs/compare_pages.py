@@ -32,8 +32,8 @@ from workbench.services.inspect.comparison import (
     compare,
 )
 from workbench.services.inspect.job_times import run_seconds
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import job as stored_job
 from workbench.values import dataclass
 
 DIFF_LINES: Final = 600
@@ -51,7 +51,7 @@ def compare_query(job_ids: Sequence[str]) -> Callable[[Store], Comparison]:
     """Return the query that compares several jobs; those that were deleted are left out."""
 
     def read(store: Store) -> Comparison:
-        rows = [row for job_id in job_ids if (row := jobs.job(store, job_id)) is not None]
+        rows = [row for job_id in job_ids if (row := stored_job(store, job_id)) is not None]
         return compare(store, [row for row in rows if row.deleted_us is None])
 
     return read

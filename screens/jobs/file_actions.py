@@ -6,13 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from screens.base.base import BaseScreen
 from screens.style.status import is_open
-from screens.workers.command_runner import call, command_argv
+from screens.workers.background import TaskReport
+from screens.workers.command_runner import command_argv
+from screens.workers.transfer_report import transfer_report
 from workbench import formats
 from workbench.errors import UsageError
 from workbench.job import short_id
@@ -108,26 +111,29 @@ class FileActions(BaseScreen):
             self.fabric.ask_line("to the folder", proposed, (), partial(self._download, job, choice.title))
 
     def _copy_file(self, job: JobRow, path: str, target: str) -> None:
+        def copy(report: TaskReport) -> None:
+            from workbench.services.transfer.job_copy import WhichLearner, copy_here
+
+            to = str(Path(target).expanduser())
+            copy_here(WhichLearner(job.id), path, to, report=transfer_report(report), cancel=report.cancel)
+
         if target:
-            arguments = ["cp", f"{job.id}:{path}", str(Path(target).expanduser())]
-            self._do(f"copy {Path(path).name}", arguments, f"copied to {target}")
+            self._do(f"copy {Path(path).name}", copy, f"copied to {target}")
 
     def _download(self, job: JobRow, kind: str, folder: str) -> None:
-        if folder:
-            arguments = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
-            self._do(
-                f"download {kind} of {formats.printable(job.name)}",
-                arguments,
-                f"downloaded {kind} to {folder}",
-            )
+        def download(report: TaskReport) -> None:
+            from workbench.services.transfer.download import DownloadOptions, download_job
 
-    def _do(self, title: str, arguments: list[str], message: str) -> None:
-        home = self.fabric.home
-        self.fabric.background.begin(
-            title,
-            lambda report: call(home, arguments, report, deadline_seconds=None),
-            lambda _: self.fabric.show_message(message),
-        )
+            to, options = str(Path(folder).expanduser()), DownloadOptions(cancel=report.cancel)
+            download_job(job.id, [kind], to, options, transfer_report(report))
+
+        if folder:
+            title = f"download {kind} of {formats.printable(job.name)}"
+            self._do(title, download, f"downloaded {kind} to {folder}")
+
+    def _do(self, title: str, work: Callable[[TaskReport], None], message: str) -> None:
+        """Do something that is finished when the screens are left meanwhile, and then say so."""
+        self.fabric.background.begin(title, work, lambda _: self.fabric.show_message(message), is_kept=True)
 
     def action_files_upload(self) -> None:
         """Ask for a file to be copied to where the job finds it."""
@@ -145,14 +151,17 @@ class FileActions(BaseScreen):
         except UsageError as error:
             self.fabric.show_message(str(error), "warning")
             return
-        if arguments:
-            source, target = (
-                str(Path(arguments[0]).expanduser()),
-                arguments[1] if len(arguments) > 1 else "code/",
-            )
-            self._do(
-                f"upload {Path(source).name}", ["cp", source, f"{job.id}:{target}"], f"copied to {target}"
-            )
+        if not arguments:
+            return
+        source = Path(arguments[0]).expanduser()
+        target = arguments[1] if len(arguments) > 1 else "code/"
+
+        def copy(report: TaskReport) -> None:
+            from workbench.services.transfer.job_copy import WhichLearner, copy_there
+
+            copy_there(WhichLearner(job.id), source, target, cancel=report.cancel)
+
+        self._do(f"upload {source.name}", copy, f"copied to {target}")
 
     def action_files_open(self) -> None:
         """Read the file under the cursor."""

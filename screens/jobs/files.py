@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from textual.content import Content
 
 from screens.widgets.markup import plain
-from screens.workers.command_runner import call
+from screens.workers.background import cancel_event
 from workbench import formats
-from workbench.errors import FabricError, InputMissing
+from workbench.errors import FabricError
 from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home, JobFolder
+from workbench.services.transfer.job_files import ListedFile, files_here, list_files, read_beginning
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.values import dataclass
@@ -46,25 +42,9 @@ def found_files(folder: JobFolder) -> Callable[[Store], list[FoundFile]]:
 
     def read(store: Store) -> list[FoundFile]:
         del store
-        found = [*_below(folder.path, folder.results), *_below(folder.path, folder.checkpoints)]
-        return sorted(found, key=lambda file: -file.changed_us)[:MOST]
+        return _newest(files_here(folder, 10 * MOST))
 
     return read
-
-
-def _below(root: Path, folder: Path) -> Iterator[FoundFile]:
-    entries = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            path = Path(where) / name
-            try:
-                state = path.lstat()
-            except OSError:  # removed meanwhile
-                continue
-            yield FoundFile(str(path.relative_to(root)), state.st_size, state.st_mtime_ns // 1000)
-            entries += 1
-            if entries >= 10 * MOST:
-                return
 
 
 def files_there(home: Home, job_id: str) -> list[FoundFile]:
@@ -73,16 +53,12 @@ def files_there(home: Home, job_id: str) -> list[FoundFile]:
     Raises:
         FabricError: the backend does not answer, or cannot list them.
     """
-    document = json.loads(call(home, ["files", job_id, "--json"]))
-    found = [
-        FoundFile(
-            str(one["path"]),
-            one["size_bytes"],
-            int(datetime.fromisoformat(one["modified"]).timestamp() * 1e6),
-        )
-        for one in document["files"]
-        if one["kind"] == "file"
-    ]
+    del home
+    return _newest(list_files(job_id, cancel=cancel_event()).files)
+
+
+def _newest(files: Iterable[ListedFile]) -> list[FoundFile]:
+    found = [FoundFile(one.path, one.size_bytes, one.modified_us) for one in files if one.kind == "file"]
     return sorted(found, key=lambda file: -file.changed_us)[:MOST]
 
 
@@ -116,28 +92,13 @@ def read_file(home: Home, job: JobRow, path: str) -> tuple[str, Content]:
         InputMissing: it is not there.
         FabricError: the backend does not answer.
     """
-    here = home.job(job.id).path / path
-    if here.is_file():
-        data, size = _beginning(here), here.stat().st_size
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "file"
-            call(home, ["cp", f"{job.id}:{path}", str(file)])
-            data, size = _beginning(file), file.stat().st_size
-    title = f"{path}  {formats.size(size)}" + (
-        f", the first {formats.size(SHOWN_BYTES)}" if size > SHOWN_BYTES else ""
+    found = read_beginning(home, job.id, path, SHOWN_BYTES, cancel=cancel_event())
+    title = f"{path}  {formats.size(found.size_bytes)}" + (
+        f", the first {formats.size(SHOWN_BYTES)}" if found.size_bytes > SHOWN_BYTES else ""
     )
-    if b"\0" in data[:8192]:
+    if b"\0" in found.data[:8192]:
         return title, plain("not a text file; ctrl+s downloads it", "dim")
-    return title, plain(data.decode("utf-8", "replace"))
-
-
-def _beginning(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(SHOWN_BYTES)
-    except OSError as error:
-        raise InputMissing(f"cannot read {file.name}: {error.strerror}") from error
+    return title, plain(found.data.decode("utf-8", "replace"))
 
 
 def refusal(error: FabricError) -> str:

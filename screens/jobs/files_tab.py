@@ -19,7 +19,7 @@ from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import detail
+from workbench.store.queries.jobs import detail
 
 LINES: Final = 600
 """So many lines of a plan are shown."""

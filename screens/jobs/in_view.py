@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -15,6 +14,7 @@ from workbench.values import dataclass
 if TYPE_CHECKING:
     from workbench.services.inspect.sweep_best import SweepOutcome
     from workbench.store.db.database import Store
+    from workbench.store.queries.job_figures import SeriesCourse
 
 _GREW_BY: Final = 1.03
 """A curve is read again once it has so many times its points, or after :data:`_STALE_SECONDS`."""
@@ -72,19 +72,15 @@ class RowDetailsReader:
         return read
 
     def _trends(self, store: Store, job_ids: Sequence[str]) -> dict[str, tuple[float | None, ...]]:
-        found: dict[str, dict[str, tuple[int, int, int]]] = {}
-        sql = (
-            "SELECT job_id, name, id, revision, points FROM series WHERE kind = 'value' AND points > 1 "
-            "AND job_id IN (SELECT value FROM json_each(?)) ORDER BY learner DESC"
-        )
-        for job_id, name, *rest in store.rows(sql, (json.dumps(list(job_ids)),)):
-            found.setdefault(job_id, {})[name] = (rest[0], rest[1], rest[2])
+        from workbench.store.queries.job_figures import series_courses
+
+        found = series_courses(store, job_ids)
         if len(self._curves) > _KEPT_MAX:
             self._curves.clear()
         return {job_id: self._trend(store, job_id, by_name) for job_id, by_name in found.items()}
 
     def _trend(
-        self, store: Store, job_id: str, by_name: Mapping[str, tuple[int, int, int]]
+        self, store: Store, job_id: str, by_name: Mapping[str, SeriesCourse]
     ) -> tuple[float | None, ...]:
         from workbench.metrics.chart_axis import NUMBER, chart_points
         from workbench.metrics.direction import main_metrics

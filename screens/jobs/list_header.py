@@ -29,7 +29,7 @@ from workbench import formats
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from screens.backends.watch import BackendStatus
+    from workbench.services.backends.watch import BackendStatus
 
 HISTORY: Final = 12
 """So many samples are kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,12 @@ from workbench.store.db.rows import (
     TransitionRow,
 )
 from workbench.store.queries import jobs
+from workbench.store.queries.job_figures import (
+    ReportedProgress,
+    furthest_progress,
+    last_losses,
+    last_steps,
+)
 from workbench.store.queries.job_list import (
     JobList,
     Key,
@@ -34,8 +40,7 @@ from workbench.store.queries.job_list import (
     window,
 )
 from workbench.store.queries.jobs import jobs_by_id
-from workbench.store.queries.listed_series import LISTED, LISTED_LAST, LISTED_STEP
-from workbench.store.queries.metric_values import read_metric, teach_values
+from workbench.store.queries.metric_values import read_metric
 from workbench.store.queries.resolve import resolve
 from workbench.store.queries.ui_state import get_state
 from workbench.values import dataclass
@@ -136,42 +141,19 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
     """Return step, loss and progress of many jobs, of their first learners; superseded points do not count."""
     if not job_ids:
         return {}
-    teach_values(store.connection)
-    marks = ", ".join("?" * len(job_ids))
-    losses = dict(
-        store.rows(
-            f"SELECT job_id, {LISTED_LAST} FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
-            f"AND job_id IN ({marks}) AND {LISTED} "
-            "ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
-            job_ids,
-        )
-    )
-    steps = dict(
-        store.rows(
-            f"SELECT job_id, max({LISTED_STEP}) FROM series WHERE kind = 'value' AND job_id IN ({marks}) "
-            "GROUP BY job_id",
-            job_ids,
-        )
-    )
-    done = _progress(
-        store.rows(
-            "SELECT job_id, learner, attempt, time_us, max(fraction), text FROM progress "
-            f"WHERE job_id IN ({marks}) GROUP BY job_id",
-            job_ids,
-        )
-    )
+    losses, steps = last_losses(store, job_ids), last_steps(store, job_ids)
+    done = _progress(furthest_progress(store, job_ids))
     known = losses.keys() | steps.keys() | done.keys()
     return {job_id: Figures(steps.get(job_id), losses.get(job_id), done.get(job_id)) for job_id in known}
 
 
-def _progress(rows: Iterable[Sequence[Any]]) -> dict[str, ProgressRow]:
+def _progress(reported: Mapping[str, ReportedProgress]) -> dict[str, ProgressRow]:
     """Return the progress of each job that has reported some; what reads metrics is imported for one alone."""
-    rows = list(rows)
-    if not rows:
+    if not reported:
         return {}
     from workbench.metrics.queries import ProgressRow
 
-    return {job_id: ProgressRow(*progress) for job_id, *progress in rows}
+    return {job_id: ProgressRow(*progress) for job_id, progress in reported.items()}
 
 
 def _with_first_progress(

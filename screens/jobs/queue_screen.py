@@ -30,7 +30,14 @@ from screens.workers.reader import QueryAnswer
 from screens.workers.writer import Write
 from workbench import formats
 from workbench.job import short_id
-from workbench.services.backends.inventory import BackendQueue, HostAnswer, QueuedJob
+from workbench.services.backends.inventory import (
+    BackendQueue,
+    HostAnswer,
+    HostQuestion,
+    QueuedJob,
+    queue_hosts,
+    queues,
+)
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.home_queue import WaitingJob, waiting_jobs
@@ -278,8 +285,6 @@ class QueueScreen(JobActions):
 
     def on_query_answer(self, answer: QueryAnswer) -> None:
         """Take over which jobs wait, and have their hosts asked."""
-        from workbench.services.backends.inventory import queue_hosts
-
         if not isinstance(answer.value, HomeWaiting) or not self.whole:
             return
         self._waiting = answer.value
@@ -295,8 +300,6 @@ class QueueScreen(JobActions):
 
     def _ask_again(self, machine: str, options: BackendOptions) -> None:
         """Ask a host again and again, in a thread of its own: one that hangs keeps only itself waiting."""
-        from workbench.services.backends.inventory import HostQuestion
-
         worker, host = get_current_worker(), HostQuestion(options)
         while not worker.is_cancelled:
             changes, asked_at = self._changes, time.monotonic()
@@ -316,8 +319,6 @@ class QueueScreen(JobActions):
             self._write()
 
     def _write(self) -> None:
-        from workbench.services.backends.inventory import queues
-
         if self.whole and self._waiting is not None:
             found = queues(self._waiting.home_uuid, self._waiting.jobs, self._answers)
             self.waiting.show(found, self.fabric.clock())

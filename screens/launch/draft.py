@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import FabricError, ManifestError, UsageError
+from workbench.manifest import from_command, load_text
 from workbench.manifest.keys.containers import Key
 from workbench.manifest.keys.framework_keys import FRAMEWORK
 from workbench.manifest.keys.kinds import NameChoice, OneOf
@@ -135,7 +136,6 @@ class CheckedDraft:
 def check(draft: Draft) -> CheckedDraft:
     """Read a draft as the command would, and name every fault by its key; it reaches no backend and reads no file."""
     from workbench.config import load_config
-    from workbench.manifest import from_command, load_text
 
     text = draft.text
     faults: dict[str, str] = {}

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Final
 
 from screens.launch.draft import Draft, from_arguments, from_manifest, in_folder
-from screens.workers.command_runner import manifests_here
 from workbench import formats
 from workbench.errors import InputMissing
 from workbench.job import short_id
+from workbench.manifest import from_command
 from workbench.paths import Home, make_private_folder, write_private
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
+from workbench.store.queries.jobs import detail, list_jobs
+from workbench.store.queries.resolve import resolve
 
 RECENT: Final = 30
 """So many earlier jobs are offered."""
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 """In a clone of the repository; an installation has none."""
+MANIFESTS: Final = ("*.yml", "*.yaml", "examples/*/manifest.yml", "*/manifest.yml")
+"""Where manifests are looked for, below the working directory."""
 
 Offer = tuple[str, str, str]
 """What it is (``file``, ``job``, ``command``), its path or id, and a line about it."""
@@ -38,9 +41,20 @@ def offers(home: Home) -> list[Offer]:
     with Store.open(home) as store:
         earlier = [
             ("job", str(row.id), f"{formats.printable(row.name)}  {row.state.lower()}")
-            for row in jobs.list_jobs(store, limit=RECENT)
+            for row in list_jobs(store, limit=RECENT)
         ]
     return [("command", "", "a command, without a manifest"), *here, *earlier, *examples]
+
+
+def manifests_here(most: int = 40) -> list[str]:
+    """Name the manifests below the working directory, the nearest first."""
+    found: dict[str, None] = {}
+    for pattern in MANIFESTS:
+        for path in sorted(Path.cwd().glob(pattern)):
+            found.setdefault(str(path.relative_to(Path.cwd())))
+            if len(found) >= most:
+                return list(found)
+    return list(found)
 
 
 def draft_of_file(path: str) -> Draft:
@@ -64,15 +78,15 @@ def draft_of_job(home: Home, job_id: str) -> Draft:
         CannotWrite: its manifest cannot be put down for the command to read.
     """
     with Store.open(home) as store:
-        detail = jobs.detail(store, jobs.resolve(store, job_id).id)
-    row = detail.row
-    file = write_draft(home, short_id(row.id), detail.manifest_text)
-    snapshot = home.snapshot(detail.code_hash) if detail.code_hash else None
+        found = detail(store, resolve(store, job_id).id)
+    row = found.row
+    file = write_draft(home, short_id(row.id), found.manifest_text)
+    snapshot = home.snapshot(found.code_hash) if found.code_hash else None
     code = str(snapshot) if snapshot is not None and snapshot.exists() else ""
-    begun = Draft(manifest=str(file), text=detail.manifest_text, code=code)
-    before = from_arguments(begun, [str(word) for word in detail.recorded.get("argv") or ()]).changes
+    begun = Draft(manifest=str(file), text=found.manifest_text, code=code)
+    before = from_arguments(begun, [str(word) for word in found.recorded.get("argv") or ()]).changes
     # What was laid over the manifest is part of the job as it was, and no change of it.
-    text = with_changes(detail.manifest_text, before)
+    text = with_changes(found.manifest_text, before)
     if before:
         write_draft(home, short_id(row.id), text)
     return replace(begun, text=text, again=str(row.id), origin=f"job {short_id(row.id)} {row.name}")
@@ -123,8 +137,6 @@ def draft_to_edit(home: Home, draft: Draft) -> Draft:
     Raises:
         CannotWrite: the copy cannot be written.
     """
-    from workbench.manifest import from_command
-
     if draft.manifest:
         # An earlier job without code has a manifest among our drafts, where no code lies.
         is_ours = Path(draft.manifest).parent == home.drafts

@@ -18,12 +18,12 @@ from screens.core import actions
 from screens.core.app_protocol import AppProtocol
 from screens.launch.draft import COMMAND, CheckedDraft, Draft, Field, check, draft_to_json, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
+from screens.launch.draft_start import start_draft
 from screens.launch.field_list import FieldList
 from screens.launch.preview_page import DraftPlan, RunOptionsReader, faults_page, preview_page
 from screens.widgets.markup import plain
 from screens.widgets.prompt import Prompt
 from screens.widgets.text_page import PlanPage
-from screens.workers.command_runner import start
 from workbench import formats
 from workbench.config import load_config
 from workbench.errors import FabricError
@@ -366,15 +366,12 @@ class LaunchScreen(BaseScreen):
             self.form.go_to(key)
             self.fabric.show_message(f"{key}: {fault}" if key else fault, "warning")
             return
-        home, draft = self.fabric.home, self.draft
-        self.fabric.background.begin(
-            "start a job", lambda report: start(home, draft.arguments(), report), self._started
-        )
+        work = partial(start_draft, self.draft, self._form_app.read_run_options)
+        self.fabric.background.begin("start a job", work, self._started, is_kept=True)
 
-    def _started(self, printed: str) -> None:
+    def _started(self, ids: list[str]) -> None:
         self.fabric.memory.put(DRAFT_MEMORY, {})
-        jobs = printed.split()
-        self.fabric.show_message(f"started {printed if len(jobs) == 1 else formats.count(len(jobs), 'job')}")
+        self.fabric.show_message(f"started {ids[0] if len(ids) == 1 else formats.count(len(ids), 'job')}")
         if self.app.screen is self:
             self.app.pop_screen()
 

@@ -17,7 +17,7 @@ from workbench.paths import Home
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from workbench.services.submit.options import RunOptions
+    from workbench.services.submit.options import RunRequest
     from workbench.services.submit.preview import SubmissionPreview
 
 LINES: Final = 600
@@ -25,8 +25,8 @@ LINES: Final = 600
 JOBS: Final = 4
 """So many jobs of a sweep are listed."""
 
-RunOptionsReader = Callable[[Sequence[str]], tuple["RunOptions", str]]
-"""Reads the arguments of ``fabric run`` as the command does; returns the options and the profile."""
+RunOptionsReader = Callable[[Sequence[str]], "RunRequest"]
+"""Reads the arguments of ``fabric run`` as the command does."""
 
 
 def read_previews(
@@ -44,16 +44,16 @@ def read_previews(
     from workbench.services.submit.batch import read_batch
     from workbench.services.submit.preview import preview_batch
 
-    options, profile_name = read_options(draft.arguments()[1:])
-    with profile(profile_name):
-        return preview_batch(read_batch(options), home, cancel=cancel)
+    request = read_options(draft.arguments()[1:])
+    with profile(request.profile):
+        return preview_batch(read_batch(request.options), home, cancel=cancel)
 
 
 def _preview_again(home: Home, job_id: str, cancel: threading.Event) -> SubmissionPreview:
     from workbench.services.submit.preview import preview
     from workbench.services.submit.rerun import prepare_rerun
     from workbench.store.db.database import Store
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     with Store.open(home) as store:
         submission = prepare_rerun(store, detail(store, job_id), name="", argv=())

@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from workbench import formats
 
@@ -134,7 +134,6 @@ class Prompt(Horizontal, can_focus=True):
     async def _open(self) -> None:
         """Put the line together anew; nothing of it is imported before it is asked for."""
         from textual.suggester import Suggester
-        from textual.widgets import Input
 
         candidates = self._candidates
 

@@ -20,7 +20,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from textual.app import App
 from textual.dom import DOMNode
 from textual.message import Message
-from textual.worker import Worker
+from textual.worker import NoActiveWorker, Worker, get_current_worker
 
 from workbench.errors import FabricError
 from workbench.values import dataclass
@@ -29,6 +29,8 @@ KEPT_TASKS: Final = 50
 """So many tasks that have ended are listed."""
 NEWS_SECONDS: Final = 0.1
 """News of a task is passed on no more often than that."""
+LEAVE_SECONDS: Final = 2.0
+"""How long tasks that are left undone may take to clean up."""
 T = TypeVar("T")
 P = ParamSpec("P")
 _PERCENT: Final = re.compile(r"\b(\d{1,3})(?:\.\d+)? ?%")
@@ -76,7 +78,11 @@ def _fill(future: Future[T], call: Callable[[], T]) -> None:
 
 
 class TaskReport(Protocol):
-    """Takes how far a task is, from the task's thread."""
+    """Takes how far a task is, from the task's thread, and says when nobody waits for it any longer."""
+
+    @property
+    def cancel(self) -> threading.Event:
+        """Set once the task is to end: what a service takes as ``cancel``."""
 
     def __call__(self, text: str, fraction: float | None = None) -> None:
         """Take what it does now, and the share that is done; without one, a percentage in the text serves."""
@@ -97,6 +103,8 @@ class Task:
     is_kept: bool = False
     """Whether it is finished when the app is left: half of what was asked for is not what was asked for."""
     over: threading.Event = field(default_factory=threading.Event)
+    cancel: threading.Event = field(default_factory=threading.Event)
+    """Ends it."""
 
     @property
     def seconds(self) -> float:
@@ -180,15 +188,31 @@ class Background:
         owner.workers.cancel_group(owner, newest)
 
     def finish(self, say: Callable[[str], object]) -> None:
-        """Wait, after the end of the app, for the tasks that are kept; ctrl-c leaves what is left of them undone."""
+        """Wait, after the end of the app, for the tasks that are kept; ctrl-c leaves what is left of them undone.
+
+        The others are ended.
+        """
+        for task in self.running:
+            if not task.is_kept:
+                task.cancel.set()
         for task in [task for task in self.tasks if task.is_kept and task.ended is None]:
             say(f"{task.title}: {task.text or 'begins'}; it is finished now, ctrl-c leaves the rest undone\n")
             try:
                 task.over.wait()
             except KeyboardInterrupt:
+                self._leave_kept()
                 say(f"{task.title}: left at {task.text}\n")
                 return
             say(f"{task.title}: {f'failed: {task.error}' if task.error else 'done'}\n")
+
+    def _leave_kept(self) -> None:
+        """End what is left, so that nothing half-made stays; what cannot be ended at once is left as it is."""
+        left = [task for task in self.tasks if task.ended is None]
+        for task in left:
+            task.cancel.set()
+        until = time.monotonic() + LEAVE_SECONDS
+        for task in left:
+            task.over.wait(max(0.0, until - time.monotonic()))
 
     def _start(self, work: Callable[[TaskReport], T], then: Callable[[T], Any], call: _Call) -> None:
         node = call.owner or self._app
@@ -207,7 +231,7 @@ class Background:
         error: FabricError | None = None
         take: Callable[[], Any] | None = None
         try:
-            value = work(self._report_of(call.task))
+            value = work(_Report(self._app, call.task))
         except FabricError as raised:
             error = raised
         except (OSError, IndexError) as raised:  # a file was cut or replaced meanwhile
@@ -222,21 +246,6 @@ class Background:
             call.task.over.set()
         post(self._app, Finished(call, error, take))
 
-    def _report_of(self, task: Task | None) -> TaskReport:
-        passed_on = 0.0
-
-        def report(text: str, fraction: float | None = None) -> None:
-            nonlocal passed_on
-            if task is None:
-                return
-            task.text = text
-            task.fraction = fraction if fraction is not None else percentage(text)
-            if time.monotonic() - passed_on >= NEWS_SECONDS:
-                passed_on = time.monotonic()
-                post(self._app, TaskNews())
-
-        return report
-
     def deliver(self, finished: Finished) -> FabricError | None:
         """Give a value to who wants it; return why there is none, if somebody still wants to know."""
         call = finished.call
@@ -249,6 +258,38 @@ class Background:
         if finished.take is not None:
             finished.take()
         return finished.error
+
+
+class _Report:
+    """Notes how far a task is, and has that shown; a call that is no task reports nothing."""
+
+    def __init__(self, app: Receiver, task: Task | None) -> None:
+        self._app = app
+        self._task = task
+        self._passed_on = 0.0
+
+    @property
+    def cancel(self) -> threading.Event:
+        """Set once the task is to end; a call that is no task ends with whoever wanted it."""
+        return self._task.cancel if self._task is not None else get_current_worker().cancelled_event
+
+    def __call__(self, text: str, fraction: float | None = None) -> None:
+        """Take what the task does now."""
+        if self._task is None:
+            return
+        self._task.text = text
+        self._task.fraction = fraction if fraction is not None else percentage(text)
+        if time.monotonic() - self._passed_on >= NEWS_SECONDS:
+            self._passed_on = time.monotonic()
+            post(self._app, TaskNews())
+
+
+def cancel_event() -> threading.Event | None:
+    """Return what is set once nobody wants the value of the call that runs in this thread; None outside of a call."""
+    try:
+        return get_current_worker().cancelled_event
+    except NoActiveWorker:
+        return None
 
 
 def start_loop(owner: DOMNode, name: str, loop: Callable[[], None]) -> Worker[None]:

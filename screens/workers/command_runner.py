@@ -1,4 +1,4 @@
-"""Does things as a user would: by the command itself, which is shown before it is run."""
+"""Runs commands of our own in processes: for the command line of the screens, and for shells."""
 
 from __future__ import annotations
 
@@ -8,28 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from screens.workers.background import TaskReport
 from workbench.errors import FabricError
 from workbench.paths import Home
 
 ENTRY: Final = "import sys; from fabric_workbench import main; sys.exit(main())"
 DEADLINE_SECONDS: Final = 120.0
-MANIFESTS: Final = ("*.yml", "*.yaml", "examples/*/manifest.yml", "*/manifest.yml")
-
-
-def manifests_here(most: int = 40) -> list[str]:
-    """Name the manifests below the working directory, the nearest first."""
-    found: dict[str, None] = {}
-    for pattern in MANIFESTS:
-        for path in sorted(Path.cwd().glob(pattern)):
-            found.setdefault(str(path.relative_to(Path.cwd())))
-            if len(found) >= most:
-                return list(found)
-    return list(found)
 
 
 def command_argv(arguments: Sequence[str]) -> list[str]:
@@ -42,16 +28,20 @@ def command_environment(home: Home) -> dict[str, str]:
     return {**os.environ, "FABRIC_HOME": str(home.path), "NO_COLOR": "1", "COLUMNS": "100"}
 
 
-def _ignore(text: str, fraction: float | None = None) -> None:
+def _ignore(text: str) -> None:
     """Take what the command narrates, and do nothing with it."""
+
+
+Narrate = Callable[[str], object]
+"""Takes what a command narrates, line by line."""
 
 
 def call(
     home: Home,
     arguments: Sequence[str],
-    report: TaskReport = _ignore,
+    report: Narrate = _ignore,
     *,
-    deadline_seconds: float | None = DEADLINE_SECONDS,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> str:
     """Run ``fabric`` with these arguments to its end and return what it printed; ``report`` gets what it narrates.
 
@@ -68,9 +58,8 @@ def call(
     )
     narrated = _Narration(process, report)
     late = threading.Event()
-    timer = threading.Timer(deadline_seconds or 0, _end, (process, late))
-    if deadline_seconds is not None:
-        timer.start()
+    timer = threading.Timer(deadline_seconds, _end, (process, late))
+    timer.start()
     try:
         with process:
             assert process.stdout is not None
@@ -95,7 +84,7 @@ def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:
 class _Narration(threading.Thread):
     """Reads what a command narrates, line by line; a carriage return ends a line, too."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: TaskReport) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: Narrate) -> None:
         super().__init__(name="narration", daemon=True)
         assert process.stderr is not None
         self._stream = process.stderr
@@ -109,8 +98,3 @@ class _Narration(threading.Thread):
             self.text += data.decode("utf-8", "replace").replace("\r", "\n")
             if line := self.text.rstrip("\n").rpartition("\n")[2].strip():
                 self._report(line)
-
-
-def start(home: Home, arguments: Sequence[str], report: TaskReport = _ignore) -> str:
-    """Start a job by these arguments (``run ...``, ``rerun ...``) and return its id."""
-    return call(home, [arguments[0], "--detach", *arguments[1:]], report, deadline_seconds=None).strip()

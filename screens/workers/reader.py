@@ -20,6 +20,7 @@ from workbench.errors import FabricError, PatternTooSlow, TryAgain
 from workbench.paths import Home
 from workbench.services.controller_watch import attend, hang_sentence, is_unattended, last_look_us
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import counters
 from workbench.values import dataclass
 
 LOOK_SECONDS: Final = 0.05
@@ -184,7 +185,7 @@ class StoreReader:
         self._attend(store, watches)
         version = store.data_version()
         if version != self._version:
-            self._counters = dict(store.rows("SELECT name, value FROM counters"))
+            self._counters = counters(store)
             self._version = version
         now = time.monotonic()
         wrong: FabricError | None = None

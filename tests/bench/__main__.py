@@ -29,6 +29,7 @@ BENCHMARKS: Mapping[str, str] = {
     "container_queue": "containers:queue_rows",
     "screens": "bench_screens:rows",
     "screens-hour": "screen_hour:rows",
+    "screens-tasks": "screen_tasks:rows",
     "ssh-first-line": "ssh:first_line_rows",
     "ssh-probe": "ssh:probe_rows",
     "ssh-lines": "ssh:million_line_rows",

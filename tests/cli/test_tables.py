@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.data.stores.transfer import TransferProgress
 from workbench.formats import ago, count, duration, iso, number, percent, short, short_size, size
-from workbench.terminal.status_line import progress_text
+from workbench.services.transfer.events import progress_text
 from workbench.terminal.table import Column, fields, render
 
 

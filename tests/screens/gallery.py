@@ -32,7 +32,6 @@ from textual.content import Content
 from backends.contract.host import Finding, Inventory, Node, Slot
 from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan
 from screens.backends.page import BackendState
-from screens.backends.watch import BackendStatus
 from screens.jobs import list_header
 from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.files import FoundFile
@@ -50,13 +49,14 @@ from workbench.job import Reason, State
 from workbench.manifest import load_text
 from workbench.metrics.ingestion import ingest
 from workbench.paths import Home
+from workbench.services.backends.watch import BackendStatus
 from workbench.services.submit.prepare import JobSubmission
 from workbench.services.submit.preview import PREVIEW_JOB, SubmissionPreview
 from workbench.services.submit.sweeps import expanded
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
-from workbench.store.jobs import set_reason
 from workbench.store.queries.experiments import resolve_experiment
+from workbench.store.updates.jobs import set_reason
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "gallery"
 THEMES: Final = {"dark": "fabric-dark", "light": "fabric-light"}
@@ -176,7 +176,7 @@ def _tab(tab: str, *parts: str) -> Callable[[Shown], Awaitable[None]]:
 
 async def _row(shown: Shown, name: str) -> JobRow:
     with Store.open(shown.app.home) as store:
-        from workbench.store.jobs import resolve
+        from workbench.store.queries.resolve import resolve
 
         return resolve(store, name)
 
@@ -438,7 +438,7 @@ def _previews(
     home: Home, read: RunOptionsReader, draft: Draft, cancel: object
 ) -> tuple[SubmissionPreview, ...]:
     """Preview what a draft starts, on backends that are not there."""
-    options, _ = read(draft.arguments()[1:])
+    options = read(draft.arguments()[1:]).options
     backend = draft.changes.get("backend", "local")
     if backend == "local":
         target = TargetRef("local", "local", "process")

@@ -28,7 +28,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import set_reason
+from workbench.store.updates.jobs import set_reason
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STEPS: Final = 400

@@ -23,7 +23,8 @@ from workbench.spec import DataStore, Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.history.projection import at_least
-from workbench.store.jobs import insert_job, job, set_reason, step
+from workbench.store.queries.jobs import job
+from workbench.store.updates.jobs import insert_job, set_reason, step
 
 NOW_US = 1_767_366_245_000_000
 """2026-01-02 15:04:05 UTC: the time that the screens of tests show."""

@@ -20,8 +20,9 @@ from tests.screens.support import Shown, journey, opened
 from tests.support.waiting import patience
 from workbench.job import Reason, State, short_id
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import list_jobs
+from workbench.store.queries.resolve import resolve
 
 
 async def open_palette(shown: Shown) -> None:
@@ -92,7 +93,7 @@ async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
 @journey
 async def test_an_end_at_the_instant_in_which_a_page_opens_is_an_end_without_error(three: Home) -> None:
     with Store.open(three) as store:
-        (row, *_) = jobs.list_jobs(store, limit=1)
+        (row, *_) = list_jobs(store, limit=1)
     async with opened(three) as shown:
         await shown.until_shown("mnist-big")
         shown.app.push_screen(JobScreen(row, "overview"))
@@ -356,7 +357,7 @@ async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
             assert not rung
             await shown.press("G", "enter")
             await shown.until_shown("1 overview")
-            again = jobs.resolve(store, "mnist-wide")
+            again = resolve(store, "mnist-wide")
             shown.app.open_job(again)
             await shown.until_shown("running for")
             seeding.go(store, again, State.STORING, State.COMPLETED, exit_code=0)

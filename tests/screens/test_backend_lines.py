@@ -12,15 +12,15 @@ import pytest
 from backends.contract.host import Inventory, Node, Slot
 from screens.backends.page import BackendState, backends_page
 from screens.backends.screen import BackendsScreen
-from screens.backends.watch import BackendStatus
 from screens.jobs.list_header import BackendLine, BackendLines, backend_parts
 from screens.jobs.table_screen import JobsScreen
 from screens.style import text
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.screens.walking import _Place
-from workbench.errors import BackendUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home, config_file
+from workbench.services.backends.watch import BackendStatus
 from workbench.store.db.database import Store
 
 BOX = Node(
@@ -36,7 +36,7 @@ LAPTOP = Node("laptop", 8, 16 << 30, 12.0)
 
 def answer(name: str, *nodes: Node, trouble: str = "", seen_us: int = seeding.NOW_US) -> BackendStatus:
     inventory = None if trouble else Inventory(nodes, 0)
-    return BackendStatus(name, "ssh", inventory, trouble, "", False, 0.01, (), seen_us)
+    return BackendStatus(name, "ssh", inventory, FabricError(trouble) if trouble else None, 0.01, (), seen_us)
 
 
 def line(name: str, *answers: BackendStatus) -> BackendLine:
@@ -159,6 +159,7 @@ def hanging(three: Home, monkeypatch: pytest.MonkeyPatch, clean_environment: Pat
     _Hangs.opened, _Hangs.released = threading.Event(), threading.Event()
     monkeypatch.setattr("backends.registry.load_backend", _Hangs)
     monkeypatch.setattr("screens.backends.watch.now_us", lambda: seeding.NOW_US)
+    monkeypatch.setattr("workbench.services.backends.watch.now_us", lambda: seeding.NOW_US)
     yield three
     _Hangs.released.set()
 

@@ -7,10 +7,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from textual.app import App
 
 from screens.backends.screen import BackendsScreen
+from screens.workers.background import Background, Task
+from screens.workers.transfer_report import transfer_report
 from tests.screens.support import journey, opened
+from workbench.data.stores.transfer import TransferProgress
 from workbench.paths import Home
+from workbench.services.transfer.events import CopyProgress, SkippedFile
 
 
 @pytest.fixture
@@ -122,3 +127,43 @@ async def test_a_call_that_fails_is_shown(home: Home) -> None:
         await shown.until_shown("ZeroDivisionError: oops", "the file changed while it was read: line 7")
 
     assert given == []
+
+
+class _Interrupted(threading.Event):
+    """What somebody waits for and presses ctrl-c."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:
+            raise KeyboardInterrupt
+        return super().wait(0)
+
+
+def test_ctrl_c_ends_what_would_be_finished_after_the_screens_and_the_rest_ends_at_once() -> None:
+    background, said = Background(App()), list[str]()
+    kept = Task("download digits", "at 3%", is_kept=True, over=_Interrupted())
+    other = Task("test gpubox")
+    background.tasks = [kept, other]
+
+    background.finish(said.append)
+
+    assert said[-1] == "download digits: left at at 3%\n"
+    assert kept.cancel.is_set() and other.cancel.is_set()
+
+
+def test_a_transfer_is_told_in_the_words_of_the_command_line() -> None:
+    told: list[tuple[str, float | None]] = []
+
+    class Told:
+        cancel = threading.Event()
+
+        def __call__(self, text: str, fraction: float | None = None) -> None:
+            told.append((text, fraction))
+
+    report = transfer_report(Told())
+    report(CopyProgress("results of abc", TransferProgress(1 << 30, 4 << 30, 1 << 20, 3072.0)))
+    report(SkippedFile("link"))
+
+    assert told == [
+        ("results of abc: 25%, 1.0 GiB of 4.0 GiB, 1.0 MiB/s, 51 min 12 s left", 0.25),
+        ("skipped link: it points outside the folder, or is not a file", None),
+    ]

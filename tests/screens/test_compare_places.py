@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.contract.host import Finding, Inventory, Node, Slot
+from backends.local.backend import LocalBackend
 from screens.backends.page import BackendState, backends_page
-from screens.backends.watch import BackendStatus
 from screens.charts.curve import OTHER
 from screens.charts.grid import ChartGrid
 from screens.jobs.compare_pages import (
@@ -31,12 +31,13 @@ from screens.widgets.sparkline import sparkline
 from screens.widgets.text_page import ComparePage
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from workbench.errors import BackendUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home
+from workbench.services.backends.watch import BackendStatus
 from workbench.services.inspect import comparison as comparing
 from workbench.services.inspect.comparison import ComparedValue, Comparison
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import list_jobs
 
 NOW_US = seeding.NOW_US
 
@@ -129,7 +130,7 @@ def test_the_lowest_word_error_rate_is_the_best(home: Home) -> None:
         for number, (name, rates) in enumerate((("slow", [0.9, 0.4]), ("fast", [0.8, 0.2])), start=1):
             row = seeding.go(store, seeding.add_job(store, number, name), *seeding.RUN_UP)
             seeding.report(store, row, {"wer": rates, "lr": [0.01, 0.3]})
-        comparison = comparing.compare(store, jobs.list_jobs(store))
+        comparison = comparing.compare(store, list_jobs(store))
     lines = [line.split() for line in values_page(comparison, NOW_US).plain.splitlines()]
     smallest = [line.split() for line in values_page(comparison, NOW_US, which="min").plain.splitlines()]
 
@@ -151,7 +152,7 @@ def test_the_best_value_of_a_metric_is_marked_by_its_name(home: Home, metric: st
         for number, value in enumerate((0.9, 0.2), start=1):
             row = seeding.go(store, seeding.add_job(store, number, f"job-{number}"), *seeding.RUN_UP)
             seeding.report(store, row, {metric: [value]}, group="")
-        page = values_page(comparing.compare(store, jobs.list_jobs(store)), NOW_US)
+        page = values_page(comparing.compare(store, list_jobs(store)), NOW_US)
     marked = {
         page.plain[span.start : span.end].strip() for span in page.spans if span.style == "$role-completed"
     }
@@ -160,7 +161,7 @@ def test_the_best_value_of_a_metric_is_marked_by_its_name(home: Home, metric: st
 
 
 def _compared(store: Store) -> Comparison:
-    return comparing.compare(store, sorted(jobs.list_jobs(store), key=lambda row: row.submitted_us))
+    return comparing.compare(store, sorted(list_jobs(store), key=lambda row: row.submitted_us))
 
 
 def _sweep(home: Home, count: int, **more: Callable[[int], Any]) -> Comparison:
@@ -344,7 +345,7 @@ def test_what_cannot_be_drawn_says_why(home: Home) -> None:
 async def test_parameters_and_metrics_of_the_scatter_are_chosen_by_key(home: Home) -> None:
     _sweep(home, 4, width=lambda number: 64 + number)
     with Store.open(home) as store:
-        rows = jobs.list_jobs(store)
+        rows = list_jobs(store)
         seeding.remember_runs(store)
     async with opened(home, (120, 40)) as shown:
         screen = CompareScreen(rows)
@@ -376,7 +377,7 @@ async def test_each_tab_offers_its_own_keys(pair: Home) -> None:
 async def test_of_more_jobs_than_colours_the_best_have_one_in_every_chart(home: Home) -> None:
     _sweep(home, 40)
     with Store.open(home) as store:
-        rows = jobs.list_jobs(store)
+        rows = list_jobs(store)
         seeding.remember_runs(store)
     async with opened(home, (120, 40)) as shown:
         screen = CompareScreen(rows)
@@ -428,9 +429,8 @@ def slot(index: int, **more: Any) -> Slot:
 
 def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> BackendStatus:
     at = NOW_US - int(ago * 1e6)
-    return BackendStatus(
-        "gpubox", "ssh", inventory, trouble, more.get("hint", ""), False, 0.012, more.get("findings", ()), at
-    )
+    error = FabricError(trouble, hint=more.get("hint", "")) if trouble else None
+    return BackendStatus("gpubox", "ssh", inventory, error, 0.012, more.get("findings", ()), at)
 
 
 def box(*slots: Slot) -> Inventory:
@@ -675,6 +675,22 @@ async def test_a_place_is_tested_by_key(home: Home) -> None:
         await shown.until_shown("local (local)  answers in")
         await shown.press("t")
         await shown.until_shown("fabric backend test local", "local: usable", "python")
+
+
+@journey
+async def test_the_test_of_a_backend_that_cannot_be_used_says_why(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(self: LocalBackend) -> Iterator[Finding]:
+        yield Finding("rights", "none", "wrong", "no job can run there", "ask for them")
+
+    monkeypatch.setattr("backends.local.backend.LocalBackend.probe", probe)
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No jobs yet")
+        await shown.press("P")
+        await shown.until_shown("local (local)  answers in")
+        await shown.press("t")
+        await shown.until_shown("local: cannot be used", "so: no job can run there", "do: ask for them")
 
 
 def test_on_a_narrow_screen_who_holds_a_gpu_stands_below_it_with_its_curve() -> None:

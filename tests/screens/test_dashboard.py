@@ -23,7 +23,8 @@ from workbench.services.inspect.job_times import expected_end_us
 from workbench.services.inspect.usage_history import usage_histories
 from workbench.spec import DataStore
 from workbench.store.db.database import Store
-from workbench.store.jobs import detail, job, new_attempt
+from workbench.store.queries.jobs import detail, job
+from workbench.store.updates.jobs import new_attempt
 
 
 def test_a_small_terminal_has_one_chart_and_five_lines_of_log() -> None:

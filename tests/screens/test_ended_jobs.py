@@ -16,10 +16,10 @@ from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.queries import jobs as job_queries
+from workbench.store.updates.jobs import annotate
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_what_ended_before_the_last_look_is_no_news_when_it_comes_or_changes(
     adopted = seeding.go(store, seeding.add_job(store, 1, "adopted"), State.FAILED, exit_code=1)
     assert names(look()) == ([], [])
 
-    jobs.annotate(store, adopted.id, note="worth a look")
+    annotate(store, adopted.id, note="worth a look")
     assert names(look()) == ([], [])
 
 

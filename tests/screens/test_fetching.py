@@ -20,8 +20,8 @@ from tests.screens.support import Shown, journey, opened
 from tests.support.processes import end_everything
 from workbench.clock import now_us
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.resolve import resolve
 
 TRAIN = """
 import os, pathlib
@@ -134,7 +134,7 @@ async def test_a_note_is_written(done: Home) -> None:
         await shown.press("enter")
         await shown.until_shown("note           try a lower rate")
     with Store.open(done) as store:
-        assert jobs.resolve(store, "leaves").note == "try a lower rate"
+        assert resolve(store, "leaves").note == "try a lower rate"
 
 
 @journey
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
 
 
 @journey
-async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
+async def test_a_folder_is_uploaded_and_what_the_store_refuses_is_said(
     home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.app.app.FabricApp.NOTIFICATION_TIMEOUT", 60)  # a busy machine may look late

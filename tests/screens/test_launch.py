@@ -17,9 +17,10 @@ from textual.widgets import Input
 from screens.base.dialogs import Pick
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.table_screen import JobsScreen
+from screens.launch.draft_sources import manifests_here
 from screens.launch.form_screen import LaunchScreen
 from screens.widgets.text_page import PlanPage
-from screens.workers.command_runner import call, manifests_here
+from screens.workers.command_runner import call
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.support.processes import end_everything
@@ -32,8 +33,8 @@ from workbench.job import State
 from workbench.paths import Home, config_file
 from workbench.services.backends import prompts
 from workbench.services.cancel import Cancelled
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.ui_state import get_state
 
 MANIFEST = """name: hello
@@ -135,7 +136,7 @@ async def _form(shown: Shown) -> LaunchScreen:
 
 def _states(home: Home) -> list[State]:
     with Store.open(home) as store:
-        return [job.state for job in jobs.list_jobs(store)]
+        return [job.state for job in list_jobs(store)]
 
 
 @journey
@@ -372,7 +373,7 @@ def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> Non
     call(
         home,
         ["run", "-d", "--runner", "process", "manifest.yml"],
-        lambda line, fraction=None: said.append(line),
+        said.append,
     )
 
     assert said[-1].startswith("it runs in the background")
@@ -399,7 +400,7 @@ async def test_the_backends_of_the_configuration_are_offered_with_their_options(
 
 
 def test_a_command_line_is_read_as_the_command_reads_it(folder: Path) -> None:
-    options, profile = read_run_options(
+    request = read_run_options(
         [
             "m.yml",
             "src",
@@ -413,11 +414,16 @@ def test_a_command_line_is_read_as_the_command_reads_it(folder: Path) -> None:
             "p",
             "--timeout",
             "2h",
+            "--every",
+            "@daily",
+            "--accept-loss",
         ]
     )
-    command, _ = read_run_options(["--name", "x", "--", "python", "train.py", "--help"])
+    command = read_run_options(["--name", "x", "--", "python", "train.py", "--help"]).options
 
-    assert (options.manifest, options.code, options.gpus, profile) == ("m.yml", "src", 2, "p")
+    options = request.options
+    assert (request.needs_waiting, request.every, request.accept_loss) == (("--timeout",), "@daily", True)
+    assert (options.manifest, options.code, options.gpus, request.profile) == ("m.yml", "src", 2, "p")
     assert (options.overrides, options.environment) == (("params.lr=1",), ("A=b",))
     assert (command.name, command.command) == ("x", ("python", "train.py", "--help"))
 

@@ -18,7 +18,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import new_attempt
+from workbench.store.updates.jobs import new_attempt
 
 
 @journey
@@ -371,7 +371,7 @@ async def test_a_line_of_fifty_megabytes(home: Home, job: JobRow, output: seedin
 async def test_a_deleted_job_says_so_on_every_tab(
     home: Home, job: JobRow, output: seeding.JournalWriter
 ) -> None:
-    from workbench.store.jobs import mark_deleted
+    from workbench.store.updates.deletion import mark_deleted
 
     output.write(numbered(1, 10))
     async with opened(home, job=job.id) as shown:

@@ -17,7 +17,7 @@ from workbench.controller.client.connect import send_message
 from workbench.job import Reason
 from workbench.paths import Home, config_file
 from workbench.store.db.database import Store
-from workbench.store.jobs import set_reason
+from workbench.store.updates.jobs import set_reason
 
 SECRET = "open sesame"
 

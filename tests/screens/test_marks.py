@@ -11,9 +11,12 @@ from tests.screens import seeding
 from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.queries import requests
+from workbench.store.queries.jobs import list_jobs
+from workbench.store.queries.resolve import resolve
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import step
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def marked(shown: Shown) -> list[str]:
 def kinds(home: Home, name: str) -> list[str]:
     """Return what was requested for a job."""
     with Store.open(home) as store:
-        return [one.kind for one in requests.requests(store, jobs.resolve(store, name).id)]
+        return [one.kind for one in requests.requests(store, resolve(store, name).id)]
 
 
 @journey
@@ -165,8 +168,8 @@ async def test_marked_jobs_that_are_not_at_hand_are_read_again_before_one_is_ask
         await shown.until(lambda: not table(shown).marks_are_current)
         with Store.open(year) as store:
             seeding.go(store, first, *seeding.RUN_UP)
-            jobs.step(store, second.id, 1, State.HALTED, Reason("no longer needed"))
-            jobs.mark_deleted(store, second.id)
+            step(store, second.id, 1, State.HALTED, Reason("no longer needed"))
+            mark_deleted(store, second.id)
 
         await shown.press("D")
 
@@ -179,7 +182,7 @@ async def test_a_deletion_says_which_jobs_run_and_names_these_first(
     five: Home, no_controller: list[Home]
 ) -> None:
     with Store.open(five) as store:
-        seeding.go(store, jobs.resolve(store, "job-1"), *seeding.RUN_UP)
+        seeding.go(store, resolve(store, "job-1"), *seeding.RUN_UP)
     async with opened(five) as shown:
         await shown.until_shown("processing")
         await shown.press("space", "G", "v")
@@ -226,5 +229,5 @@ async def test_requests_for_many_jobs_are_a_task_with_progress(home: Home, no_co
 
     with Store.open(home) as store:
         asked = [(one.kind, one.job_id) for one in requests.pending_requests(store)]
-        newest_first = [("delete", row.id) for row in jobs.list_jobs(store)]
+        newest_first = [("delete", row.id) for row in list_jobs(store)]
     assert asked == newest_first and len(asked) == 120

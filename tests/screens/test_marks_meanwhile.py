@@ -21,9 +21,13 @@ from workbench.errors import UnknownName
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.services.control.requests import request
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.queries import requests
+from workbench.store.queries.jobs import job as stored_job
+from workbench.store.queries.jobs import list_jobs
+from workbench.store.queries.resolve import resolve
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import new_attempt, step
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +88,7 @@ def asked(home: Home) -> list[tuple[str, str]]:
     with Store.open(home) as store:
         found = []
         for one in requests.pending_requests(store):
-            row = jobs.job(store, one.job_id)
+            row = stored_job(store, one.job_id)
             found.append((one.kind, row.name if row else one.job_id))
     return sorted(found)
 
@@ -99,9 +103,9 @@ def forget(home: Home, *named: str) -> None:
     """Delete jobs that wait."""
     with Store.open(home) as store:
         for name in named:
-            row = jobs.resolve(store, name)
-            jobs.step(store, row.id, row.attempt, State.HALTED, Reason("no longer needed"))
-            jobs.mark_deleted(store, row.id)
+            row = resolve(store, name)
+            step(store, row.id, row.attempt, State.HALTED, Reason("no longer needed"))
+            mark_deleted(store, row.id)
 
 
 @contextmanager
@@ -309,7 +313,7 @@ async def test_a_deletion_is_asked_anew_when_a_job_runs_that_did_not(five: Home)
         await shown.until_shown("job-5")
         await shown.press("space", "space", "D")
         await shown.until_shown("Delete 2 jobs?", "job-4  queued")
-        change(five, lambda store: seeding.go(store, jobs.resolve(store, "job-4"), *seeding.RUN_UP))
+        change(five, lambda store: seeding.go(store, resolve(store, "job-4"), *seeding.RUN_UP))
         await shown.type("job-5")
         await shown.press("enter")
         await shown.until_shown("job-4  processing", "1 of them runs", "changed while this was asked")
@@ -330,9 +334,9 @@ async def test_a_kill_is_asked_anew_when_a_job_was_resumed_meanwhile(five: Home)
         await shown.until_shown("Kill job-5?")
 
         def resume(store: Store) -> None:
-            row = jobs.resolve(store, "job-5")
+            row = resolve(store, "job-5")
             row = seeding.go(store, row, *seeding.RUN_UP, State.STORING, State.FAILED)
-            jobs.new_attempt(store, row.id, Reason("resumed"))
+            new_attempt(store, row.id, Reason("resumed"))
 
         change(five, resume)
         await shown.press("y")
@@ -353,7 +357,7 @@ async def test_jobs_that_end_while_a_kill_is_asked_are_left_out(five: Home) -> N
         forget(five, "job-3")
 
         def end(store: Store) -> None:
-            row = jobs.resolve(store, "job-4")
+            row = resolve(store, "job-4")
             seeding.go(store, row, *seeding.RUN_UP, State.STORING, State.COMPLETED)
 
         change(five, end)
@@ -376,7 +380,7 @@ async def test_tags_are_given_to_all_marked_jobs_though_one_was_deleted_meanwhil
         await shown.until_shown("2 jobs: good")
 
     with Store.open(five) as store:
-        assert {row.name: row.tags for row in jobs.list_jobs(store)} == {
+        assert {row.name: row.tags for row in list_jobs(store)} == {
             "job-4": ("good",), "job-3": ("good",), "job-2": (), "job-1": (),
         }  # fmt: skip
 
@@ -397,7 +401,7 @@ async def test_what_concerns_one_job_concerns_that_under_the_cursor(five: Home) 
         await shown.until_shown("job-3")
 
     with Store.open(five) as store:
-        assert [row.note for row in jobs.list_jobs(store)] == ["", "", "seen", "", ""]
+        assert [row.note for row in list_jobs(store)] == ["", "", "seen", "", ""]
 
 
 @journey
@@ -441,7 +445,7 @@ async def test_a_range_ends_at_the_cursor_though_its_row_is_still_on_its_way(
 
 def test_requests_reach_the_other_jobs_where_one_is_deleted_meanwhile(five: Home) -> None:
     with Store.open(five) as store:
-        rows = jobs.list_jobs(store)
+        rows = list_jobs(store)
     forget(five, "job-4")
 
     with Store.open(five) as store, pytest.raises(UnknownName, match=rows[1].id):

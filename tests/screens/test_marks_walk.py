@@ -19,11 +19,13 @@ from tests.screens import seeding
 from tests.screens.support import Shown, instead_of_controller, opened
 from workbench.job import TERMINAL, Reason, State
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, is_over
 from workbench.store.queries import requests
 from workbench.store.queries.job_list import window
+from workbench.store.queries.jobs import list_jobs
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import new_attempt, step
 
 SWEEPS = ("", "", "a", "b")
 KINDS = {"x": "halt", "X": "kill", "u": "resume", "D": "delete"}
@@ -73,7 +75,7 @@ class Walker:
 
     def alive(self) -> list[JobRow]:
         with Store.open(self.home) as store:
-            return list(jobs.list_jobs(store))
+            return list(list_jobs(store))
 
     def add(self, store: Store) -> None:
         self.number += 1
@@ -97,14 +99,14 @@ class Walker:
             row = self.dice.choice(rows)
             self.done.append(f"{what} {row.name}")
             if what == "resume" and row.state in TERMINAL:
-                jobs.new_attempt(store, row.id, Reason("resumed"))
+                new_attempt(store, row.id, Reason("resumed"))
             elif what == "delete":
                 if row.state not in TERMINAL:
-                    jobs.step(store, row.id, row.attempt, State.HALTED, Reason("no longer needed"))
-                jobs.mark_deleted(store, row.id)
+                    step(store, row.id, row.attempt, State.HALTED, Reason("no longer needed"))
+                mark_deleted(store, row.id)
             elif row.state not in TERMINAL:
                 to = NEXT[row.state] if what == "go on" else self.dice.choice((State.FAILED, State.HALTED))
-                jobs.step(store, row.id, row.attempt, to, Reason(""))
+                step(store, row.id, row.attempt, to, Reason(""))
 
     async def in_sync(self) -> None:
         """Wait until the list shows what the store has."""

@@ -22,7 +22,7 @@ from tests.support.screen_terminal import ENTRY, PtyTerminal
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import set_reason
+from workbench.store.updates.jobs import set_reason
 
 PAGES = (
     (b"1", ("processing", "train/loss", "job folder|log of learner 1")),

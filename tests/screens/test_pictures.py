@@ -24,7 +24,8 @@ from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import job, mark_seen, set_reason
+from workbench.store.queries.jobs import job
+from workbench.store.updates.jobs import mark_seen, set_reason
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)

@@ -18,8 +18,8 @@ from tests.support.waiting import patience
 from workbench.clock import now_us
 from workbench.errors import TryAgain
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import list_jobs
 
 
 class Mailbox:
@@ -57,7 +57,7 @@ def reader(home: Home, box: Mailbox) -> Any:
 
 
 def count(store: Store) -> int:
-    return len(jobs.list_jobs(store))
+    return len(list_jobs(store))
 
 
 def test_a_query_is_answered_at_once_and_when_its_answer_changes(
@@ -238,7 +238,7 @@ def test_open_jobs_that_no_controller_looks_after_are_dated_and_have_one_started
         seeding.add_job(store, 1)
     started_for: queue.SimpleQueue[Home] = queue.SimpleQueue()
     monkeypatch.setattr("screens.workers.reader.attend", started_for.put)
-    reader.watch(box, "dates", lambda store: [row.as_of_us for row in jobs.list_jobs(store)])
+    reader.watch(box, "dates", lambda store: [row.as_of_us for row in list_jobs(store)])
     assert box.next().value == [None]
     at = now_us() - 60_000_000
     lock = {"pid": 2**22 + 1, "version": "0.1.0", "socket": "/none", "host": os.uname().nodename}

@@ -15,9 +15,9 @@ from tests.support.processes import end_everything
 from tests.support.waiting import patience
 from workbench.clock import now_us
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.resolve import resolve
 
 FABRIC = Path(sys.executable).with_name("fabric")
 TRAIN = """
@@ -53,7 +53,7 @@ async def answer_yes(shown: Shown, key: str, question: str) -> None:
 
 def row(home: Home) -> JobRow:
     with Store.open(home) as store:
-        return jobs.resolve(store, "endless")
+        return resolve(store, "endless")
 
 
 @journey

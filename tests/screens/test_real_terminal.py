@@ -16,9 +16,9 @@ from tests.screens import seeding
 from tests.support.controllers import end_all
 from tests.support.waiting import patience, until
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.queries import requests
+from workbench.store.queries.jobs import list_jobs
 
 TMUX = shutil.which("tmux")
 LOOK_SECONDS = 0.1
@@ -199,7 +199,7 @@ def test_who_leaves_while_many_jobs_are_being_deleted_leaves_none_of_them_out(
 
     with Store.open(home) as store:  # a controller has removed some, and taken up others
         asked = {one.job_id for one in requests.pending_requests(store) if one.kind == "delete"}
-        left = [row for row in jobs.list_jobs(store) if row.id not in asked]
+        left = [row for row in list_jobs(store) if row.id not in asked]
         assert [row.name for row in left if row.intent != "delete"] == []
 
 

@@ -20,8 +20,8 @@ from tests.support.processes import end_everything
 from tests.support.waiting import patience, until
 from workbench.errors import FabricError
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.resolve import resolve
 
 pytestmark = pytest.mark.skipif(
     TMUX is None, reason="tmux is not installed: no real terminal to test the screens in"
@@ -116,7 +116,7 @@ def test_a_shell_beside_a_learner_takes_the_terminal_and_gives_it_back(real: Ter
     real.until(lambda shown: "1 overview" not in shown)
     real.keys("echo beside $TRAINING_ID", "Enter")
     with Store.open(real.home) as store:
-        job_id = jobs.resolve(store, "endless").id
+        job_id = resolve(store, "endless").id
     real.until_shown(f"beside {job_id}")
     real.keys("exit", "Enter")
     real.until_shown("1 overview", "● processing")
@@ -152,7 +152,7 @@ def test_it_lives_through_detaching_resizing_and_being_killed(real: Terminal) ->
 
 def _state(home: Home, name: str) -> str:
     with Store.open(home) as store:
-        return jobs.resolve(store, name).state
+        return resolve(store, name).state
 
 
 def _starts(terminal: Terminal) -> bool:

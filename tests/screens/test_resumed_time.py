@@ -14,7 +14,7 @@ from tests.screens.support import Shown, journey, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import new_attempt, step
+from workbench.store.updates.jobs import new_attempt, step
 
 SUM = "1 min 25 s"
 """Half a minute before it was halted, and 55 s since it was resumed."""

@@ -16,9 +16,10 @@ from tests.screens.support import Shown, instead_of_controller, journey, opened
 from workbench.cli.framework.run_options import read_run_options
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.queries import requests
+from workbench.store.queries.jobs import list_jobs
+from workbench.store.queries.resolve import resolve
 
 
 @pytest.fixture
@@ -387,7 +388,7 @@ async def test_a_change_of_state_is_seen(three: Home) -> None:
     async with opened(three) as shown:
         await shown.until_shown("● 1 processing")
         with Store.open(three) as store:
-            running = jobs.resolve(store, "mnist-wide")
+            running = resolve(store, "mnist-wide")
             seeding.go(
                 store, running, State.STORING, State.HALTED, reason=Reason("halted by ada"), exit_code=143
             )
@@ -520,7 +521,7 @@ async def test_halt_asks_first_and_writes_a_request(three: Home, no_controller: 
         await shown.press("y")
         await shown.until_shown("mnist-wide: halt requested")
     with Store.open(three) as store:
-        row = jobs.resolve(store, "mnist-wide")
+        row = resolve(store, "mnist-wide")
         asked = requests.requests(store, row.id)
 
     assert [(one.kind, one.origin) for one in asked] == [("halt", "tui")]
@@ -543,9 +544,7 @@ async def test_kill_of_several_wants_a_name_to_be_typed(three: Home, no_controll
         await shown.press("enter")
         await shown.until_shown("2 jobs: kill requested")
     with Store.open(three) as store:
-        kinds = {
-            row.name: [r.kind for r in requests.requests(store, row.id)] for row in jobs.list_jobs(store)
-        }
+        kinds = {row.name: [r.kind for r in requests.requests(store, row.id)] for row in list_jobs(store)}
 
     assert kinds == {"second": ["kill"], "mnist-wide": ["kill"], "mnist-big": [], "mnist-baseline": []}
     assert no_controller
@@ -578,7 +577,7 @@ async def test_jobs_are_tagged_and_found_by_their_tags(three: Home) -> None:
         await shown.press("enter")
         await shown.until(lambda: names(shown) == ["mnist-wide", "mnist-big"])
     with Store.open(three) as store:
-        assert jobs.resolve(store, "mnist-big").tags == ("best", "again")
+        assert resolve(store, "mnist-big").tags == ("best", "again")
 
 
 @journey

@@ -24,7 +24,7 @@ from tests.support.screen_terminal import ENTRY, Emulator, PtyTerminal
 from tests.support.waiting import patience
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 
 STYLES = [
     Style(),

@@ -13,8 +13,8 @@ from tests.screens.support import journey, opened
 from workbench.cli.framework.run_options import read_run_options
 from workbench.errors import UnknownName
 from workbench.paths import Home
-from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.queries.jobs import open_jobs
 
 
 @journey
@@ -107,7 +107,7 @@ def test_leaving_says_which_jobs_go_on(home: Home) -> None:
         rows = seeding.three_runs(store)
         for number in range(20, 32):
             seeding.add_job(store, number, f"waiting-{number}")
-        said = exit_summary(jobs.open_jobs(store))
+        said = exit_summary(open_jobs(store))
 
     assert said.startswith("13 jobs are still running or waiting:\n")
     assert "waiting-31" in said and "  and 3 more\n" in said

@@ -39,7 +39,7 @@ from workbench.services.inspect.usage_history import (
 )
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import detail
+from workbench.store.queries.jobs import detail
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from workbench.paths import Home
 from workbench.services.inspect.job_report import JobReport, summary
 from workbench.services.inspect.why import why
 from workbench.store.db.database import Store
-from workbench.store.jobs import job
+from workbench.store.queries.jobs import job
 from workbench.store.updates.jobs import set_reason
 
 HALF_PAST_FIVE_US = (5 * 60 + 30) * 60_000_000 + 30_000_000

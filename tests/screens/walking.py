@@ -226,6 +226,7 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)
     patch.setattr("screens.backends.watch.now_us", _now)
+    patch.setattr("workbench.services.backends.watch.now_us", _now)
     # Asked again and again, a place would have one block more in its history each time.
     patch.setattr("screens.backends.watch.EVERY_SECONDS", 3600.0)
     patch.setattr("screens.backends.page._latency", lambda seconds: "12 ms")

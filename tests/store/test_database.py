@@ -55,7 +55,7 @@ def test_several_processes_that_open_a_new_home_at_once_agree(home: Home) -> Non
 def test_listing_jobs_does_not_load_the_library_for_migrations(home: Home) -> None:
     code = (
         "import sys; from pathlib import Path; from workbench.paths import Home;"
-        "from workbench.store.db.database import Store; from workbench.store.jobs import list_jobs;"
+        "from workbench.store.db.database import Store; from workbench.store.queries.jobs import list_jobs;"
         "list_jobs(Store.open(Home(Path(sys.argv[1]))));"
         "print([name for name in ('sqlite_utils', 'pydantic', 'click', 'subprocess') if name in sys.modules])"
     )

@@ -243,7 +243,7 @@ def test_two_processes_write_one_jobs_history_line_by_line(store: Store) -> None
     row = insert_job(store, make_detail())
     code = (
         "import sys; from pathlib import Path; from workbench.paths import Home;"
-        "from workbench.store.db.database import Store; from workbench.store.jobs import add_note;"
+        "from workbench.store.db.database import Store; from workbench.store.updates.jobs import add_note;"
         "store = Store.open(Home(Path(sys.argv[1])))\n"
         "for number in range(40): add_note(store, sys.argv[2], sys.argv[3] + str(number))"
     )

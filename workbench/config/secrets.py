@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -75,9 +76,7 @@ def _of_file(names: Sequence[str]) -> dict[str, str]:
 def _of_keyring(names: Sequence[str]) -> dict[str, str]:
     if find_spec("keyring") is None:
         return {}
-    import importlib
-
-    keyring = importlib.import_module("keyring")
+    keyring = import_module("keyring")
     found: dict[str, str] = {}
     for name in names:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from workbench.errors import FabricError
 
@@ -45,6 +45,31 @@ def cancellable(progress: Progress, cancel: threading.Event | None) -> Progress:
         progress(step, done, total)
 
     return report
+
+
+class _CancellableStream:
+    """A stream whose reading ends once the caller cancels; all else of it is as it was."""
+
+    def __init__(self, stream: BinaryIO, cancel: threading.Event) -> None:
+        self._stream = stream
+        self._cancel = cancel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            Cancelled: ``cancel`` is set.
+        """
+        check_cancelled(self._cancel)
+        return self._stream.read(size)
+
+
+def cancellable_stream(stream: BinaryIO, cancel: threading.Event | None) -> BinaryIO:
+    """Return a stream whose reading raises :class:`Cancelled` once ``cancel`` is set."""
+    return stream if cancel is None else cast("BinaryIO", _CancellableStream(stream, cancel))
 
 
 def call(work: Callable[[], T], cancel: threading.Event | None) -> T:

@@ -37,6 +37,15 @@ def note_by(note: Callable[[str], None]) -> None:
     _note = note
 
 
+def report_nothing() -> None:
+    """Have nothing reported of stores that are opened, and the controller started at once where it is missing.
+
+    For a front end that shows by itself what a home is, and must not write to the terminal.
+    """
+    global _report_copy, _note, _attend
+    _report_copy = _note = _attend = None
+
+
 def note(text: str) -> None:
     """Show a note, if a front end asked for them."""
     if _note is not None:

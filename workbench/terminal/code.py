@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import UsageError
-from workbench.formats import count, size
+from workbench.formats import code_progress
 from workbench.terminal.console import confirm, is_terminal, narrate, person_present
 
 if TYPE_CHECKING:
@@ -64,7 +64,4 @@ class _CodeProgress:
         if now < self._next:
             return
         self._next = now + SILENT_SECONDS
-        if step == "look":
-            narrate(f"scanning the code: {count(done, 'entry', 'entries')} so far")
-        else:
-            narrate(f"{step}s the code: {size(done)} of {size(total)}")
+        narrate(code_progress(step, done, total))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from workbench.formats import duration, short, size
+from workbench.formats import short
 from workbench.terminal.console import is_terminal, narrate
 from workbench.terminal.harmless import harmless, write_controls
-
-if TYPE_CHECKING:
-    from workbench.data.stores.transfer import TransferProgress
 
 CLEAR = "\r\x1b[K"
 
@@ -65,15 +61,3 @@ def _columns() -> int:
         return os.get_terminal_size(2).columns or 80
     except (OSError, ValueError):
         return 80
-
-
-def progress_text(progress: TransferProgress) -> str:
-    """Return how far a copy is: ``42%, 1.2 GiB of 2.9 GiB, 110 MiB/s, 15 s left``."""
-    parts = [f"{size(progress.done_bytes)} of {size(progress.total_bytes)}"]
-    if progress.total_bytes:
-        parts.insert(0, f"{100 * progress.done_bytes // progress.total_bytes}%")
-    if progress.bytes_per_second > 0:
-        parts.append(f"{size(int(progress.bytes_per_second))}/s")
-    if progress.seconds_left is not None:
-        parts.append(f"{duration(progress.seconds_left)} left")
-    return ", ".join(parts)

@@ -6,7 +6,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, cast, get_type_hints
+from dataclasses import replace
+from typing import Annotated, Any, Final, cast, get_type_hints
 
 import typer
 
@@ -15,7 +16,10 @@ from workbench.cli.framework.declare import HELP_OPTIONS
 from workbench.cli.framework.options import Backend, KubeContext, Namespace, Profile, Template
 from workbench.cli.framework.registry import PROGRAM
 from workbench.errors import UsageError
-from workbench.services.submit.options import RunOptions
+from workbench.services.submit.options import RunOptions, RunRequest
+
+_NEEDS_WAITING: Final = ("plan", "json", "timeout", "require", "junit", "summary")
+"""Options of ``fabric run`` that say nothing of a job which starts in the background."""
 
 Manifest = Annotated[
     str,
@@ -143,10 +147,10 @@ def takes_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable
     return decorate
 
 
-def read_run_options(words: Sequence[str]) -> tuple[RunOptions, str]:
-    """Read the words of ``fabric run`` as the command does, without running it; return the options and the profile.
+def read_run_options(words: Sequence[str]) -> RunRequest:
+    """Read the words of ``fabric run`` as the command does, without running it.
 
-    For clients that show what a command line would start.
+    For clients that show what a command line would start, or start it in the background.
 
     Raises:
         UsageError: the words are not such as the command takes.
@@ -163,9 +167,18 @@ def read_run_options(words: Sequence[str]) -> tuple[RunOptions, str]:
         raise UsageError("--help shows help and starts no job")
     try:
         with get_command(command.app()).make_context(f"{PROGRAM} run", own, obj=after) as context:
-            given = {name: context.params[name] for name in _parameters(_run_options) if name != "context"}
+            found = context.params
+            given = {name: found[name] for name in _parameters(_run_options) if name != "context"}
             profile = str(given.pop("profile") or "")
-            return _run_options(cast("typer.Context", context), **given), profile
+            options = _run_options(cast("typer.Context", context), **given)
+            waiting = tuple(f"--{name}" for name in _NEEDS_WAITING if found[name])
+            return RunRequest(
+                replace(options, argv=(PROGRAM, "run", *words)),
+                profile,
+                every=found["every"],
+                accept_loss=found["accept_loss"],
+                needs_waiting=waiting,
+            )
     except typer.TyperException as complaint:
         message, hint = dispatch.usage_message(complaint, "run")
         raise UsageError(message, hint=hint) from None

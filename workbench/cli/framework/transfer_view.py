@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workbench.terminal.console import is_terminal, narrate
-from workbench.terminal.status_line import StatusLine, progress_text
+from workbench.terminal.status_line import StatusLine
 
 if TYPE_CHECKING:
     from workbench.services.transfer.events import Report, TransferEvent
@@ -17,20 +17,16 @@ if TYPE_CHECKING:
 @contextmanager
 def shown_transfer(*, progress: bool = True) -> Iterator[Report]:
     """Give what takes a transfer's events; progress is shown on a terminal only, unless it is switched off."""
-    from workbench.services.transfer.events import CopyProgress, SkippedFile
+    from workbench.services.transfer.events import CopyProgress, event_text
 
     line = StatusLine() if progress and is_terminal(sys.stderr) else None
 
     def report(event: TransferEvent) -> None:
         if isinstance(event, CopyProgress):
             if line:
-                line.draw(f"{event.what}: {progress_text(event.progress)}")
+                line.draw(event_text(event))
             return
-        if isinstance(event, SkippedFile):
-            text = f"skipped {event.name}: it points outside the folder, or is not a file"
-        else:
-            text = event.text
-        (line.say if line else narrate)(text)
+        (line.say if line else narrate)(event_text(event))
 
     try:
         yield report

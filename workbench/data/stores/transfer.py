@@ -43,6 +43,7 @@ class StoreFile:
 
 
 ProgressCallback = Callable[[TransferProgress], None]
+StopCheck = Callable[[], None]
 
 
 class StoreTransfer:
@@ -106,8 +107,17 @@ class StoreTransfer:
         self._raise(done)
         return _files_of(done)
 
-    def put(self, source: Path, path: str, on_progress: ProgressCallback | None = None) -> list[StoreFile]:
+    def put(
+        self,
+        source: Path,
+        path: str,
+        on_progress: ProgressCallback | None = None,
+        *,
+        check_stop: StopCheck | None = None,
+    ) -> list[StoreFile]:
         """Copy a folder into the store; files that are there already are skipped. Return those that are there.
+
+        ``check_stop`` is called all the time; what it raises ends the copy.
 
         Raises:
             CannotWrite: the store keeps one file for several names.
@@ -122,7 +132,7 @@ class StoreTransfer:
             *_transfers(),
             *_PATIENTLY,
         ]
-        self._raise(self._run(arguments, on_progress), writing=True)
+        self._raise(self._run(arguments, on_progress, check_stop), writing=True)
         return self._arrived(source, path)
 
     def _arrived(self, source: Path, path: str) -> list[StoreFile]:
@@ -149,8 +159,11 @@ class StoreTransfer:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         on_progress: ProgressCallback | None = None,
+        check_stop: StopCheck | None = None,
     ) -> None:
         """Copy the files below a path into a local folder; files that are complete there are skipped.
+
+        ``check_stop`` is called all the time; what it raises ends the copy.
 
         Raises:
             FabricError: not all files were copied.
@@ -168,7 +181,7 @@ class StoreTransfer:
         rules = [f"- {pattern}" for pattern in exclude] + [f"+ {pattern}" for pattern in include]
         for rule in [*rules, *(["- *"] if include else [])]:
             arguments += ["--filter", rule]
-        self._raise(self._run(arguments, on_progress))
+        self._raise(self._run(arguments, on_progress, check_stop))
 
     def remove(self, path: str) -> None:
         """Remove a file, or all that is below a path; a missing path is not an error.
@@ -191,10 +204,17 @@ class StoreTransfer:
         document = {"config": dict(remote.config), "obscured": list(remote.obscured)}
         return RcloneClient(find_rclone().path, {remote.name: document})
 
-    def _run(self, arguments: list[str], on_progress: ProgressCallback | None = None) -> RcloneResult:
+    def _run(
+        self,
+        arguments: list[str],
+        on_progress: ProgressCallback | None = None,
+        check_stop: StopCheck | None = None,
+    ) -> RcloneResult:
         try:
             return self._rclone.run(
-                arguments, on_statistics=_statistics_handler(on_progress) if on_progress else None
+                arguments,
+                check_stop=check_stop,
+                on_statistics=_statistics_handler(on_progress) if on_progress else None,
             )
         except TransferError as error:
             raise error_of(error) from error

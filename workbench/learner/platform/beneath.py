@@ -382,7 +382,13 @@ def open_plainly(path: str, roots: Sequence[str] = ()) -> int:
 
 
 def copy_tree(
-    source: Root, below: str, target: Root, into: str = "", *, include: Callable[[str], bool] | None = None
+    source: Root,
+    below: str,
+    target: Root,
+    into: str = "",
+    *,
+    include: Callable[[str], bool] | None = None,
+    check_stop: Callable[[], None] | None = None,
 ) -> None:
     """Copy the content of a folder into another one; links stay links, pipes and devices are left out.
 
@@ -392,11 +398,14 @@ def copy_tree(
         target: the root of the destination.
         into: the destination's path in it.
         include: whether to copy the file with this path; None copies all files, and empty folders.
+        check_stop: is called before each file; what it raises ends the copy.
     """
     for path, folder, _, names in source.walk(below):
         if include is None:
             os.close(target.make_folder(os.path.join(into, path), 0o755))
         for name in names:
+            if check_stop is not None:
+                check_stop()
             if include is None or include(os.path.join(path, name)):
                 above = target.make_folder(os.path.join(into, path), 0o755)
                 try:

@@ -2,63 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError
+from workbench.services.backends.placement import backend_options
+from workbench.services.backends.watch import BackendWatch, KeptConnection
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Cluster, Host, Inventory
-    from workbench.documents.machines import InventoryDocument, QueuedEntry, QueueDocument
+    from backends.contract.host import BackendOptions
+    from workbench.documents.machines import QueuedEntry, QueueDocument
+    from workbench.services.backends.watch import BackendStatus
     from workbench.store.db.database import Store
     from workbench.store.queries.home_queue import WaitingJob
 
 
-@dataclass(frozen=True, slots=True)
-class BackendInventory:
-    """What a backend answered: its inventory, or why there is none."""
-
-    backend: str
-    inventory: Inventory | None
-    error: FabricError | None = None
-
-    def document(self) -> InventoryDocument:
-        """Return the inventory as ``--json`` gives it, schema ``fabric.inventory/1``."""
-        from dataclasses import asdict
-
-        from workbench.formats import iso
-
-        assert self.inventory is not None
-        nodes = [
-            {**asdict(node), "slots": [{**asdict(slot), "free": slot.free} for slot in node.slots]}
-            for node in self.inventory.nodes
-        ]
-        return {
-            "schema": "fabric.inventory/1",
-            "backend": self.backend,
-            "time": iso(self.inventory.time_us),
-            "nodes": nodes,
-            "note": self.inventory.note,
-        }
-
-
 def inventories(
     backends: Sequence[BackendOptions], *, cancel: threading.Event | None = None
-) -> Iterator[BackendInventory]:
-    """Ask backends one after the other, until ``cancel`` is set; one that fails does not end it."""
-    from workbench.services.backends.placement import open_backend
-
+) -> Iterator[BackendStatus]:
+    """Ask backends one after the other what they have, until ``cancel`` is set; one that fails does not end it."""
     for options in backends:
         if cancel is not None and cancel.is_set():
             return
+        watch = BackendWatch(options, probes=False)
         try:
-            yield BackendInventory(options.name, open_backend(options).inventory())
-        except FabricError as error:
-            yield BackendInventory(options.name, None, error)
+            yield from watch.ask()
+        finally:
+            watch.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +106,6 @@ def home_queues(store: Store | None, backend: str = "") -> list[BackendQueue]:
     Raises:
         UnknownName: there is no such backend.
     """
-    from workbench.services.backends.placement import backend_options
     from workbench.store.db.database import home_uuid
     from workbench.store.queries.home_queue import waiting_jobs
 
@@ -182,20 +154,17 @@ class HostQuestion:
     """Who waits at a host, asked again and again over one connection."""
 
     def __init__(self, options: BackendOptions) -> None:
-        self._options = options
-        self._opened: Host | Cluster | None = None
+        self._connection = KeptConnection(options)
 
     def ask(self) -> HostAnswer:
         """Ask the host; after a failure the next question opens a connection again."""
         from backends.contract.host import Host
-        from workbench.services.backends.placement import open_backend
 
         try:
-            if self._opened is None:
-                self._opened = open_backend(self._options).open()
-            if not isinstance(self._opened, Host):
+            opened = self._connection.opened()
+            if not isinstance(opened, Host):
                 return HostAnswer()
-            found = self._opened.call("queue")["waiting"]
+            found = opened.call("queue")["waiting"]
         except FabricError as error:
             self.close()
             return HostAnswer(trouble=f"{error}")
@@ -203,10 +172,7 @@ class HostQuestion:
 
     def close(self) -> None:
         """Give the connection back."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            with contextlib.suppress(FabricError, OSError):
-                opened.close()
+        self._connection.close()
 
 
 def _ask_once(options: BackendOptions) -> HostAnswer:

@@ -113,7 +113,6 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
         UnknownName: there is no such backend, or nothing that is installed reaches its kind.
         UsageError: the backend is not a cluster and has neither.
     """
-    from backends.contract.host import BackendOptions
     from workbench.config import backend
 
     within = {key: value for key, value in (("context", context), ("namespace", namespace)) if value}
@@ -123,9 +122,19 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
             f"'{settings['name']}' is not a cluster and has no {' or '.join(within)}",
             hint="--backend k8s is the kubeconfig's cluster",
         )
-    options = {**settings.get("options", {}), **within}
+    options = {**(settings.get("options") or {}), **within}
+    return entry_options({**settings, "options": options})
+
+
+def entry_options(entry: Mapping[str, Any]) -> BackendOptions:
+    """Return what a backend is opened with, from its entry in the configuration."""
+    from backends.contract.host import BackendOptions
+
     return BackendOptions(
-        name=settings["name"], type=settings["type"], address=settings.get("address", ""), options=options
+        name=str(entry["name"]),
+        type=str(entry["type"]),
+        address=str(entry.get("address", "")),
+        options=dict(entry.get("options") or {}),
     )
 
 

@@ -68,6 +68,21 @@ class RunOptions:
     """The client's command line, for the job's records."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a command line of ``fabric run`` asks for."""
+
+    options: RunOptions
+    profile: str = ""
+    """Which profile of the configuration is in force."""
+    every: str = ""
+    """When it starts again and again; empty for once."""
+    accept_loss: bool = False
+    """Whether results may be lost that nobody fetches in time."""
+    needs_waiting: tuple[str, ...] = ()
+    """Options that only a command has a use for which prints, or waits for the end: ``--require``."""
+
+
 def resolve_arguments(options: RunOptions) -> RunOptions:
     """Return the options with what their arguments mean.
 

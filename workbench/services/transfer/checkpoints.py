@@ -56,7 +56,7 @@ def list_checkpoints(store: Store, row: JobRow, report: Report = ignore) -> list
     """
     from workbench.controller.runtime.result_store import result_store
     from workbench.metrics import checkpoints
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     stored = result_store(detail(store, row.id).spec, row.id)
     in_store = _names_in_store(store, stored, report)
@@ -159,7 +159,7 @@ def checkpoints_of_steps(found: Sequence[Checkpoint], steps: Sequence[int], row:
 def remove_checkpoints(store: Store, row: JobRow, picked: Sequence[Checkpoint]) -> None:
     """Remove checkpoints, first from the store: what is left there would come back."""
     from workbench.controller.runtime.result_store import result_store
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     stored = result_store(detail(store, row.id).spec, row.id)
     transfer = (

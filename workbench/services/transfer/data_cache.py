@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, UsageError
@@ -164,8 +165,6 @@ def _evict(evict: Callable[..., list[str]], cache: str, keep_bytes: int) -> list
 
 
 def _home_at(folder: str) -> Home:
-    from pathlib import Path
-
     return Home(Path(folder))
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName, UsageError
 from workbench.job import TERMINAL, short_id
+from workbench.services.cancel import Cancelled, call, cancellable_stream, check_cancelled
 from workbench.services.transfer.events import CopyProgress, Report, SkippedFile, ignore
 from workbench.values import dataclass
 
@@ -35,6 +38,45 @@ class DownloadOptions:
     """Patterns; empty for all."""
     force: bool = False
     """Whether what is there already is replaced."""
+    cancel: threading.Event | None = None
+    """Ends the download once it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """What was downloaded of a job."""
+
+    row: JobRow
+    folders: Mapping[str, Path]
+    """By kind."""
+
+
+def download_job(
+    job: str, kinds: Sequence[str], target: str, options: DownloadOptions, report: Report = ignore
+) -> Download:
+    """Download some kinds of a job's files, each into a folder of that name, see :func:`download`.
+
+    Args:
+        job: The job, as a person names it.
+        kinds: Which of :data:`KINDS`.
+        target: Where the folders are made; empty for a new folder named after the job.
+        options: Which files.
+        report: Takes progress, and files that are left out.
+
+    Raises:
+        Cancelled: ``options.cancel`` was set; the folders that are there are whole.
+        FabricError: there is no such job or no such files, or something is there already.
+    """
+    from workbench.services.open_store import store_with
+
+    def work() -> Download:
+        with store_with(job) as (store, row):
+            folder = Path(target or row.id)
+            return Download(
+                row, {each: download(store, row, each, folder / each, options, report) for each in kinds}
+            )
+
+    return call(work, options.cancel)
 
 
 def download(
@@ -57,6 +99,7 @@ def download(
         UnknownName: there is no such kind.
         InputMissing: the job has none.
         CannotWrite: something is there already, or the disk takes no more.
+        Cancelled: ``options.cancel`` was set.
         FabricError: they are in a store or at a backend that does not give them.
     """
     from workbench.services.transfer.extract import write_folder
@@ -80,7 +123,7 @@ def results_folder(store: Store, row: JobRow) -> Path:
     """
     from workbench.controller.runtime.result_store import result_store
     from workbench.data.stores.model import stores_of
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     job, is_local = detail(store, row.id), row.target.type == "local"
     stored = result_store(job.spec, row.id)
@@ -107,20 +150,24 @@ def _download_files(
     store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report
 ) -> Path:
     from workbench.controller.runtime.result_store import result_store
-    from workbench.services.transfer.extract import copy_folder, write_folder
-    from workbench.store.jobs import detail
+    from workbench.services.transfer.extract import write_folder
+    from workbench.store.queries.jobs import detail
 
     job = detail(store, row.id)
     stored = result_store(job.spec, row.id)
     here = _local_folder(store, job, stored, kind)
     if here is not None:
-        return copy_folder(here, target, force=options.force, include=options.include, within=_within(stored))
+        return write_folder(
+            target, lambda into: _copy(here, into, options, _within(stored)), force=options.force
+        )
     errors: list[FabricError] = []
     for write, resume_key in _sources(store, row, stored, kind, options, report):
         try:
             return write_folder(target, write, force=options.force, resume_key=resume_key)
         except _NoFiles:
             continue
+        except Cancelled:
+            raise
         except FabricError as error:
             if target.exists() and not options.force:
                 raise
@@ -192,6 +239,7 @@ def _from_store(
         include=include,
         exclude=exclude,
         on_progress=lambda progress: report(CopyProgress(what, progress)),
+        check_stop=partial(check_cancelled, options.cancel),
     )
     if not any(into.iterdir()):
         raise _NoFiles
@@ -208,7 +256,14 @@ def _from_backend(row: JobRow, kind: str, into: Path, options: DownloadOptions, 
     with reached(row.id, 1) as found:
         if not found.runner.files(found.ref, kind):
             raise _NoFiles
-        found.runner.fetch(found.ref, kind, lambda stream: received.append(receive_folder(stream, unpacked)))
+        found.runner.fetch(
+            found.ref,
+            kind,
+            lambda stream: received.append(
+                receive_folder(cancellable_stream(stream, options.cancel), unpacked)
+            ),
+        )
+        check_cancelled(options.cancel)
     for name in (name for each in received for name in each.left_out):
         report(SkippedFile(name))
     if options.include:
@@ -216,9 +271,16 @@ def _from_backend(row: JobRow, kind: str, into: Path, options: DownloadOptions, 
         shutil.rmtree(unpacked)
 
 
+def _copy(source: Path, into: Path, options: DownloadOptions, within: Path | None) -> None:
+    """Copy the files of a folder that are asked for, until the download is cancelled."""
+    from workbench.services.transfer.extract import copy_into
+
+    copy_into(source, into, options.include, within, partial(check_cancelled, options.cancel))
+
+
 def _code_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFolder:
     from workbench.data.code.snapshot import unpack
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
 
     code_hash = detail(store, row.id).code_hash
     if not code_hash:
@@ -251,7 +313,7 @@ def _logs_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFol
 
 def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions) -> None:
     from runners.registry import capabilities_of
-    from workbench.services.transfer.extract import copy_into, fits, has_some
+    from workbench.services.transfer.extract import fits, has_some
 
     can = capabilities_of(row.target.runner)
     # Where learners see other files than this machine's, their links mean nothing here.
@@ -261,13 +323,14 @@ def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions)
         attempt_folder = into / f"attempt-{attempt}" if row.attempt > 1 else into
         attempt_folder.mkdir(parents=True, exist_ok=True)
         for learner in range(1, row.learners + 1):
+            check_cancelled(options.cancel)
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
             if output.exists() and (not options.include or fits(name, options.include)):
                 shutil.copyfile(output, attempt_folder / name)
         within = folder.job_state if is_apart else None
         if has_some(folder.logs, within):
             (attempt_folder / "log-dir").mkdir(exist_ok=True)
-            copy_into(folder.logs, attempt_folder / "log-dir", options.include, within)
+            _copy(folder.logs, attempt_folder / "log-dir", options, within)
 
 
 def download_zips(

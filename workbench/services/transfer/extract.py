@@ -83,13 +83,6 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
     return received
 
 
-def copy_folder(
-    source: Path, target: Path, *, force: bool, include: Sequence[str] = (), within: Path | None = None
-) -> Path:
-    """Copy a folder, or the files of it that fit a pattern, to ``target``; links stay links. Return ``target``."""
-    return write_folder(target, lambda into: copy_into(source, into, include, within), force=force)
-
-
 def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, resume_key: str = "") -> Path:
     """Write a folder next to ``target``, and move it there when it is whole.
 
@@ -133,16 +126,23 @@ def _partial_folder(target: Path, resume_key: str) -> Path:
     return partial
 
 
-def copy_into(source: Path, target: Path, include: Sequence[str] = (), within: Path | None = None) -> None:
+def copy_into(
+    source: Path,
+    target: Path,
+    include: Sequence[str] = (),
+    within: Path | None = None,
+    check_stop: Callable[[], None] | None = None,
+) -> None:
     """Copy what a folder holds, or the files of it that fit a pattern, into another one; links stay links.
 
     A job may change the folder meanwhile: no link in it, or on the way to it from ``within``, leads out of that.
+    ``check_stop`` is called before each file; what it raises ends the copy.
     """
     root = within or source
     matches = (lambda name: fits(name, include)) if include else None
     # The roots themselves are out of every job's reach.
     with Root(str(root), follow=True) as theirs, Root(str(target), follow=True) as ours:
-        copy_tree(theirs, relative(str(source), str(root)), ours, include=matches)
+        copy_tree(theirs, relative(str(source), str(root)), ours, include=matches, check_stop=check_stop)
 
 
 def has_some(folder: Path, within: Path | None = None) -> bool:

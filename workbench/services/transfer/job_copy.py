@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from workbench.errors import CannotWrite, InputMissing, UsageError
 from workbench.job import short_id
+from workbench.services.cancel import call, cancellable_stream, check_cancelled
 from workbench.services.transfer.events import Report, SkippedFile, ignore
 from workbench.values import dataclass
 
@@ -26,9 +28,20 @@ class CopyPath:
 
 
 @dataclass(frozen=True, slots=True)
+class WhichLearner:
+    """A learner of a job, as a person names both."""
+
+    job: str
+    learner: int = 1
+    attempt: int | None = None
+    """None for the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedFiles:
     """What was copied."""
 
+    job_id: str
     target: str
     """Where it is now: a path here, or ``JOB:PATH``."""
     files: int
@@ -43,27 +56,81 @@ def read_copy_path(text: str) -> CopyPath | None:
     return CopyPath(job, path)
 
 
-def print_file(access: LearnerAccess, path: str, stream: BinaryIO) -> None:
+def copy_here(
+    which: WhichLearner,
+    path: str,
+    target: str,
+    *,
+    force: bool = False,
+    report: Report = ignore,
+    cancel: threading.Event | None = None,
+) -> CopiedFiles:
+    """Copy a file or a folder of a job to this machine, see :func:`copy_from_job`.
+
+    Raises:
+        Cancelled: ``cancel`` was set; a file or folder is whole or not there.
+        FabricError: the job or the file is not there, or the backend does not answer.
+    """
+    from workbench.services.backends.learner_access import reached
+
+    def copy() -> CopiedFiles:
+        with reached(which.job, which.learner, which.attempt) as access:
+            return copy_from_job(access, path, target, force=force, report=report, cancel=cancel)
+
+    return call(copy, cancel)
+
+
+def copy_there(
+    which: WhichLearner,
+    source: Path,
+    path: str,
+    *,
+    force: bool = False,
+    cancel: threading.Event | None = None,
+) -> CopiedFiles:
+    """Copy a file or a folder from this machine into a job, see :func:`copy_to_job`.
+
+    Raises:
+        Cancelled: ``cancel`` was set; of a folder some files may be there.
+        FabricError: the job or the source is not there, or the backend does not answer.
+    """
+    from workbench.services.backends.learner_access import reached
+
+    def copy() -> CopiedFiles:
+        with reached(which.job, which.learner, which.attempt, steers=True) as access:
+            return copy_to_job(access, source, path, force=force, cancel=cancel)
+
+    return call(copy, cancel)
+
+
+def print_file(which: WhichLearner, path: str, stream: BinaryIO) -> None:
     """Write a file of a job to a stream.
 
     Raises:
         InputMissing: there is no such file.
         UsageError: it is a folder.
     """
+    from workbench.services.backends.learner_access import reached
     from workbench.services.transfer.extract import receive_file
-
-    if not _is_single_file(access, path):
-        raise UsageError(f"{path} is a folder; - prints one file")
 
     def receive(archive: BinaryIO) -> None:
         receive_file(archive, stream)
 
-    access.runner.fetch(access.ref, path, receive)
-    stream.flush()
+    with reached(which.job, which.learner, which.attempt) as access:
+        if not _is_single_file(access, path):
+            raise UsageError(f"{path} is a folder; - prints one file")
+        access.runner.fetch(access.ref, path, receive)
+        stream.flush()
 
 
 def copy_from_job(
-    access: LearnerAccess, path: str, target: str, *, force: bool = False, report: Report = ignore
+    access: LearnerAccess,
+    path: str,
+    target: str,
+    *,
+    force: bool = False,
+    report: Report = ignore,
+    cancel: threading.Event | None = None,
 ) -> CopiedFiles:
     """Copy a file or a folder of a job to this machine.
 
@@ -73,21 +140,30 @@ def copy_from_job(
         target: where it goes; into it if it is a folder, or ends with a slash.
         force: whether what is there is replaced.
         report: takes what is left out.
+        cancel: ends the copy once it is set.
 
     Raises:
         InputMissing: there is no such file.
         CannotWrite: something is there already, or the disk takes no more.
+        Cancelled: ``cancel`` was set.
     """
     is_single = _is_single_file(access, path)
     to = Path(target)
     if to.is_dir() or target.endswith("/"):
         to /= PurePosixPath(path).name or "code"
     if is_single:
-        return _write_file(access, path, to, force)
-    return _write_folder(access, path, to, force, report)
+        return _write_file(access, path, to, force, cancel)
+    return _write_folder(access, path, to, force, report, cancel)
 
 
-def copy_to_job(access: LearnerAccess, source: Path, path: str, *, force: bool = False) -> CopiedFiles:
+def copy_to_job(
+    access: LearnerAccess,
+    source: Path,
+    path: str,
+    *,
+    force: bool = False,
+    cancel: threading.Event | None = None,
+) -> CopiedFiles:
     """Copy a file or a folder from this machine into a job.
 
     Args:
@@ -95,10 +171,12 @@ def copy_to_job(access: LearnerAccess, source: Path, path: str, *, force: bool =
         source: what is copied.
         path: where it goes; into it if it is a folder, ends with a slash or is empty.
         force: whether what is there is replaced.
+        cancel: ends the copy once it is set.
 
     Raises:
         InputMissing: the source does not exist, or cannot be read.
         CannotWrite: something is there already.
+        Cancelled: ``cancel`` was set.
     """
     if not source.exists():
         raise InputMissing(f"{source} does not exist")
@@ -113,8 +191,8 @@ def copy_to_job(access: LearnerAccess, source: Path, path: str, *, force: bool =
     size_bytes = 0
     for file in files:
         name = to if source.is_file() else f"{to}/{file.relative_to(source).as_posix()}"
-        size_bytes += _put_file(access, file, name)
-    return CopiedFiles(f"{short_id(access.row.id)}:{to}", len(files), size_bytes)
+        size_bytes += _put_file(access, file, name, cancel)
+    return CopiedFiles(access.row.id, f"{short_id(access.row.id)}:{to}", len(files), size_bytes)
 
 
 def _is_single_file(access: LearnerAccess, path: str) -> bool:
@@ -125,9 +203,14 @@ def _is_single_file(access: LearnerAccess, path: str) -> bool:
     return len(entries) == 1 and entries[0].kind == "file"
 
 
-def _write_file(access: LearnerAccess, path: str, to: Path, force: bool) -> CopiedFiles:
+def _write_file(
+    access: LearnerAccess, path: str, to: Path, force: bool, cancel: threading.Event | None
+) -> CopiedFiles:
     """Write a file under another name, and rename it when it is whole."""
     from workbench.services.transfer.extract import receive_file
+
+    def receive(stream: BinaryIO) -> None:
+        sizes.append(receive_file(cancellable_stream(stream, cancel), file).size_bytes)
 
     if os.path.lexists(to) and (to.is_dir() or not force):
         hint = "--force replaces it" if not to.is_dir() else ""
@@ -137,42 +220,55 @@ def _write_file(access: LearnerAccess, path: str, to: Path, force: bool) -> Copi
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file:
-            access.runner.fetch(
-                access.ref, path, lambda stream: sizes.append(receive_file(stream, file).size_bytes)
-            )
+            access.runner.fetch(access.ref, path, receive)
+        check_cancelled(cancel)
         temporary.rename(to)
     except OSError as error:
         raise CannotWrite(f"cannot write {to}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
-    return CopiedFiles(str(to), 1, sum(sizes))
+    return CopiedFiles(access.row.id, str(to), 1, sum(sizes))
 
 
-def _write_folder(access: LearnerAccess, path: str, to: Path, force: bool, report: Report) -> CopiedFiles:
+def _write_folder(
+    access: LearnerAccess,
+    path: str,
+    to: Path,
+    force: bool,
+    report: Report,
+    cancel: threading.Event | None,
+) -> CopiedFiles:
     from workbench.services.transfer.extract import Received, receive_folder, write_folder
 
     received: list[Received] = []
-    write_folder(
-        to,
-        lambda folder: access.runner.fetch(
-            access.ref, path, lambda stream: received.append(receive_folder(stream, folder))
-        ),
-        force=force,
-    )
+
+    def fill(folder: Path) -> None:
+        access.runner.fetch(
+            access.ref,
+            path,
+            lambda stream: received.append(receive_folder(cancellable_stream(stream, cancel), folder)),
+        )
+        check_cancelled(cancel)
+
+    write_folder(to, fill, force=force)
     for name in (name for each in received for name in each.left_out):
         report(SkippedFile(name))
     return CopiedFiles(
-        str(to), sum(each.files for each in received), sum(each.size_bytes for each in received)
+        access.row.id,
+        str(to),
+        sum(each.files for each in received),
+        sum(each.size_bytes for each in received),
     )
 
 
-def _put_file(access: LearnerAccess, file: Path, name: str) -> int:
+def _put_file(access: LearnerAccess, file: Path, name: str, cancel: threading.Event | None) -> int:
     """Write one file into the job; return its size."""
+    check_cancelled(cancel)
     try:
         with file.open("rb") as stream:
             facts = os.fstat(stream.fileno())
             mode = 0o755 if facts.st_mode & EXECUTABLE else 0o644
-            access.runner.put(access.ref, name, stream, mode=mode)
+            access.runner.put(access.ref, name, cancellable_stream(stream, cancel), mode=mode)
     except OSError as error:
         raise InputMissing(f"{file} cannot be read: {error.strerror or error}") from error
     return facts.st_size

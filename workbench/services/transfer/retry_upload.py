@@ -57,7 +57,7 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
     """
     from workbench.controller.runtime.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
-    from workbench.store.jobs import detail
+    from workbench.store.queries.jobs import detail
     from workbench.store.queries.learners import learners
 
     job = detail(store, job_id)
@@ -169,8 +169,8 @@ def correct_outcome(store: Store, job: JobDetail, origin: str) -> State:
     from workbench.controller.decide.observations import status_of
     from workbench.controller.decide.outcome import RESUMES, UNSTORED, judge
     from workbench.store.db.identity import home_uuid
-    from workbench.store.jobs import correct_end
     from workbench.store.queries.learners import learners, save_learner
+    from workbench.store.updates.jobs import correct_end
 
     row = job.row
     state, reason, exit_code, exit_by = row.state, _without_unstored(row.reason), row.exit_code, row.exit_by

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError, InputMissing, UsageError
+from workbench.services.cancel import call, check_cancelled
 from workbench.services.transfer.events import CopyProgress, Report, ignore
 from workbench.values import dataclass
 
@@ -55,7 +58,12 @@ class StoreContainer:
 
 
 def upload_folder(
-    source: Path, target: str, *, create: bool = False, report: Report = ignore
+    source: Path,
+    target: str,
+    *,
+    create: bool = False,
+    report: Report = ignore,
+    cancel: threading.Event | None = None,
 ) -> UploadedFolder:
     """Copy a folder into a store; files that are already there and equal are skipped.
 
@@ -64,13 +72,21 @@ def upload_folder(
         target: ``STORE:CONTAINER[/FOLDER]``.
         create: whether the container is created if it is missing.
         report: takes the progress.
+        cancel: ends the call once it is set; files that are in the store already stay there.
 
     Raises:
         InputMissing: there is no such folder, or no such container.
         UsageError: the target names no container.
         UnknownName: there is no such store.
         FabricError: not all files were copied.
+        Cancelled: ``cancel`` was set.
     """
+    return call(partial(_upload, source, target, create, report, cancel), cancel)
+
+
+def _upload(
+    source: Path, target: str, create: bool, report: Report, cancel: threading.Event | None
+) -> UploadedFolder:
     if not source.is_dir():
         raise InputMissing(f"there is no folder {source}")
     to = _find_container(target)
@@ -79,7 +95,12 @@ def upload_folder(
             raise _no_container(to)
         _create(to)
     what = f"{source.name} to {target}"
-    files = to.transfer.put(source, to.path, lambda progress: report(CopyProgress(what, progress)))
+    files = to.transfer.put(
+        source,
+        to.path,
+        lambda progress: report(CopyProgress(what, progress)),
+        check_stop=partial(check_cancelled, cancel),
+    )
     return UploadedFolder(to.store, to.path, len(files), sum(each.size_bytes for each in files))
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from workbench.formats import MICROSECONDS, ago, duration, size, stamp
 from workbench.job import short_id
 from workbench.store.db.rows import EARLIER_US_SQL, RUN_US_SQL, JobRow
-from workbench.store.queries.listed_series import LISTED, LISTED_LAST, LISTED_STEP
+from workbench.store.queries.listed_series import IS_LOSS, LISTED_LAST, LISTED_STEP, LOSS_ORDER
 from workbench.values import dataclass
 
 Kind = Literal["text", "id", "state", "tags", "labels", "number", "seconds", "bytes", "time"]
@@ -78,9 +78,8 @@ class JobField:
 _TIME: Final = f"(CASE WHEN jobs.started_us IS NOT NULL OR {EARLIER_US_SQL} > 0 THEN {RUN_US_SQL} / 1e6 END)"
 _STEP: Final = f"(SELECT max({LISTED_STEP}) FROM series WHERE series.job_id = jobs.id AND kind = 'value')"
 _LOSS: Final = (
-    f"(SELECT {LISTED_LAST} FROM series WHERE series.job_id = jobs.id AND kind = 'value' "
-    f"AND lower(series.name) LIKE '%loss' AND {LISTED} "
-    "ORDER BY lower(series.name) = 'loss' DESC, lower(series.name) LIKE 'train%' DESC, learner LIMIT 1)"
+    f"(SELECT {LISTED_LAST} FROM series WHERE series.job_id = jobs.id AND {IS_LOSS} "
+    f"ORDER BY {LOSS_ORDER} LIMIT 1)"
 )
 _DONE: Final = "(SELECT max(fraction) FROM progress WHERE progress.job_id = jobs.id)"
 _OPEN: Final = "jobs.ended_us IS NULL"

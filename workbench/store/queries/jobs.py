@@ -169,6 +169,11 @@ def deleted_jobs(store: Store) -> list[JobRow]:
     return [job_row(row, store.looked_us) for row in store.rows(sql)]
 
 
+def counters(store: Store) -> dict[str, int]:
+    """Return the revision counter of each table that a screen reads, by its name."""
+    return dict(store.rows("SELECT name, value FROM counters"))
+
+
 def revision(store: Store) -> int:
     """Return a number that grows whenever any job's row changes."""
     return store.counter("jobs")

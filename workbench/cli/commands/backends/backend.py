@@ -53,6 +53,8 @@ Places = Annotated[
     typer.Argument(metavar="[NAME]...", help="Names or addresses; else all.", autocompletion=backend_names),
 ]
 
+_COLOURS = {"ok": "green", "lack": "yellow", "wrong": "red"}
+
 
 @command("list", "fabric backend list", "fabric backend list --json")
 def list_(json: Json = False) -> None:
@@ -187,7 +189,7 @@ def test(
         )
     else:
         for name, report in reports.items():
-            print(f"{name}: {'usable' if report.usable else 'cannot be used'}")
+            print(report.verdict(name))
             print_findings(report.findings)
     return next((report.exit_code for report in reports.values() if report.exit_code), 0)
 
@@ -253,14 +255,10 @@ def finding_document(finding: Finding) -> FindingEntry:
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """Print findings one a line, each lack with what follows from it and what to do."""
-    marks = {"ok": ("ok   ", "green"), "lack": ("lack ", "yellow"), "wrong": ("wrong", "red")}
-    wide = max((len(each.subject) for each in findings), default=0)
-    for each in findings:
-        mark, colour = marks[each.level]
-        print(f"  {style(mark, colour, sys.stdout)}  {each.subject:{wide}}  {each.found}")
-        for word, text in (("so", each.consequence), ("do", each.remedy)):
-            if text:
-                print(f"  {'':5}  {'':{wide}}  {word}: {text}")
+    from workbench.services.backends.probe import finding_lines
+
+    for line in finding_lines(findings, lambda level, mark: style(mark, _COLOURS[level], sys.stdout)):
+        print(line)
 
 
 backend = Family(

@@ -15,7 +15,7 @@ from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from backends.contract.host import Inventory, Slot
-    from workbench.services.backends.inventory import BackendInventory
+    from workbench.services.backends.watch import BackendStatus
 
 All = Annotated[bool, typer.Option("--all", "-a", help="All backends in the configuration.")]
 
@@ -38,20 +38,20 @@ def gpus(
         backends = [backend_options(name) for name in known_backends()]
     else:
         backends = [backend_options(backend, context=kube_context, namespace=namespace)]
-    found: list[BackendInventory] = []
+    found: list[BackendStatus] = []
     for each in inventories(backends):
         if each.error is None:
             found.append(each)
         elif len(backends) == 1:
             raise each.error
         else:
-            narrate(f"{each.backend}: {each.error}")
+            narrate(f"{each.name}: {each.error}")
     if json:
         from workbench.terminal.json_output import print_document
 
         print_document([each.document() for each in found])
     else:
-        _print_table({each.backend: each.inventory for each in found if each.inventory is not None})
+        _print_table({each.name: each.inventory for each in found if each.inventory is not None})
     return 0
 
 

@@ -13,7 +13,7 @@ from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Force, Job, Json, Yes
 from workbench.errors import UsageError
 from workbench.job import TERMINAL, short_id
-from workbench.terminal.console import confirm, narrate
+from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from workbench.services.transfer.checkpoints import Checkpoint
@@ -126,7 +126,6 @@ def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, jso
 
 def _table(found: Sequence[Checkpoint]) -> str:
     from workbench.formats import size, stamp
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     columns = [

@@ -14,8 +14,7 @@ from workbench.errors import UsageError
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from workbench.services.backends.learner_access import LearnerAccess
-    from workbench.services.transfer.job_copy import CopiedFiles, CopyPath
+    from workbench.services.transfer.job_copy import CopiedFiles, CopyPath, WhichLearner
 
 STDOUT = "-"
 
@@ -52,17 +51,16 @@ def cp(
     A folder is copied with everything in it. If DEST is a folder, the copy goes into it; existing files are
     kept unless --force. In a running container, any other absolute path works, too.
     """
-    from workbench.services.backends.learner_access import reached
-    from workbench.services.transfer.job_copy import copy_to_job
+    from workbench.services.transfer.job_copy import WhichLearner, copy_there
 
     from_job, to_job = _read_paths(source, target)
     if from_job is not None:
-        with reached(from_job.job, learner, attempt) as access:
-            copied = _copy_here(access, from_job.path, target, force=force)
+        copied = _copy_here(WhichLearner(from_job.job, learner, attempt), from_job.path, target, force=force)
     else:
         assert to_job is not None
-        with reached(to_job.job, learner, attempt, steers=True) as access:
-            copied = copy_to_job(access, Path(source), to_job.path, force=force)
+        copied = copy_there(
+            WhichLearner(to_job.job, learner, attempt), Path(source), to_job.path, force=force
+        )
     if copied is None:
         return
     if json:
@@ -71,7 +69,7 @@ def cp(
         print_document(
             {
                 "schema": "fabric.copy/1",
-                "id": access.row.id,
+                "id": copied.job_id,
                 "from": source,
                 "to": copied.target,
                 "files": copied.files,
@@ -96,13 +94,13 @@ def _read_paths(source: str, target: str) -> tuple[CopyPath | None, CopyPath | N
     return from_job, to_job
 
 
-def _copy_here(access: LearnerAccess, path: str, target: str, *, force: bool) -> CopiedFiles | None:
+def _copy_here(which: WhichLearner, path: str, target: str, *, force: bool) -> CopiedFiles | None:
     """Copy files of a job; None where one was printed."""
     from workbench.cli.framework.transfer_view import shown_transfer
-    from workbench.services.transfer.job_copy import copy_from_job, print_file
+    from workbench.services.transfer.job_copy import copy_here, print_file
 
     if target == STDOUT:
-        print_file(access, path, sys.stdout.buffer)
+        print_file(which, path, sys.stdout.buffer)
         return None
     with shown_transfer(progress=False) as report:
-        return copy_from_job(access, path, target, force=force, report=report)
+        return copy_here(which, path, target, force=force, report=report)

@@ -12,7 +12,7 @@ import typer
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Backend, Json, Yes
 from workbench.errors import UsageError
-from workbench.terminal.console import confirm, narrate, person_present
+from workbench.terminal.console import confirm, narrate, person_present, width
 
 if TYPE_CHECKING:
     from workbench.services.transfer.data_cache import CachedContainer
@@ -169,7 +169,6 @@ def print_copies(backend: str, *, json: bool) -> None:
 def _table(found: Sequence[CachedContainer]) -> str:
     from workbench.clock import now_us
     from workbench.formats import ago, size
-    from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     columns = [

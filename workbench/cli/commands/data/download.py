@@ -65,9 +65,7 @@ def download(
     files are kept unless --force.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
-    from workbench.services.open_store import store_with
-    from workbench.services.transfer.download import DownloadOptions
-    from workbench.services.transfer.download import download as download_files
+    from workbench.services.transfer.download import DownloadOptions, download_job
 
     if definition or trainedmodel:
         parts = [("code", "definition")] if definition else []
@@ -84,23 +82,22 @@ def download(
         )
     kinds, target = _read_arguments(what or [], to)
     options = DownloadOptions(tuple(include or ()), force)
-    with store_with(job) as (store, row), shown_transfer(progress=not json) as report:
-        folder = Path(target or row.id)
-        written = {each: download_files(store, row, each, folder / each, options, report) for each in kinds}
+    with shown_transfer(progress=not json) as report:
+        done = download_job(job, kinds, target, options, report)
     if json:
         from workbench.terminal.json_output import print_document
 
         print_document(
             {
                 "schema": "fabric.download/1",
-                "id": row.id,
-                "folders": {each: str(path.absolute()) for each, path in written.items()},
+                "id": done.row.id,
+                "folders": {each: str(path.absolute()) for each, path in done.folders.items()},
             }
         )
         return
-    for path in written.values():
+    for path in done.folders.values():
         print(path)
-    narrate(f"downloaded {', '.join(kinds)} of {short_id(row.id)} {row.name}")
+    narrate(f"downloaded {', '.join(kinds)} of {short_id(done.row.id)} {done.row.name}")
 
 
 def _download_zips(job: str, parts: list[tuple[str, str]], filename: str, *, force: bool, json: bool) -> None:

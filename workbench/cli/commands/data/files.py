@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import LEARNER_LETTER, Attempt, Job, Json, LearnerNumber
-from workbench.errors import InputMissing
 from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from runners.interface import FileEntry
-    from workbench.services.backends.learner_access import LearnerAccess
-
-SHOWN = ("results", "checkpoints", "logs")
+    from workbench.services.transfer.job_files import LearnerFiles
 
 Where = Annotated[
     str,
@@ -42,26 +39,13 @@ def files(
 
     Without PATH, lists results, checkpoints and logs. An absolute path is a path as the learner sees it.
     """
-    from workbench.services.backends.learner_access import reached
+    from workbench.services.transfer.job_files import list_files
 
-    with reached(job, learner, attempt) as found:
-        listed = [
-            (_whole(asked, entry), entry)
-            for asked in ([path] if path else SHOWN)
-            for entry in found.runner.files(found.ref, asked)
-        ]
-    if path and not listed:
-        raise InputMissing(
-            f"{short_id(found.row.id)} has no {path}", hint=f"fabric files {short_id(found.row.id)}"
-        )
+    found = list_files(job, path, learner=learner, attempt=attempt)
     if json:
-        _print_document(found, listed)
+        _print_document(found)
     else:
-        _print_table(found, [(name, entry) for name, entry in listed if entry.path or entry.kind == "file"])
-
-
-def _whole(asked: str, entry: FileEntry) -> str:
-    return f"{asked.rstrip('/')}/{entry.path}" if entry.path else asked
+        _print_table(found)
 
 
 def _shown(name: str) -> str:
@@ -71,48 +55,48 @@ def _shown(name: str) -> str:
     return clean(name).replace("\n", "\\x0a").replace("\t", "\\x09")
 
 
-def _print_document(found: LearnerAccess, listed: list[tuple[str, FileEntry]]) -> None:
+def _print_document(found: LearnerFiles) -> None:
     from workbench.formats import iso
     from workbench.terminal.json_output import print_document
 
     print_document(
         {
             "schema": "fabric.files/1",
-            "id": found.row.id,
-            "attempt": found.ref.attempt,
-            "learner": found.ref.learner,
+            "id": found.job_id,
+            "attempt": found.attempt,
+            "learner": found.learner,
             "files": [
                 {
-                    "path": name,
-                    "kind": entry.kind,
-                    "size_bytes": entry.size_bytes,
-                    "modified": iso(entry.modified_us),
-                    "target": entry.target,
+                    "path": each.path,
+                    "kind": each.kind,
+                    "size_bytes": each.size_bytes,
+                    "modified": iso(each.modified_us),
+                    "target": each.target,
                 }
-                for name, entry in listed
+                for each in found.files
             ],
         }
     )
 
 
-def _print_table(found: LearnerAccess, listed: list[tuple[str, FileEntry]]) -> None:
+def _print_table(found: LearnerFiles) -> None:
     import shutil
-    import sys
 
     from workbench.formats import size, stamp
     from workbench.terminal.table import Column, render
 
+    listed = [each for each in found.files if not each.is_asked or each.kind == "file"]
     if not listed:
-        narrate(f"no files yet; fabric files {short_id(found.row.id)} code lists the working folder")
+        narrate(f"no files yet; fabric files {short_id(found.job_id)} code lists the working folder")
         return
     columns = (Column("SIZE", right=True), Column("MODIFIED"), Column("PATH"))
     rows = [
         (
-            size(entry.size_bytes) if entry.kind == "file" else "-",
-            stamp(entry.modified_us),
-            _shown(name)
-            + ("/" if entry.kind == "folder" else f" -> {_shown(entry.target)}" if entry.target else ""),
+            size(each.size_bytes) if each.kind == "file" else "-",
+            stamp(each.modified_us),
+            _shown(each.path)
+            + ("/" if each.kind == "folder" else f" -> {_shown(each.target)}" if each.target else ""),
         )
-        for name, entry in listed
+        for each in listed
     ]
     sys.stdout.write(render(columns, rows, width=shutil.get_terminal_size().columns))

@@ -15,6 +15,7 @@ import typer
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Job, Json
 from workbench.job import short_id
+from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.services.transfer.retry_upload import UploadRetry
@@ -55,7 +56,6 @@ def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json:
     """
     from workbench.paths import Home, default_home
     from workbench.services.transfer.s3_server import containers_in, serve_store
-    from workbench.terminal.console import narrate
 
     home = Home(default_home())
     path = Path(folder).expanduser().absolute() if folder else home.store_folder
@@ -83,7 +83,6 @@ def _set_by_signals() -> Iterator[Event]:
 
 def _print_served(served: ServedStore, containers: Sequence[str], *, json: bool) -> None:
     from workbench.data.stores.local_server import ALIAS, NAME, TRIAL_KEY
-    from workbench.terminal.console import narrate
 
     if json:
         from workbench.terminal.json_output import print_event
@@ -147,7 +146,6 @@ def retry(job: Job, json: Json = False) -> int:
 
 def _print_retry(job: str, done: UploadRetry) -> None:
     from workbench.formats import count, size
-    from workbench.terminal.console import narrate
 
     if not done.is_complete:
         why = done.reasons[0] if done.reasons else ""

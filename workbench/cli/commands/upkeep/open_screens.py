@@ -12,7 +12,7 @@ from workbench.paths import Home, default_home
 from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
-    from workbench.services.submit.options import RunOptions
+    from workbench.services.submit.options import RunRequest
 
 
 def open_screens(job: str = "", *, readonly: bool = False) -> int:
@@ -40,7 +40,7 @@ def open_screens(job: str = "", *, readonly: bool = False) -> int:
     return run(home, read_run_options=_read_run_options, job=job or None, readonly=readonly)
 
 
-def _read_run_options(words: Sequence[str]) -> tuple[RunOptions, str]:
+def _read_run_options(words: Sequence[str]) -> RunRequest:
     """Read the arguments of ``fabric run`` as the command does, once a form asks for it."""
     from workbench.cli.framework.run_options import read_run_options
 
