@@ -66,7 +66,7 @@ class BackendStatus:
 
 
 class KeptConnection:
-    """A connection to a backend that is kept between questions; once it is closed, the next one opens it anew."""
+    """A connection to a backend that is kept between questions; once it is closed, the next one opens it again."""
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
@@ -108,7 +108,7 @@ class BackendWatch:
         """Yield how the backend is, and again once it is known what it lacks, which takes longer.
 
         It is probed where ``probe`` says so and where nothing was found so far. A connection that failed is opened
-        anew the next time.
+        again the next time.
         """
         started = time.monotonic()
         try:

@@ -46,22 +46,15 @@ def start_run(request: RunRequest, *, origin: str, report: StartReport) -> list[
         Cancelled: ``report.cancel`` was set.
         FabricError: it cannot be started like that; nothing is left of it.
     """
+    from workbench.services.submit.schedules import create_schedule
+
     if request.needs_waiting:
         names = ", ".join(request.needs_waiting)
         raise UsageError(f"{names}: the job starts in the background, where nobody waits for its end")
     with profile(request.profile), open_store(steers=True) as store:
         if request.every:
-            return [_schedule(store, request)]
+            return [create_schedule(store, request.options, request.every).id]
         return _start(store, request, origin, report)
-
-
-def _schedule(store: Store, request: RunRequest) -> str:
-    from workbench.controller.client.connect import ensure_controller
-    from workbench.services.submit.schedules import create_schedule
-
-    row = create_schedule(store, request.options, request.every)
-    ensure_controller(store.home)
-    return row.id
 
 
 def _start(store: Store, request: RunRequest, origin: str, report: StartReport) -> list[str]:
