@@ -16,14 +16,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
 RUNS_PANES: Final = ("runs", "preview")
-PAGES: Final = ("overview", "usage", "config", "files", "events")
-"""Panes of one job that are read from top to bottom."""
-RUN_PANES: Final = ("logs", "charts", *PAGES)
-FORM_PANES: Final = ("launch", "plan")
-ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "search", "queue", "places", *FORM_PANES)
-TITLES: Final = {
-    "runs": "Jobs: table",
-    "preview": "Jobs: preview",
+JOB_TABS: Final = {
     "overview": "Job: overview",
     "logs": "Job: logs",
     "charts": "Job: charts",
@@ -31,6 +24,17 @@ TITLES: Final = {
     "config": "Job: configuration",
     "files": "Job: files and checkpoints",
     "events": "Job: events",
+}
+"""The tabs of a job in their order, each a pane, and what help and docs call it."""
+RUN_PANES: Final = tuple(JOB_TABS)
+PAGES: Final = tuple(tab for tab in JOB_TABS if tab not in ("logs", "charts"))
+"""Panes of one job that are read from top to bottom."""
+FORM_PANES: Final = ("launch", "plan")
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "search", "queue", "places", *FORM_PANES)
+TITLES: Final = {
+    "runs": "Jobs: table",
+    "preview": "Jobs: preview",
+    **JOB_TABS,
     "compare": "Compare",
     "search": "Search",
     "queue": "Queue",
@@ -150,7 +154,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("files.upload", ("U",), ("files",), "screen", "upload", "Copy a local file into the job.", 5, True),
     Action("run.next-tab", ("right_square_bracket",), _TABBED, "screen", "next tab", "Show the next tab of the job.", 20),
     Action("run.previous-tab", ("left_square_bracket",), _TABBED, "screen", "previous tab", "Show the previous tab."),
-    Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), _TABBED, "screen", "tab", "Show the tab with that number."),
+    Action("run.tab", tuple(str(number) for number in range(1, len(JOB_TABS) + 1)), _TABBED, "screen", "tab", "Show the tab with that number."),
     # Several jobs
     Action("compare.metric", ("s",), ("compare",), "screen", "metric", "Choose the next metric: values are sorted by it, and drawn over a parameter.", 1),
     Action("compare.value", ("v",), ("compare",), "screen", "last, min, max", "Show the last, the smallest or the largest values.", 2),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from screens.base.base import BaseScreen
 from screens.style.status import is_open
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from screens.jobs.files import FoundFile
 
 KINDS: Final = (("r", "results"), ("c", "checkpoints"), ("l", "logs"), ("k", "code"))
+
+
+@runtime_checkable
+class ShowsFiles(Protocol):
+    """A widget on which files are chosen."""
+
+    @property
+    def file(self) -> FoundFile | None:
+        """The file under the cursor."""
 
 
 class FileActions(BaseScreen):

@@ -6,21 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from screens.base.job_tab import JobPage
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
 from screens.jobs.marks import RangeToMark
 from workbench.errors import FabricError
 from workbench.job import JobId, State
 from workbench.paths import Home
-from workbench.services.inspect.job_overview import JobOverview, overview
+from workbench.services.inspect.job_overview import overview
 from workbench.services.inspect.job_times import first_of_attempt
 from workbench.store.db.database import Store
-from workbench.store.db.rows import (
-    JobDetail,
-    JobRow,
-    RequestRow,
-    TransitionRow,
-)
+from workbench.store.db.rows import JobRow
 from workbench.store.queries import jobs
 from workbench.store.queries.job_list import (
     JobList,
@@ -187,25 +183,6 @@ def _with_first_progress(
         else each
         for job_id, each in found.items()
     }
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """All that one job's screen shows as text."""
-
-    overview: JobOverview
-    transitions: tuple[TransitionRow, ...]
-    requests: tuple[RequestRow, ...]
-
-    @property
-    def row(self) -> JobRow:
-        """The job."""
-        return self.overview.row
-
-    @property
-    def detail(self) -> JobDetail | None:
-        """What ``job.json`` holds; None where it is damaged."""
-        return self.overview.detail
 
 
 def job_page(job_id: str, clock: Callable[[], int]) -> Callable[[Store], JobPage | None]:

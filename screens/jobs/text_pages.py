@@ -1,21 +1,23 @@
-"""The pages of a job that are text: its facts, its configuration with origins, its history."""
+"""The pages of a job that are text alone: its facts, its history."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from textual.content import Content
 
-from screens.jobs.queries import JobPage
-from screens.style import status, text
+from screens.base.job_tab import JobPage, JobTab
+from screens.core import actions
+from screens.style import status
 from screens.style.glyphs import glyphs
+from screens.style.notices import EmptyNotice
 from screens.widgets.markup import facts, flow, heading, page, path_fact, plain, table
+from screens.widgets.text_page import TextPage
 from workbench import formats
 from workbench.metrics.short_names import shared_folder
 from workbench.services.inspect.job_overview import AttemptOverview, JobOverview, RecordedCode
 from workbench.services.inspect.job_times import known_until_us, phase_times
-from workbench.services.inspect.settings import flatten, origin_of
-from workbench.spec import JobSpec, spec_to_json
+from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
 
 
@@ -198,27 +200,6 @@ def _paths(shown: JobOverview, width: int) -> list[Content]:
     ]
 
 
-def config(shown: JobPage, native: Content) -> Content:
-    """Return every value that was set with where it came from, the manifest as it was written, and the native plan."""
-    if shown.detail is None:
-        return plain(str(shown.overview.error), "error")
-    rows = [
-        (key, _shown(value), plain(origin_of(shown.detail.origins, key), "dim"))
-        for key, value in flatten(spec_to_json(shown.detail.spec)).items()
-        if origin_of(shown.detail.origins, key) != "default" or value not in (None, "", [], {})
-    ]
-    return page(
-        [heading("Values and their origins"), *table(("key", "value", "from"), rows)],
-        [heading("Manifest"), *[plain(f"  {line}") for line in shown.detail.manifest_text.splitlines()]],
-        [native],
-    )
-
-
-def _shown(value: Any) -> str:  # any JSON value
-    line = (str(value).lower() if isinstance(value, bool) else str(value)).replace("\n", " ")
-    return text.shorten(line, 60)
-
-
 def events(shown: JobPage, now_us: int) -> Content:
     """Return every step, request and intent, the newest first."""
     rows = [
@@ -246,3 +227,22 @@ def events(shown: JobPage, now_us: int) -> Content:
         else [plain("no events yet", "dim")],
         [heading("Requests"), *table(("time", "request", "outcome", "who"), asked)] if asked else [],
     )
+
+
+class EventsTab(TextPage, JobTab):
+    """What has happened to a job."""
+
+    TAB: ClassVar = "events"
+    PANE: ClassVar = "events"
+    BINDINGS: ClassVar = actions.bindings("events")
+
+    def show_job(self, page: JobPage, now_us: int) -> None:
+        """Write the page."""
+        if page.transitions or page.requests:
+            self.show(events(page, now_us))
+        else:
+            self.say(EmptyNotice("no events yet", "every step of the job and every request is listed here"))
+
+    def job_deleted(self, notice: EmptyNotice) -> None:
+        """Show the notice instead."""
+        self.say(notice)

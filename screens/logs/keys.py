@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from textual import on
 from textual.geometry import Size
-from textual.message import Message
 
 from screens.core.app_protocol import fabric_app
 from screens.core.memory import Memory
@@ -16,6 +16,7 @@ from screens.logs.feed import Feed, GivenUp, Search, SearchDone
 from screens.logs.lines import LogLines
 from screens.logs.render import TIMES
 from screens.logs.state import LEVELS, WINDOW_MINUTES
+from screens.widgets.prompt import Prompt
 from workbench import formats
 from workbench.errors import FabricError, UsageError
 from workbench.logs.grep import Pattern
@@ -192,14 +193,6 @@ class LogMoves(LogLines):
 class LogSearch(LogMoves):
     """The keys by which a log is searched and narrowed."""
 
-    class PromptRequested(Message):
-        """A line is to be typed; :meth:`LogKeys.typing` and :meth:`LogKeys.entered` take it."""
-
-        def __init__(self, purpose: str, value: str) -> None:
-            super().__init__()
-            self.purpose = purpose
-            self.value = value
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.feed = Feed(self)
@@ -237,17 +230,30 @@ class LogSearch(LogMoves):
 
     def action_log_find(self) -> None:
         """Ask what to find."""
-        self.post_message(self.PromptRequested("find", self.state.find_text))
+        self._ask("find", self.state.find_text)
 
     def action_log_filter(self) -> None:
         """Ask what to show."""
-        self.post_message(self.PromptRequested("only lines that match", self.state.filter_text))
+        self._ask("only lines that match", self.state.filter_text)
 
     def action_log_goto(self) -> None:
         """Ask where to go."""
-        self.post_message(self.PromptRequested("go to", ""))
+        self._ask("go to", "")
 
-    def typing(self, purpose: str, typed: str) -> None:
+    def _ask(self, purpose: str, value: str) -> None:
+        history = fabric_app(self).memory.texts(f"log {purpose}")
+        self.screen.query_one(Prompt).ask(purpose, value, history, asker=self)
+
+    @on(Prompt.Changed)
+    def _typing(self, typed: Prompt.Changed) -> None:
+        self._show_hits(typed.purpose, typed.value)
+
+    @on(Prompt.Left)
+    def _left(self, left: Prompt.Left) -> None:
+        self._show_hits(left.purpose, left.before)
+        self.focus()
+
+    def _show_hits(self, purpose: str, typed: str) -> None:
         """Show hits while they are typed; a text that cannot be understood yet changes nothing."""
         if purpose == "find":
             try:
@@ -256,21 +262,34 @@ class LogSearch(LogMoves):
                 return
             self.redraw()
 
-    def entered(self, purpose: str, typed: str) -> str:
-        """Do what was typed; return what is wrong with it, or nothing."""
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        """Do what was typed, or say what is wrong with it."""
         try:
-            match purpose:
-                case "find":
-                    self._find(typed)
-                case "only lines that match":
-                    self._only(typed)
-                case "go to":
-                    self._go_to(typed.strip())
-                case "save to":
-                    self._save(typed.strip())
+            self.obey(entered.purpose, entered.value)
         except FabricError as error:
-            return f"{error}"
-        return ""
+            entered.prompt.complain(f"{error}")
+            return
+        if entered.value:
+            fabric_app(self).memory.add_to_history(f"log {entered.purpose}", entered.value)
+        entered.prompt.close()
+        self.focus()
+
+    def obey(self, purpose: str, typed: str) -> None:
+        """Do what was typed.
+
+        Raises:
+            FabricError: what is wrong with it.
+        """
+        match purpose:
+            case "find":
+                self._find(typed)
+            case "only lines that match":
+                self._only(typed)
+            case "go to":
+                self._go_to(typed.strip())
+            case "save to":
+                self._save(typed.strip())
 
     def _look_for(self, typed: str) -> None:
         """Light up what is typed, and count it."""
@@ -403,7 +422,7 @@ class LogKeys(LogSearch):
         """Ask where to save."""
         job = self.state.job
         name = re.sub(r"[^\w.-]+", "-", job.name) if job else "job"
-        self.post_message(self.PromptRequested("save to", f"{name}.log"))
+        self._ask("save to", f"{name}.log")
 
     # The line under the cursor, and all of them
 

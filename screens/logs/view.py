@@ -9,6 +9,7 @@ from rich.style import Style
 from textual import events
 from textual.strip import Strip
 
+from screens.base.job_tab import JobTab
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
 from screens.logs.document import LogDocument
@@ -16,48 +17,60 @@ from screens.logs.feed import Grown
 from screens.logs.keys import LogKeys
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
-from workbench.paths import Home
 from workbench.store.db.rows import JobRow
 
 
-class LogView(LogKeys, can_focus=True):
+class LogView(LogKeys, JobTab, can_focus=True):
     """Rows of a document; its first line says how they are shown."""
 
+    TAB: ClassVar = "logs"
+    BESIDE: ClassVar = "charts"
     PANE: ClassVar = "logs"
     BINDINGS: ClassVar = actions.bindings("logs")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._home: Home | None = None
         self._map: list[bool] = []
         self._map_for: object = None
 
     # Which log
 
-    def show_job(self, home: Home, job: JobRow) -> None:
-        """Show a job's last attempt."""
-        self._home, self.state.job = home, job
-        self.state.attempt = job.attempt
-        self.open_log()
-
-    def job_changed(self, job: JobRow, *, started_again: bool) -> None:
-        """Take news of the job; its new attempt's log is shown, unless an earlier one is being read."""
-        before = self.state.job
-        if job == before and not started_again:
-            return  # its metrics have changed, nothing that is shown here
-        was_last = before is not None and self.state.attempt == before.attempt
-        self.state.job = job
-        if started_again and was_last:
-            self.state.attempt = job.attempt
+    def take_job(self, job: JobRow) -> None:
+        """Take the job: its new attempt's log is shown, unless an earlier one is being read."""
+        before, state = self.state.job, self.state
+        if job == before:
+            return
+        state.job = job
+        if before is None:
+            memory = fabric_app(self).memory
+            self.restore(memory)
+            state.attempt = job.attempt
+            self.open_log()
+            self.return_to(memory)
+        elif job.attempt != before.attempt and state.attempt == before.attempt:
+            state.attempt = job.attempt
             self.open_log()
         self.refresh()
+
+    def opened(self) -> None:
+        """Look often for new lines."""
+        self.feed.rest(resting=False)
+
+    def rest(self) -> None:
+        """Look less often for new lines."""
+        self.feed.rest(resting=True)
+
+    def can_do(self, action_id: str) -> bool | None:
+        """Offer what can be done with lines once there are any."""
+        is_empty = self.document is None or not self.document.lines
+        return not is_empty if action_id.startswith("log.") else None
 
     def open_log(self) -> None:
         """Open the log that the state names."""
         job, state = self.state.job, self.state
-        if job is None or self._home is None:
+        if job is None:
             return
-        folder = self._home.job(job.id).attempt(state.attempt)
+        folder = fabric_app(self).home.job(job.id).attempt(state.attempt)
         learners = [state.learner] if state.learner else list(range(1, job.learners + 1))
         self.document = LogDocument([(number, folder.learner(number)) for number in learners])
         self.state.new_log()
@@ -84,10 +97,6 @@ class LogView(LogKeys, can_focus=True):
         if state.job is not None and state.job.attempt > 1:
             state.attempt = state.attempt - 1 or state.job.attempt
             self.open_log()
-
-    def rest(self, *, resting: bool) -> None:
-        """Look less often for new lines while another tab is open."""
-        self.feed.rest(resting=resting)
 
     def on_unmount(self) -> None:
         """End the threads."""
