@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -40,170 +40,153 @@ from workbench.store.queries.job_list import JobList, Key, Window
 from workbench.store.queries.sweeps import Fold
 from workbench.values import dataclass
 
+if TYPE_CHECKING:
+    from screens.style.themes import Paint
+    from workbench.services.inspect.sweep_best import SweepOutcome
+
 _ROWS_KEPT_MAX: Final = 128
 """Of so many rows what was drawn last is kept: more than a terminal shows."""
+_NO_FIGURES: Final = Figures()
+
+
+class RowFacts(NamedTuple):
+    """What a row shows, but for the time."""
+
+    job: JobRow
+    fold: Fold | None
+    """What the row stands for, where that is several jobs."""
+    sign: str
+    """What stands before it: a mark, or a blank."""
+    figures: Figures
+    trend: Sequence[float | None]
+    outcome: SweepOutcome | None
+    """What a fold has come to."""
+    is_opened: bool
+    """Whether the job is of a sweep whose rows are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DrawnRow:
     """A row as it was drawn last."""
 
-    shows: object
-    """What it was drawn from, but for the time."""
+    facts: RowFacts
     now_us: int
     parts: Sequence[text.Part]
     strip: Strip
 
 
-class JobLines(CachedStyle, ScrollView):
-    """Draws what it is given."""
+class RowPainter:
+    """Draws the heading and the rows, and keeps what was drawn last."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.window: Window | None = None
-        self.listing = JobList()
-        self.marks: dict[str, JobRow] = {}
-        self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
-        """What is shown while there are no rows: lines with their roles."""
-        self._figures: Mapping[str, Figures] = {}
-        self._details = RowDetails()
-        self._now_us = 0
-        self._rank = 0
-        self._columns: list[tuple[JobColumn, int]] = []
-        self._columns_for: tuple[int, tuple[str, ...], str] = (0, (), "")
+    def __init__(self) -> None:
+        self.columns: list[tuple[JobColumn, int]] = []
+        """With their widths."""
+        self.width = 0
+        self._columns_for: object = None
         self._drawn_with: object = None
         """What all rows are drawn with; None before the first drawing."""
         self._drawn: dict[str, _DrawnRow] = {}
         """Rows as they were drawn last, by the ids of their jobs."""
-        self.wanted_columns: tuple[str, ...] = ()
-        """Titles, in order; where it is empty, the columns are chosen by the width."""
+        self._base = Style()
+        self._paint: Paint | None = None
 
-    def _row(self, rank: int) -> JobRow | None:
-        index = rank - self.window.start if self.window else -1
-        return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
-
-    def begin_drawing(self) -> None:
+    def begin(self, width: int, wanted: tuple[str, ...], sort: str, base: Style, paint: Paint) -> None:
         """Choose the columns for the width; what was drawn with other colours or columns is forgotten."""
-        super().begin_drawing()
-        sort = self.listing.sort
-        columns_for = self.room, self.wanted_columns, sort
+        columns_for = width, wanted, sort
         if columns_for != self._columns_for:
-            self._columns_for = columns_for
-            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, sort)
-        look = columns_for, self.base, paint_of(self), glyphs()
+            self._columns_for, self.width = columns_for, width
+            self.columns = layout(max(1, width - 2), wanted, sort)
+        self._base, self._paint = base, paint
+        look = columns_for, base, paint, glyphs()
         if look != self._drawn_with:
             self._drawn_with = look
             self._drawn.clear()
 
-    def render_line(self, y: int) -> Strip:
-        """Draw the heading, a row, or what is shown while there are no rows."""
-        width = self._columns_for[0]
-        if y == 0:
-            return self._heading(width)
-        rank = self.scroll_offset.y + y - 1
-        total = self.window.total if self.window else 0
-        if not total:
-            return self._notice_line(y, width)
-        if rank >= total:
-            return Strip.blank(width, self.base)
-        job = self._row(rank)
-        if job is None:
-            return Strip([Segment(f"  {glyphs().more}", self._style("dim"))]).adjust_cell_length(
-                width, self.base
-            )
-        strip = self._row_strip(job)
-        return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
+    def last(self, job_id: str) -> Strip | None:
+        """Return a row as it was drawn last."""
+        known = self._drawn.get(job_id)
+        return known.strip if known is not None else None
 
-    def _row_strip(self, job: JobRow) -> Strip:
+    def row(self, facts: RowFacts, now_us: int) -> Strip:
         """Return a row without the cursor; the one that was drawn last where nothing that it shows has changed."""
-        fold = self.fold_of(job)
-        sign = self._mark_sign(job, fold)
-        outcome = self._details.outcomes.get(fold.sweep) if fold is not None else None
-        figures, trend = self._figures.get(job.id), self._details.trends.get(job.id)
-        opened = job.labels.get(SWEEP_LABEL) in self.listing.opened
-        shows = job, fold, sign, outcome, figures, trend, opened
-        known = self._drawn.get(job.id)
-        if known is not None and known.shows == shows and known.now_us == self._now_us:
+        job_id = facts.job.id
+        known = self._drawn.get(job_id)
+        if known is not None and known.facts == facts and known.now_us == now_us:
             return known.strip
-        parts = self._job_parts(job) if fold is None else self._fold_parts(fold)
-        parts.insert(0, (sign, "accent", "bold"))
+        parts = self._job_parts(facts, now_us) if facts.fold is None else self._fold_parts(facts, facts.fold)
+        parts.insert(0, (facts.sign, "accent", "bold"))
         if known is not None and known.parts == parts:
             strip = known.strip
         else:
-            segments = [Segment(shown, self.base + self._style(*look)) for shown, *look in parts]
-            strip = Strip(segments).adjust_cell_length(self._columns_for[0], self.base)
+            strip = self.line([Segment(shown, self._style(*look)) for shown, *look in parts])
         if known is None and len(self._drawn) >= _ROWS_KEPT_MAX:
             del self._drawn[next(iter(self._drawn))]
-        self._drawn[job.id] = _DrawnRow(shows, self._now_us, parts, strip)
+        self._drawn[job_id] = _DrawnRow(facts, now_us, parts, strip)
         return strip
 
-    def _mark_sign(self, job: JobRow, fold: Fold | None) -> str:
-        """Return what stands before a row: a fold of which some jobs are marked has a sign of its own."""
-        if fold is None:
-            return glyphs().mark if job.id in self.marks else " "
-        marked = sum(job_id in self.marks for job_id in fold.job_ids) if self.marks else 0
-        if not marked:
-            return " "
-        return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
-
-    def fold_of(self, job: JobRow | None) -> Fold | None:
-        """Return what the row of a job stands for, where that is several jobs."""
-        return self.window.folds.get(job.id) if self.window is not None and job is not None else None
-
-    def _job_parts(self, job: JobRow) -> list[text.Part]:
+    def _job_parts(self, facts: RowFacts, now_us: int) -> list[text.Part]:
         """Return the cells of a job's row."""
-        line = Line(
-            job,
-            self._figures.get(job.id, Figures()),
-            self._now_us,
-            self._details.trends.get(job.id, ()),
-            job.labels.get(SWEEP_LABEL) in self.listing.opened,
-        )
-        return _cells([(column, column.cell(line), size) for column, size in self._columns])
+        line = Line(facts.job, facts.figures, now_us, facts.trend, facts.is_opened)
+        return _cells([(column, column.cell(line), size) for column, size in self.columns])
 
-    def _fold_parts(self, fold: Fold) -> list[text.Part]:
+    def _fold_parts(self, facts: RowFacts, fold: Fold) -> list[text.Part]:
         """Return a fold's row: its states where those of jobs stand, then its name and what it has come to."""
-        width = self._columns_for[0] - 1
-        titles = [column.title for column, _ in self._columns]
-        sizes = {column.title: size for column, size in self._columns}
+        width = self.width - 1
+        titles = [column.title for column, _ in self.columns]
+        sizes = {column.title: size for column, size in self.columns}
         lead = sizes["state"] if titles[:1] == ["state"] else 0
         name_width = sizes.get("name", 0) if titles[1:2] == ["name"] else 0
         states = state_counts(fold, lead or width // 3)
-        parts = fold_parts(fold, self._details.outcomes.get(fold.sweep), name_width)
+        parts = fold_parts(fold, facts.outcome, name_width)
         used = sum(text.cells(shown) for shown, _, _ in states)
         blank = " " * max(0, lead + GAP - used) or " "
         return text.fit([*states, (blank, "text", ""), *parts], width)
 
-    def _style(self, role: str, attributes: str = "") -> Style:
-        return paint_of(self).style(role, attributes)
-
-    def _heading(self, width: int) -> Strip:
+    def heading(self, listing: JobList) -> Strip:
+        """Draw the titles of the columns; the one that the list is sorted by has the direction."""
         cells = []
-        signed = sorted_column([column for column, _ in self._columns], self.listing.sort)
-        for column, size in self._columns:
+        signed = sorted_column([column for column, _ in self.columns], listing.sort)
+        for column, size in self.columns:
             cell = Cell(text.shorten(column.heading, size), "dim")
             if column is signed:
-                cell = Cell(text.shorten(column.heading, size - 1) + self._direction(column), "accent")
+                is_falling = listing.descending != column.is_reversed  # as the values of the column go
+                sign = glyphs().down if is_falling else glyphs().up
+                cell = Cell(text.shorten(column.heading, size - 1) + sign, "accent")
             cells.append((column, cell, size))
-        segments = [Segment(shown, self.base + self._style(role)) for shown, role, _ in _cells(cells)]
-        strip = Strip([Segment(" ", self.base), *segments]).adjust_cell_length(width, self.base)
-        return overlay(strip, Style(bold=True))
+        segments = [Segment(shown, self._style(role)) for shown, role, _ in _cells(cells)]
+        return overlay(self.line([Segment(" ", self._base), *segments]), Style(bold=True))
 
-    def _direction(self, column: JobColumn) -> str:
-        """Return the sign of the direction that the list is sorted in, as the values of the column go."""
-        is_falling = self.listing.descending != column.is_reversed
-        return glyphs().down if is_falling else glyphs().up
+    def notice(self, shown: str, role: str) -> Strip:
+        """Draw a line that is shown while there are no rows, in the middle."""
+        shown = text.shorten(shown, self.width - 2)
+        left = max(0, (self.width - text.cells(shown)) // 2)
+        return self.line([Segment(" " * left, self._base), Segment(shown, self._style(role))])
 
-    def _notice_line(self, y: int, width: int) -> Strip:
-        index = y - max(1, (self.size.height - len(self.notice)) // 2)
-        if not 0 <= index < len(self.notice):
-            return Strip.blank(width, self.base)
-        shown, role = self.notice[index]
-        shown = text.shorten(shown, width - 2)
-        left = max(0, (width - text.cells(shown)) // 2)
-        return Strip(
-            [Segment(" " * left, self.base), Segment(shown, self.base + self._style(role))]
-        ).adjust_cell_length(width, self.base)
+    def to_come(self) -> Strip:
+        """Draw a row that is on its way."""
+        return self.line([Segment(f"  {glyphs().more}", self._style("dim"))])
+
+    def line(self, segments: Sequence[Segment] = ()) -> Strip:
+        """Return a line of the whole width."""
+        return Strip(segments).adjust_cell_length(self.width, self._base)
+
+    def _style(self, role: str, attributes: str = "") -> Style:
+        assert self._paint is not None  # it has begun
+        return self._base + self._paint.style(role, attributes)
+
+    def sort_at(self, x: int) -> str:
+        """Return what a click on a column of the heading sorts by; nothing between them."""
+        at = 1
+        for column, width in self.columns:
+            if at <= x < at + width + GAP:
+                return column.sort
+            at += width + GAP
+        return ""
+
+    def is_fold_sign(self, x: int) -> bool:
+        """Say whether a column of the screen is that of the sign that opens a fold."""
+        lead = next((size for column, size in self.columns[:1] if column.title == "state"), 0)
+        return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
 
 
 def _cells(cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[text.Part]:
@@ -221,7 +204,7 @@ NEAR: Final = 40
 """So many rows before the end of what is at hand, more are asked for."""
 
 
-class JobTable(JobLines, can_focus=True):
+class JobTable(CachedStyle, ScrollView, can_focus=True):
     """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
 
     PANE: ClassVar = "runs"
@@ -271,6 +254,18 @@ class JobTable(JobLines, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.window: Window | None = None
+        self.listing = JobList()
+        self.marks: dict[str, JobRow] = {}
+        self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
+        """What is shown while there are no rows: lines with their roles."""
+        self.wanted_columns: tuple[str, ...] = ()
+        """Titles, in order; where it is empty, the columns are chosen by the width."""
+        self.painter = RowPainter()
+        self._figures: Mapping[str, Figures] = {}
+        self._details = RowDetails()
+        self._now_us = 0
+        self._rank = 0
         self._announced: JobRow | None = None
         self._asked: tuple[Key | None, int | None] | None = None
         self._anew = False
@@ -284,7 +279,66 @@ class JobTable(JobLines, can_focus=True):
         self.listing_in_view = self.listing
         """The listing of the rows at hand: another one may be on its way."""
 
+    # Drawing
+
+    def begin_drawing(self) -> None:
+        """Choose the columns for the width."""
+        super().begin_drawing()
+        self.painter.begin(self.room, self.wanted_columns, self.listing.sort, self.base, paint_of(self))
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the heading, a row, or what is shown while there are no rows."""
+        if y == 0:
+            return self.painter.heading(self.listing)
+        rank = self.scroll_offset.y + y - 1
+        total = self.window.total if self.window else 0
+        if not total:
+            return self._notice_line(y)
+        if rank >= total:
+            return self.painter.line()
+        job = self._row(rank)
+        if job is None:
+            return self.painter.to_come()
+        strip = self.painter.row(self._facts(job), self._now_us)
+        return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
+
+    def _notice_line(self, y: int) -> Strip:
+        index = y - max(1, (self.size.height - len(self.notice)) // 2)
+        return (
+            self.painter.notice(*self.notice[index]) if 0 <= index < len(self.notice) else self.painter.line()
+        )
+
+    def _facts(self, job: JobRow) -> RowFacts:
+        """Return what the row of a job shows."""
+        fold = self.fold_of(job)
+        return RowFacts(
+            job,
+            fold,
+            self._mark_sign(job, fold),
+            self._figures.get(job.id, _NO_FIGURES),
+            self._details.trends.get(job.id, ()),
+            self._details.outcomes.get(fold.sweep) if fold is not None else None,
+            job.labels.get(SWEEP_LABEL) in self.listing.opened,
+        )
+
+    def _mark_sign(self, job: JobRow, fold: Fold | None) -> str:
+        """Return what stands before a row: a fold of which some jobs are marked has a sign of its own."""
+        if fold is None:
+            return glyphs().mark if job.id in self.marks else " "
+        marked = sum(job_id in self.marks for job_id in fold.job_ids) if self.marks else 0
+        if not marked:
+            return " "
+        return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
+
     # What is at hand
+
+    def _row(self, rank: int) -> JobRow | None:
+        index = rank - self.window.start if self.window else -1
+        return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
+
+    def fold_of(self, job: JobRow | None) -> Fold | None:
+        """Return what the row of a job stands for, where that is several jobs."""
+        return self.window.folds.get(job.id) if self.window is not None and job is not None else None
 
     @property
     def job(self) -> JobRow | None:
@@ -342,8 +396,8 @@ class JobTable(JobLines, can_focus=True):
         for rank in range(top, top + self.size.height - 1):
             if (job := self._row(rank)) is None:
                 continue
-            before = self._drawn.get(job.id)
-            if before is None or self._row_strip(job) is not before.strip:
+            before = self.painter.last(job.id)
+            if before is None or self.painter.row(self._facts(job), now_us) is not before:
                 self._refresh_row(rank)
 
     def _refresh_row(self, rank: int) -> None:
@@ -361,7 +415,7 @@ class JobTable(JobLines, can_focus=True):
     @property
     def sort_sign(self) -> str:
         """What the list is sorted by and in which direction."""
-        if not self._columns:
+        if not self.painter.columns:
             return ""
         return f"by {self.listing.sort} {glyphs().down if self.listing.descending else glyphs().up}"
 
@@ -547,25 +601,12 @@ class JobTable(JobLines, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Sort by a heading, or put the cursor on a row; twice opens it."""
         if event.y == 0:
-            if sort := self._sort_at(event.x):
+            if sort := self.painter.sort_at(event.x):
                 self.post_message(self.SortBy(sort))
             return
         self.move(self.scroll_offset.y + event.y - 1)
-        if event.chain == 2 or (self.fold_of(self.job) is not None and self._on_fold_sign(event.x)):
+        if event.chain == 2 or (self.fold_of(self.job) is not None and self.painter.is_fold_sign(event.x)):
             self.post_message(self.Open())
-
-    def _on_fold_sign(self, x: int) -> bool:
-        """Say whether a column is that of the sign that opens a fold."""
-        lead = next((size for column, size in self._columns[:1] if column.title == "state"), 0)
-        return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
-
-    def _sort_at(self, x: int) -> str:
-        at = 1
-        for column, width in self._columns:
-            if at <= x < at + width + GAP:
-                return column.sort
-            at += width + GAP
-        return ""
 
 
 def _index_of(window: Window, job_id: str) -> int | None:
