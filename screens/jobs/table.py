@@ -1,4 +1,4 @@
-"""The table of runs: draws the rows at hand, and asks for others when the reader comes near their end."""
+"""The table of jobs: reads a window of a listing, draws its rows, and knows which jobs are marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.core import actions
-from screens.core.app_protocol import JumpTarget
+from screens.core.app_protocol import JumpTarget, fabric_app
 from screens.jobs.columns import (
     GAP,
     Cell,
@@ -27,12 +27,17 @@ from screens.jobs.columns import (
     sorted_column,
     state_counts,
 )
-from screens.jobs.in_view import InView, RowDetails
-from screens.jobs.marks import RangeToMark
+from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
+from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
+from screens.jobs.preview import SETTLE_SECONDS
+from screens.jobs.queries import TABLE_COUNTERS, JobRange, JobsPage, jobs_page, read_jobs, read_range
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cached_style import CachedStyle
+from screens.workers.reader import QueryAnswer
+from workbench import formats
+from workbench.errors import FabricError
 from workbench.job import State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
@@ -41,12 +46,23 @@ from workbench.store.queries.sweeps import Fold
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
     from screens.style.themes import Paint
     from workbench.services.inspect.sweep_best import SweepOutcome
 
 _ROWS_KEPT_MAX: Final = 128
 """Of so many rows what was drawn last is kept: more than a terminal shows."""
 _NO_FIGURES: Final = Figures()
+NO_JOBS: Final = (
+    ("No jobs yet", "text"),
+    ("n opens a form for the first one; a command line does as well:", "text"),
+    ("", "dim"),
+    ("fabric run examples/digits/manifest.yml", "key"),
+    ("fabric run -- python train.py", "key"),
+    ("starts a job; it appears here", "dim"),
+)
+"""What is shown while there are none at all."""
 
 
 class RowFacts(NamedTuple):
@@ -205,18 +221,10 @@ NEAR: Final = 40
 
 
 class JobTable(CachedStyle, ScrollView, can_focus=True):
-    """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
+    """Rows of a listing, of which only a window is read; the cursor belongs to a job, not to a line."""
 
     PANE: ClassVar = "runs"
     BINDINGS: ClassVar = actions.bindings("runs")
-
-    class PageRequested(Message):
-        """Rows are needed that are not at hand: those around an anchor, or from an offset on."""
-
-        def __init__(self, anchor: Key | None, offset: int | None) -> None:
-            super().__init__()
-            self.anchor = anchor
-            self.offset = offset
 
     class Moved(Message):
         """The cursor stands on another job, or what is known of its job has changed."""
@@ -235,22 +243,15 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
     class Open(Message):
         """A row was clicked twice."""
 
-    class RangeRequested(Message):
-        """Jobs are to be marked that have to be read first."""
-
-        def __init__(self, wanted: RangeToMark) -> None:
-            super().__init__()
-            self.wanted = wanted
-
     class MarksChanged(Message):
         """Other jobs are marked than before."""
 
-    class ViewChanged(Message):
-        """Other rows are in view of which more is shown than a list of jobs holds."""
+    class Listed(Message):
+        """The list was read."""
 
-        def __init__(self, rows: InView) -> None:
+        def __init__(self, window: Window) -> None:
             super().__init__()
-            self.rows = rows
+            self.window = window
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -259,6 +260,8 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         self.marks: dict[str, JobRow] = {}
         self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
         """What is shown while there are no rows: lines with their roles."""
+        self.narrowed_by = ""
+        """Which jobs the list has, as it was typed; empty where it has all."""
         self.wanted_columns: tuple[str, ...] = ()
         """Titles, in order; where it is empty, the columns are chosen by the width."""
         self.painter = RowPainter()
@@ -278,6 +281,12 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         """Ranges that are still to be marked: until then, the marks are not what was asked for."""
         self.listing_in_view = self.listing
         """The listing of the rows at hand: another one may be on its way."""
+        self._last_read: tuple[Key | None, int | None] = (None, None)
+        self._details_reader = RowDetailsReader()
+        self._settling: Timer | None = None
+        """Until it ends, rows come into view and go."""
+        self._after_ranges: PendingAct | None = None
+        """What was asked for while a range was still to be marked."""
 
     # Drawing
 
@@ -330,6 +339,56 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
             return " "
         return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
 
+    # Reading
+
+    def read(self, listing: JobList, *, keep: bool = False) -> None:
+        """Read another listing from its top, or around the job under the cursor; what is shown stays until then."""
+        job = self.job if keep else None
+        self.listing, self._anew, self._asked = listing, job is None, None
+        self._watch(around=job.id if job is not None else "")
+
+    def read_on(self) -> None:
+        """Read on after a rest."""
+        self._watch(*self._last_read)
+        self._in_view = InView()
+        self._look()
+
+    def rest(self) -> None:
+        """Read nothing while it is out of sight."""
+        fabric_app(self).reader.forget(self)
+
+    def _watch(self, anchor: Key | None = None, offset: int | None = None, around: str = "") -> None:
+        self._last_read = anchor, offset
+        app = fabric_app(self)
+        query = jobs_page(self.listing, anchor, offset, app.clock, around)
+        app.reader.watch(self, "runs", query, counters=TABLE_COUNTERS, every_seconds=0.2)
+
+    def on_query_answer(self, answer: QueryAnswer) -> None:
+        """Show what was read."""
+        found = answer.value
+        if isinstance(found, RowDetails):
+            self._details = found
+            self.refresh()
+        elif isinstance(found, JobsPage) and found.listing == self.listing:
+            self.post_message(self.Listed(found.window))
+            self._set_notice(found.window.jobs)
+            self._show(found.window, found.figures, fabric_app(self).clock())
+
+    def _set_notice(self, jobs: int) -> None:
+        if jobs and self.narrowed_by:
+            what = formats.printable(self.narrowed_by)
+            self.notice = ((f"no job matches  {what}", "text"), ("esc shows all", "dim"))
+        elif not jobs:
+            self.notice = NO_JOBS
+
+    def _read_details(self) -> None:
+        reader = fabric_app(self).reader
+        if self._in_view == InView() or not self.screen.is_current:
+            reader.forget(self, "details")
+        else:
+            query = self._details_reader.query(self._in_view)
+            reader.watch(self, "details", query, counters=("series",), every_seconds=1.0)
+
     # What is at hand
 
     def _row(self, rank: int) -> JobRow | None:
@@ -345,7 +404,7 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         """The job under the cursor."""
         return self._row(self._rank)
 
-    def show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
+    def _show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
         """Take new rows; the cursor stays on its job wherever that stands now."""
         held = self._announced.id if self._announced and not self._anew else None
         if self._anew:
@@ -366,18 +425,8 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         self._look()
         self.refresh()
 
-    def show_details(self, details: RowDetails) -> None:
-        """Take what is shown of the rows in view alone."""
-        self._details = details
-        self.refresh()
-
-    def look_again(self) -> None:
-        """Have what is shown of the rows in view alone read again."""
-        self._in_view = InView()
-        self._look()
-
     def _look(self) -> None:
-        """Say which rows are in view, where those have changed of which more is read."""
+        """Read what is shown of the rows in view alone as soon as the list rests, where these are others."""
         top = self.scroll_offset.y
         rows = [
             row for rank in range(top, top + self.size.height - 1) if (row := self._row(rank)) is not None
@@ -387,7 +436,9 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         in_view = InView(tuple(running), tuple((fold.sweep, fold.job_ids) for fold in folds))
         if in_view != self._in_view:
             self._in_view = in_view
-            self.post_message(self.ViewChanged(in_view))
+            if self._settling is not None:
+                self._settling.stop()
+            self._settling = self.set_timer(SETTLE_SECONDS, self._read_details)
 
     def tick(self, now_us: int) -> None:
         """Draw the rows again in which the time has changed a text: an age in days rarely does."""
@@ -404,13 +455,6 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         y = rank - self.scroll_offset.y + 1
         if 1 <= y < self.size.height:
             self.refresh(Region(0, y, self.outer_size.width, 1))
-
-    def begin_listing(self, listing: JobList, *, keep: bool = False) -> None:
-        """Begin another listing at its top, or with the cursor kept on its job.
-
-        The rows of the last one stay until its own come.
-        """
-        self.listing, self._anew, self._asked = listing, not keep, None
 
     @property
     def sort_sign(self) -> str:
@@ -452,7 +496,7 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         asked = (window.keys[index], None) if inside else (None, max(0, rank - len(window.rows) // 2))
         if self._asked is None:
             self._asked = asked
-            self.post_message(self.PageRequested(*asked))
+            self._watch(*asked)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """See to it that what is scrolled to is at hand."""
@@ -543,9 +587,39 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
     def _want_range(self, anchor: JobRow | None, job: JobRow | None, job_ids: tuple[str, ...] = ()) -> None:
         wanted = RangeToMark(self.listing_in_view, anchor, job, self._rank, job_ids, self.marking)
         self.ranges_pending.append(wanted)
-        self.post_message(self.RangeRequested(wanted))
+        app = fabric_app(self)
+        home, now_us = app.home, app.clock()
 
-    def mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
+        def read() -> JobRange | FabricError:
+            try:
+                if wanted.job_ids:
+                    return JobRange(tuple(read_jobs(home, wanted.job_ids)))
+                return read_range(home, wanted, now_us)
+            except FabricError as error:
+                return error
+            except Exception as error:  # whatever it is, what waits for the range must not wait forever
+                return FabricError(f"the jobs of the range cannot be read: {type(error).__name__}: {error}")
+
+        app.background.run(read, partial(self._take_range, wanted), owner=self)
+
+    def _take_range(self, wanted: RangeToMark, found: JobRange | FabricError) -> None:
+        app = fabric_app(self)
+        jobs, last = ((), None) if isinstance(found, FabricError) else (found.jobs, found.last)
+        self._mark_range(wanted, jobs, last)
+        pending, self._after_ranges = self._after_ranges, None
+        if isinstance(found, FabricError):
+            app.show_problem(found, "marking the range")
+        elif found.missing is not None:
+            name = formats.printable(found.missing.name)
+            app.show_message(f"{name} is no longer in this list: no range was marked", "warning")
+        elif pending is not None and pending.marking == self.marking:
+            pending.take(wanted, jobs)
+            if pending.ranges:
+                self._after_ranges = pending
+            else:
+                self._read_targets(list(pending.job_ids), pending.act)
+
+    def _mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
         """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile.
 
         ``last`` is where it ends, where that had to be read.
@@ -576,6 +650,42 @@ class JobTable(CachedStyle, ScrollView, can_focus=True):
         known: dict[str, JobRow] = {job.id: job for job in jobs}
         kept = {job_id: known.get(job_id, job) for job_id, job in self.marks.items()}
         self.keep_marks(job for job_id, job in kept.items() if job_id in known or job_id not in job_ids)
+
+    @property
+    def targets(self) -> list[JobRow]:
+        """The marked jobs, or the one under the cursor."""
+        if self.marks:
+            return list(self.marks.values())
+        return [self.job] if self.job else []
+
+    def with_targets(self, then: Act) -> None:
+        """Act on the jobs that are marked now, as the store has them, once all ranges are marked."""
+        fold = self.fold_of(self.job)
+        if self.ranges_pending:
+            ranges = list(self.ranges_pending)
+            self._after_ranges = PendingAct(then, set(self.marks), ranges, self.marking)
+        elif fold is not None and not self.marks:
+            self._read_targets(fold.job_ids, then)
+        elif self.marks_are_current:
+            then(Targets(tuple(self.targets)))
+        else:
+            self._read_targets(list(self.marks), then)
+
+    def _read_targets(self, job_ids: Sequence[str], then: Act) -> None:
+        app = fabric_app(self)
+        read = partial(read_targets, app.home, self.listing_in_view, job_ids, app.clock())
+        take = partial(self._take_targets, frozenset(job_ids), then)
+        app.background.run(read, take, owner=self, newest="targets")
+
+    def _take_targets(self, job_ids: frozenset[str], then: Act, found: Targets) -> None:
+        """Act on jobs that were read; marks may be others by now, and these stay."""
+        self.renew_marks(job_ids, found.jobs)
+        if not self.screen.is_current:
+            fabric_app(self).show_message("nothing is asked: another screen is in view", "warning")
+        elif found.jobs:
+            then(found)
+        else:
+            fabric_app(self).show_message("the marked jobs were deleted meanwhile", "warning")
 
     @property
     def marks_are_current(self) -> bool:

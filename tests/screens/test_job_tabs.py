@@ -136,4 +136,4 @@ async def test_nothing_is_read_for_a_screen_that_was_closed(home: Home, job: Job
         shown.app.open_job(job, tab)
         await shown.until(lambda: screen_of(shown).tab == tab and "JobScreen" in watched(shown))
         await shown.press("escape")
-        await shown.until(lambda: watched(shown) == {"FabricApp", "JobsScreen", "Preview"})
+        await shown.until(lambda: watched(shown) == {"FabricApp", "JobTable", "Preview"})
