@@ -13,14 +13,13 @@ from screens.base.job_tab import JobPage, JobTab
 from screens.charts.grid import ChartsTab
 from screens.core import actions
 from screens.jobs.actions import JobActions
-from screens.jobs.config_tab import ConfigTab
 from screens.jobs.dashboard import OverviewPage
 from screens.jobs.file_actions import ShowsFiles
 from screens.jobs.files import FoundFile
 from screens.jobs.files_tab import FilesTab
 from screens.jobs.preview import LastLines
 from screens.jobs.queries import JOB_COUNTERS, job_page
-from screens.jobs.text_pages import EventsTab
+from screens.jobs.text_pages import ConfigTab, EventsTab
 from screens.jobs.usage_page import UsagePage
 from screens.logs.view import LogView
 from screens.style import status

@@ -11,9 +11,9 @@ import pytest
 from textual.widgets import Input
 
 from screens.base.dialogs import Choose, TextView
-from screens.jobs.config_tab import ConfigTab
 from screens.jobs.files import with_checkpoints
 from screens.jobs.files_tab import FilesTab
+from screens.jobs.text_pages import ConfigTab
 from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
