@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 from rich.segment import Segment
 from rich.style import Style
@@ -326,7 +326,8 @@ def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple
     ]
 
 
-class RowFacts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RowFacts:
     """What a row shows, but for the time."""
 
     job: JobRow

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from screens.base.job_tab import JobPage
 from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
 from screens.jobs.marks import RangeToMark
@@ -38,6 +37,7 @@ from workbench.values import dataclass
 
 # What a list of ended jobs does not need is imported when it is read: the table is to be there at once.
 if TYPE_CHECKING:
+    from screens.base.job_tab import JobPage
     from workbench.metrics.queries import ProgressRow
 
 TABLE_COUNTERS: Final = ("jobs", "series")
@@ -189,6 +189,7 @@ def job_page(job_id: str, clock: Callable[[], int]) -> Callable[[Store], JobPage
     """Return the query for one job; it answers None when the job was deleted."""
 
     def read(store: Store) -> JobPage | None:
+        from screens.base.job_tab import JobPage
         from workbench.store.queries import requests
 
         row = jobs.job(store, job_id)
