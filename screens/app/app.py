@@ -92,7 +92,7 @@ class AsciiScrollBar(ScrollBarRender):
 class ParsedOnce(Stylesheet):
     """A style sheet that is parsed again only with other colours.
 
-    Textual 8.2.8 parses all of it anew whenever an app begins and whenever a theme is set: 20 ms of the first paint.
+    Textual 8.2.8 parses all of it again whenever an app begins and whenever a theme is set: 20 ms of the first paint.
     """
 
     _has_others = False
@@ -292,7 +292,7 @@ class FabricApp(AppActions):
         """
         for screen in self.screen_stack:
             for rack in screen.query("ToastRack"):
-                if not rack.displayed_children:  # asked for anew, those before are forgotten
+                if not rack.displayed_children:  # asked for again, those before are forgotten
                     rack._clear_arrangement_cache()
                 for holder in rack.children:
                     if holder.is_mounted and not holder.children:

@@ -1,47 +1,98 @@
-"""All charts of a job, or of several laid over each other: only those in view are read and drawn."""
+"""All charts of a job, or of several laid over each other, and their keys: only those in view are read and drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.segment import Segment
-from textual import events
+from textual import events, on
 from textual.geometry import Region, Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from screens.base.job_tab import JobTab
+from screens.charts import plot
+from screens.charts.axis import Axis
+from screens.charts.curve import SMOOTHINGS, Curve
 from screens.charts.data import ChartData, ChartsPage
-from screens.charts.keys import ChartKeys
-from screens.charts.layout import Block, lay_out, plot_width
+from screens.charts.layout import Block, Layout, lay_out, plot_width
+from screens.charts.plot import ChartView
+from screens.charts.queries import Charted, charts_page
 from screens.charts.tile import Plots, tile
 from screens.core import actions
+from screens.core.app_protocol import fabric_app
 from screens.style.glyphs import glyphs
-from screens.style.notices import EmptyNotice
+from screens.style.notices import NOTHING, EmptyNotice, no_metrics
 from screens.style.themes import paint_of
 from screens.widgets.cached_style import CachedStyle
+from screens.widgets.prompt import Prompt
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.metrics.short_names import shared_folder
 
+if TYPE_CHECKING:
+    from workbench.store.db.rows import JobRow
 
-class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
+PAN: Final = 0.25
+"""Share of the view that one step to the side goes."""
+
+
+class ChartGrid(CachedStyle, ScrollView, can_focus=True):
     """A grid of charts that share a view; one of them is the focused one."""
 
     PANE: ClassVar = "charts"
     BINDINGS: ClassVar = actions.bindings("charts")
 
-    class SeriesRequested(Message):
-        """Other charts, or other points of them, are needed."""
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.view = ChartView()
+        self.page = ChartsPage((), {}, self.view)
+        self.plan = Layout((), 1, 1)
+        self.focused_name = ""
+        self.single = False
+        """Whether one chart has the whole pane."""
+        self.columns = 0
+        """0: as many as there is room for."""
+        self.pinned: list[str] = []
+        self.filter_text = ""
         self.notice = EmptyNotice("loading the metrics")
+        self.without_metrics = NOTHING
+        """What is shown once it is known that there are no metrics."""
+        self._charted: Sequence[Charted] = ()
+        """The jobs that are read; none while nothing is."""
         self._tiles: dict[str, tuple[object, list[Strip]]] = {}
         self._plots = Plots()
         self._asked: tuple[object, ...] = ()
         self._shared = ""
         """What the names of all metrics begin with, and are shown without."""
+
+    # What is read
+
+    def read(self, charted: Sequence[Charted]) -> None:
+        """Read the metrics in view of these jobs from now on."""
+        self._charted = charted
+        self._watch()
+
+    def rest(self) -> None:
+        """Read no more."""
+        self._charted = ()
+        fabric_app(self).reader.forget(self)
+
+    def on_unmount(self) -> None:
+        """Read no more."""
+        self.rest()
+
+    def _watch(self) -> None:
+        if self._charted:
+            query = charts_page(self._charted, self.metrics_in_view, self.plot_width, self.view, ("value",))
+            fabric_app(self).reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
+
+    def on_query_answer(self, answer: QueryAnswer) -> None:
+        """Show what was read."""
+        if self._charted:
+            self.show(answer.value, self.without_metrics)
 
     # What is shown
 
@@ -102,7 +153,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         self.refresh()
 
     def ask(self) -> None:
-        """Tell the screen which charts are in view, when these are others than before."""
+        """Read the charts in view, when these are others than before."""
         in_view = self.metrics_in_view
         asked = (
             in_view and tuple(in_view),
@@ -113,7 +164,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         )
         if asked != self._asked:
             self._asked = asked
-            self.post_message(self.SeriesRequested())
+            self._watch()
 
     @property
     def metrics_in_view(self) -> list[str] | None:
@@ -166,6 +217,201 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         elif self.view.cursor is not None:
             self.put_cursor(event.x - index * block.cell_width, block.cell_width)
         self.refresh()
+
+    def _look(self, **change: Any) -> None:  # fields of View
+        self.view = replace(self.view, **change)
+        self.changed_view()
+
+    def _curves(self) -> tuple[Curve, ...]:
+        data = self.page.charts.get(self.focused_name)
+        return data.curves if data else ()
+
+    def _axis(self) -> Axis:
+        return plot.x_axis(self._curves(), self.view)
+
+    def set_filter(self, typed: str) -> None:
+        """Show only metrics whose name holds a text."""
+        self.filter_text = typed.strip()
+        self.rearrange()
+
+    def back(self) -> bool:
+        """Take away the innermost thing that narrows the view; return whether there was one."""
+        if self.view.cursor is not None or self.view.x_low is not None:
+            self._look(cursor=None, x_low=None, x_high=None)
+        elif self.single:
+            self.action_chart_open()
+        elif self.filter_text:
+            self.set_filter("")
+        else:
+            return False
+        return True
+
+    # Keys: which chart
+
+    def _step(self, by: int) -> None:
+        order = self.page.names if self.single else self.plan.order
+        if not order:
+            return
+        index = order.index(self.focused_name) if self.focused_name in order else 0
+        self.focused_name = order[max(0, min(len(order) - 1, index + by))]
+        if self.single:
+            self.rearrange()
+        else:
+            self.reveal(self.focused_name)
+        self.refresh()
+
+    def action_move_down(self) -> None:
+        """The next chart."""
+        self._step(1)
+
+    def action_move_up(self) -> None:
+        """The chart before."""
+        self._step(-1)
+
+    def action_move_page_down(self) -> None:
+        """A row of charts on."""
+        self._step(2 * self.plan.columns)
+
+    def action_move_page_up(self) -> None:
+        """A row of charts back."""
+        self._step(-2 * self.plan.columns)
+
+    def action_move_top(self) -> None:
+        """The first chart."""
+        self._step(-(10**6))
+
+    def action_move_bottom(self) -> None:
+        """The last chart."""
+        self._step(10**6)
+
+    def action_chart_open(self) -> None:
+        """Give the chart the whole pane, or show all again."""
+        self.single = not self.single
+        self.rearrange()
+        self.reveal(self.focused_name)
+
+    def action_chart_pin(self) -> None:
+        """Keep a chart at the top, or let it go."""
+        if self.focused_name in self.pinned:
+            self.pinned.remove(self.focused_name)
+        elif self.focused_name:
+            self.pinned.append(self.focused_name)
+        self.rearrange()
+        self.reveal(self.focused_name)
+
+    def action_chart_fewer_columns(self) -> None:
+        """One chart less side by side."""
+        self._set_columns(self.plan.columns - 1)
+
+    def action_chart_more_columns(self) -> None:
+        """One chart more side by side."""
+        self._set_columns(self.plan.columns + 1)
+
+    def _set_columns(self, columns: int) -> None:
+        self.columns = max(1, min(9, columns))
+        self.rearrange()
+
+    def action_chart_filter(self) -> None:
+        """Ask which metrics are shown."""
+        self.screen.query_one(Prompt).ask("metrics", self.filter_text, asker=self)
+
+    @on(Prompt.Changed)
+    def _typing(self, typed: Prompt.Changed) -> None:
+        self.set_filter(typed.value)
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        self.set_filter(entered.value)
+        entered.prompt.close()
+        self.focus()
+
+    @on(Prompt.Left)
+    def _left(self, left: Prompt.Left) -> None:
+        self.set_filter(left.before)
+        self.focus()
+
+    # Keys: how they are shown
+
+    def action_chart_log(self) -> None:
+        """Logarithmic or linear."""
+        self._look(logarithmic=not self.view.logarithmic)
+
+    def action_chart_smooth(self) -> None:
+        """The next smoothing."""
+        index = SMOOTHINGS.index(self.view.smoothing) if self.view.smoothing in SMOOTHINGS else 0
+        self._look(smoothing=SMOOTHINGS[(index + 1) % len(SMOOTHINGS)])
+
+    def action_chart_axis(self) -> None:
+        """Steps, time, epochs: what was zoomed into has no meaning on another axis."""
+        known = self.page.axes
+        index = known.index(self.view.axis) if self.view.axis in known else -1
+        self._look(axis=known[(index + 1) % len(known)], x_low=None, x_high=None, cursor=None)
+
+    def action_chart_reset(self) -> None:
+        """See all again."""
+        self.columns = 0
+        self._look(x_low=None, x_high=None, cursor=None)
+        self.rearrange()
+
+    def _zoom(self, factor: float) -> None:
+        axis = self._axis()
+        middle = self.view.cursor if self.view.cursor is not None else (axis.low + axis.high) / 2
+        half = (axis.high - axis.low) * factor / 2
+        if half > 0:
+            self._look(x_low=middle - half, x_high=middle + half)
+
+    def action_chart_zoom_in(self) -> None:
+        """Half as much."""
+        self._zoom(0.5)
+
+    def action_chart_zoom_out(self) -> None:
+        """Twice as much; when that is all there is, all of it."""
+        if self.view.x_low is not None and self.view.x_high is not None:
+            all_there_is = plot.x_axis(self._curves(), replace(self.view, x_low=None, x_high=None))
+            if 2 * (self.view.x_high - self.view.x_low) >= all_there_is.high - all_there_is.low > 0:
+                self._look(x_low=None, x_high=None)
+                return
+            self._zoom(2.0)
+
+    def action_chart_inspect(self) -> None:
+        """Show or hide the cursor."""
+        if self.view.cursor is not None:
+            self._look(cursor=None)
+            return
+        axis = self._axis()
+        self._look(cursor=axis.high)
+
+    def _sideways(self, direction: int) -> None:
+        if self.view.cursor is not None:
+            self._move_cursor(direction)
+        elif self.view.x_low is not None and self.view.x_high is not None:
+            by = direction * PAN * (self.view.x_high - self.view.x_low)
+            self._look(x_low=self.view.x_low + by, x_high=self.view.x_high + by)
+
+    def _move_cursor(self, direction: int) -> None:
+        """Move the cursor to the next point of the focused chart, so that every press shows another value."""
+        curves = self._curves()
+        if not curves or self.view.cursor is None:
+            return
+        at = curves[0].nearest(self.view.cursor)
+        if at is not None:
+            at = max(0, min(len(curves[0].x) - 1, at + direction))
+            self._look(cursor=curves[0].x[at])
+
+    def put_cursor(self, x: int, cell_width: int) -> None:
+        """Put the cursor under a column of the focused chart, which is so wide."""
+        axis = self._axis()
+        width = plot_width(cell_width)
+        margin = cell_width - width
+        self._look(cursor=axis.value_at(max(0, x - margin + 1), width))
+
+    def action_chart_left(self) -> None:
+        """To the left."""
+        self._sideways(-1)
+
+    def action_chart_right(self) -> None:
+        """To the right."""
+        self._sideways(1)
 
     # Drawing
 
@@ -225,3 +471,29 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         if self.filter_text and self.page.names:
             notice = EmptyNotice(f"no metric matches {self.filter_text!r}", "esc shows all")
         return self.notice_strip(notice, y, (width, self.size.height))
+
+
+class ChartsTab(ChartGrid, JobTab):
+    """The charts of one job."""
+
+    TAB: ClassVar = "charts"
+    BESIDE: ClassVar = "logs"
+
+    def take_job(self, job: JobRow) -> None:
+        """Take the job."""
+        self.job, self.without_metrics = job, no_metrics(job)
+
+    def opened(self) -> None:
+        """Read the metrics."""
+        if (job := self.job) is not None:
+            self.read((Charted(job.id, job.name, job.started_us or job.submitted_us),))
+
+    def job_deleted(self, notice: EmptyNotice) -> None:
+        """Show no charts any more."""
+        self.job = None
+        self.rest()
+        self.show(ChartsPage((), {}, self.view), notice)
+
+    def can_do(self, action_id: str) -> bool | None:
+        """Offer no zoom where there is no chart."""
+        return bool(self.page.names) if action_id.startswith("chart.") else None

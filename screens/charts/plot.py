@@ -69,7 +69,7 @@ def x_axis(curves: Sequence[Curve], view: ChartView, what: str = "") -> Axis:
 
 
 def _growing_end(low: float, high: float, unit: str) -> float:
-    """Return an end a little behind the last point: new points extend a curve, and seldom draw all of it anew."""
+    """Return an end a little behind the last point: new points extend a curve, and seldom draw all of it again."""
     if not high > low or not math.isfinite(high - low):
         return high
     step = axes.round_step((high - low) / _GROWTHS, unit)

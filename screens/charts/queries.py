@@ -165,7 +165,7 @@ class _Reader:
     def _extended(
         self, store: Store, kept: _Kept | None, found: Found
     ) -> tuple[str, tuple[Curve, ...]] | None:
-        """Return the curves that were read, with the new points behind theirs; None where they are to be read anew.
+        """Return the curves that were read, with the new points behind theirs; None where they are to be read again.
 
         To read the whole of twelve series every other second would take a tenth of a core.
         """

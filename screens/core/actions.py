@@ -1,7 +1,7 @@
 """Everything that can be done on the screens: the table that keys, help, palette and docs are made from.
 
 A *pane* is what has the focus; a key means one thing in a pane. Who carries an action out is its ``owner``:
-the pane itself, its screen, or the app. Nothing here draws or acts.
+the pane itself, its screen, what the screen has for its jobs, or the app. Nothing here draws or acts.
 """
 
 # ruff: noqa: E501 - one action a line reads as the table that it is
@@ -16,14 +16,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
 RUNS_PANES: Final = ("runs", "preview")
-PAGES: Final = ("overview", "usage", "config", "files", "events")
-"""Panes of one job that are read from top to bottom."""
-RUN_PANES: Final = ("logs", "charts", *PAGES)
-FORM_PANES: Final = ("launch", "plan")
-ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "search", "queue", "places", *FORM_PANES)
-TITLES: Final = {
-    "runs": "Jobs: table",
-    "preview": "Jobs: preview",
+JOB_TABS: Final = {
     "overview": "Job: overview",
     "logs": "Job: logs",
     "charts": "Job: charts",
@@ -31,6 +24,17 @@ TITLES: Final = {
     "config": "Job: configuration",
     "files": "Job: files and checkpoints",
     "events": "Job: events",
+}
+"""The tabs of a job in their order, each a pane, and what help and docs call it."""
+RUN_PANES: Final = tuple(JOB_TABS)
+PAGES: Final = tuple(tab for tab in JOB_TABS if tab not in ("logs", "charts"))
+"""Panes of one job that are read from top to bottom."""
+FORM_PANES: Final = ("launch", "plan")
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "search", "queue", "places", *FORM_PANES)
+TITLES: Final = {
+    "runs": "Jobs: table",
+    "preview": "Jobs: preview",
+    **JOB_TABS,
     "compare": "Compare",
     "search": "Search",
     "queue": "Queue",
@@ -43,7 +47,7 @@ TITLES: Final = {
 EARLY: Final = "early."
 """Before the names of bindings that take a key while no pane has the focus yet."""
 
-Owner = Literal["pane", "screen", "app"]
+Owner = Literal["pane", "screen", "jobs", "app"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Action:
     @property
     def target(self) -> str:
         """The action as Textual writes it for a binding of the pane."""
+        if self.owner == "jobs":
+            return f"screen.jobs('{self.method}')"
         return self.method if self.owner == "pane" else f"{self.owner}.{self.method}"
 
 
@@ -129,28 +135,28 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("runs.columns", ("C",), RUNS_PANES, "screen", "columns", "Choose the columns of the table and their order."),
     Action("runs.preview", ("i",), RUNS_PANES, "screen", "preview", "Show or hide the preview."),
     # One job, from the table or its own screen
-    Action("job.halt", ("x",), _JOB_THAT_WAITS, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
-    Action("job.kill", ("X",), _JOB_THAT_WAITS, "screen", "kill", "Stop the job now.", 11, True),
-    Action("job.resume", ("u",), _JOB, "screen", "resume", "Start a halted or failed job again from its results and checkpoints.", 12, True),
-    Action("job.rerun", ("r",), _JOB, "screen", "run again", "Open the form to run the job again, unchanged or with changes.", 0, True),
-    Action("job.delete", ("D",), _JOB, "screen", "delete", "Remove the job, its files and what is left of it on its backend.", 0, True),
-    Action("job.logs", ("l",), tuple(p for p in _JOB_THAT_WAITS if p != "logs"), "screen", "logs", "Show the job's log.", 2),
-    Action("job.charts", ("m",), tuple(p for p in _JOB if p != "charts"), "screen", "charts", "Show the job's metrics as charts.", 3),
-    Action("job.overview", ("d",), tuple(p for p in _JOB_THAT_WAITS if p != "overview"), "screen", "overview", "Show state, reason, times, command and where results are.", 4),
-    Action("job.search", ("E",), tuple(p for p in _JOB if p != "logs"), "screen", "search", "Show the search for hyper-parameters that the job is a trial of."),
-    Action("job.tags", ("t",), (*RUNS_PANES, *PAGES), "screen", "tags", "Set the job's tags; filter by them with tag:NAME.", 0, True),
-    Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "screen", "copy", "Copy the job's name, id, folder or command."),
-    Action("job.note", ("N",), (*RUNS_PANES, *PAGES), "screen", "note", "Write a note on the job.", 0, True),
-    Action("job.shell", ("dollar_sign",), _JOB, "screen", "shell", "Open a shell in a running job; the screens return when it ends.", 0, True),
-    Action("job.download", ("ctrl+s",), tuple(p for p in _JOB if p != "logs"), "screen", "download", "Download the job's results, checkpoints, logs or code."),
-    Action("job.open", ("o",), (*RUNS_PANES, *PAGES), "screen", "open folder", "Open the job's folder, or an address it serves."),
-    Action("job.editor", ("e",), (*RUNS_PANES, *PAGES), "screen", "editor", "Read the job's manifest in $EDITOR."),
+    Action("job.halt", ("x",), _JOB_THAT_WAITS, "jobs", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
+    Action("job.kill", ("X",), _JOB_THAT_WAITS, "jobs", "kill", "Stop the job now.", 11, True),
+    Action("job.resume", ("u",), _JOB, "jobs", "resume", "Start a halted or failed job again from its results and checkpoints.", 12, True),
+    Action("job.rerun", ("r",), _JOB, "jobs", "run again", "Open the form to run the job again, unchanged or with changes.", 0, True),
+    Action("job.delete", ("D",), _JOB, "jobs", "delete", "Remove the job, its files and what is left of it on its backend.", 0, True),
+    Action("job.logs", ("l",), tuple(p for p in _JOB_THAT_WAITS if p != "logs"), "jobs", "logs", "Show the job's log.", 2),
+    Action("job.charts", ("m",), tuple(p for p in _JOB if p != "charts"), "jobs", "charts", "Show the job's metrics as charts.", 3),
+    Action("job.overview", ("d",), tuple(p for p in _JOB_THAT_WAITS if p != "overview"), "jobs", "overview", "Show state, reason, times, command and where results are.", 4),
+    Action("job.search", ("E",), tuple(p for p in _JOB if p != "logs"), "jobs", "search", "Show the search for hyper-parameters that the job is a trial of."),
+    Action("job.tags", ("t",), (*RUNS_PANES, *PAGES), "jobs", "tags", "Set the job's tags; filter by them with tag:NAME.", 0, True),
+    Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "jobs", "copy", "Copy the job's name, id, folder or command."),
+    Action("job.note", ("N",), (*RUNS_PANES, *PAGES), "jobs", "note", "Write a note on the job.", 0, True),
+    Action("job.shell", ("dollar_sign",), _JOB, "jobs", "shell", "Open a shell in a running job; the screens return when it ends.", 0, True),
+    Action("job.download", ("ctrl+s",), tuple(p for p in _JOB if p != "logs"), "jobs", "download", "Download the job's results, checkpoints, logs or code."),
+    Action("job.open", ("o",), (*RUNS_PANES, *PAGES), "jobs", "open folder", "Open the job's folder, or an address it serves."),
+    Action("job.editor", ("e",), (*RUNS_PANES, *PAGES), "jobs", "editor", "Read the job's manifest in $EDITOR."),
     Action("usage.window", ("w",), ("usage",), "pane", "time", "Show the whole job, the last hour, or the last ten minutes.", 1),
-    Action("files.open", ("enter",), ("files",), "screen", "read", "Read the file under the cursor.", 1),
-    Action("files.upload", ("U",), ("files",), "screen", "upload", "Copy a local file into the job.", 5, True),
+    Action("files.open", ("enter",), ("files",), "jobs", "read", "Read the file under the cursor.", 1),
+    Action("files.upload", ("U",), ("files",), "jobs", "upload", "Copy a local file into the job.", 5, True),
     Action("run.next-tab", ("right_square_bracket",), _TABBED, "screen", "next tab", "Show the next tab of the job.", 20),
     Action("run.previous-tab", ("left_square_bracket",), _TABBED, "screen", "previous tab", "Show the previous tab."),
-    Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), _TABBED, "screen", "tab", "Show the tab with that number."),
+    Action("run.tab", tuple(str(number) for number in range(1, len(JOB_TABS) + 1)), _TABBED, "screen", "tab", "Show the tab with that number."),
     # Several jobs
     Action("compare.metric", ("s",), ("compare",), "screen", "metric", "Choose the next metric: values are sorted by it, and drawn over a parameter.", 1),
     Action("compare.value", ("v",), ("compare",), "screen", "last, min, max", "Show the last, the smallest or the largest values.", 2),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from textual.message import Message
 
+from screens.base.base import BaseScreen
 from screens.jobs.file_actions import FileActions
 from screens.jobs.marks import Act, Targets
 from screens.style.status import is_open
@@ -25,6 +26,8 @@ from workbench.store.queries.jobs import jobs_by_id
 
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
+    from screens.core.app_protocol import AppProtocol
+    from screens.jobs.files import FoundFile
     from workbench.services.control.requests import RequestKind
 
 _REQUESTED: Final = {
@@ -173,47 +176,34 @@ def _notes(kind: RequestKind, fitting: Sequence[JobRow], targets: Targets) -> li
     return notes
 
 
-class JobActions(FileActions):
-    """A screen on which jobs are acted upon: those that :meth:`targets` names."""
+class Answered(Message, bubble=False):
+    """A question was confirmed: it is requested now, unless jobs have changed meanwhile."""
 
-    class Answered(Message, bubble=False):
-        """A question was confirmed: it is requested now, unless jobs have changed meanwhile."""
+    def __init__(
+        self, kind: RequestKind, consequence: str, asked: Targets, changed: Sequence[JobRow]
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.consequence = consequence
+        self.asked = asked
+        self.changed = changed
+        """Those that have, as they are now; where there are any, nothing is requested."""
 
-        def __init__(
-            self, kind: RequestKind, consequence: str, asked: Targets, changed: Sequence[JobRow]
-        ) -> None:
-            super().__init__()
-            self.kind = kind
-            self.consequence = consequence
-            self.asked = asked
-            self.changed = changed
-            """Those that have, as they are now; where there are any, nothing is requested."""
 
-    def can_do(self, action_id: str) -> bool:
-        """Offer what makes sense for the jobs that it concerns: halt for one that is under way, and so on."""
-        jobs = self.targets()
-        match action_id:
-            case "job.halt" | "job.kill":
-                return any(is_open(job) for job in jobs)
-            case "job.resume":
-                return any(job.state in (State.HALTED, State.FAILED) and not is_open(job) for job in jobs)
-            case "job.search":
-                return any(search_of(job) for job in jobs)
-            case "runs.open" | "runs.mark":
-                return bool(jobs)
-            case _:
-                return bool(jobs) or not action_id.startswith("job.")
+class Steering:
+    """What is done with the jobs that a screen names, and which of their pages are opened."""
 
-    def with_targets(self, then: Act) -> None:
-        """Call ``then`` with the jobs that an action concerns, as they are now."""
-        then(Targets(tuple(self.targets())))
+    def __init__(self, screen: JobActions) -> None:
+        self.screen = screen
 
-    def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
-        """Take note of what is requested for which jobs."""
+    @property
+    def fabric(self) -> AppProtocol:
+        """The app."""
+        return self.screen.fabric
 
     def _steer(self, kind: RequestKind, consequence: str) -> None:
-        if not self.refused():
-            self.with_targets(partial(self._confirm, kind, consequence))
+        if not self.screen.refused():
+            self.screen.with_targets(partial(self._confirm, kind, consequence))
 
     def _confirm(self, kind: RequestKind, consequence: str, targets: Targets) -> None:
         """Ask before a request is made: for how many jobs, which these are, and which of them run."""
@@ -245,13 +235,13 @@ class JobActions(FileActions):
             if yes:
                 self._request(kind, consequence, replace(targets, jobs=tuple(fitting)))
 
-        self.app.push_screen(Confirm(question), decided)
+        self.screen.app.push_screen(Confirm(question), decided)
 
     def _request(self, kind: RequestKind, consequence: str, asked: Targets) -> None:
-        """Have it requested as it was confirmed; where jobs have changed meanwhile, it is asked anew."""
+        """Have it requested as it was confirmed; where jobs have changed meanwhile, it is asked again."""
 
         def take(changed: Sequence[JobRow]) -> None:  # in another thread
-            post(self, self.Answered(kind, consequence, asked, changed))
+            post(self.screen, Answered(kind, consequence, asked, changed))
 
         if len(asked.jobs) <= AT_ONCE:
             self.fabric.write(kind, ask_for(kind, asked.jobs, take))
@@ -267,14 +257,14 @@ class JobActions(FileActions):
         if done:
             self.fabric.show_message(done)
 
-    def on_job_actions_answered(self, answered: Answered) -> None:
-        """Take note of what is requested, or ask anew: the answer was one to another question."""
+    def take_answer(self, answered: Answered) -> None:
+        """Take note of what is requested, or ask again: the answer was one to another question."""
         if not answered.changed:
-            self.requested(answered.kind, answered.asked.jobs)
+            self.screen.requested(answered.kind, answered.asked.jobs)
             return
         now = {job.id: job for job in answered.changed}
         jobs = tuple(now.get(job.id, job) for job in answered.asked.jobs)
-        if self.is_current:
+        if self.screen.is_current:
             asked = replace(answered.asked, jobs=jobs, deleted=0, changed=len(now))
             self._confirm(answered.kind, answered.consequence, asked)
         else:
@@ -282,7 +272,7 @@ class JobActions(FileActions):
             self.fabric.show_message(message, "warning")
 
     def _named(self, jobs: Sequence[JobRow], notes: Sequence[str]) -> tuple[str, ...]:
-        most = NAMED_LOW if self.app.size.height < LOW_HEIGHT else NAMED
+        most = NAMED_LOW if self.screen.app.size.height < LOW_HEIGHT else NAMED
         lines = [f"{formats.printable(job.name)}  {job.state.lower()}" for job in jobs[:most]]
         if len(jobs) > most:
             lines.append(f"and {len(jobs) - most:,} more")
@@ -309,19 +299,19 @@ class JobActions(FileActions):
 
     def action_job_rerun(self) -> None:
         """Open the form with the job as it was."""
-        if self.refused():
+        if self.screen.refused():
             return
         from screens.launch.draft_sources import draft_of_job
         from screens.launch.form_screen import open_form
 
         home = self.fabric.home
-        if (job := self.in_view()) is not None:
+        if (job := self.screen.in_view()) is not None:
             self.fabric.background.run(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""
-        if not self.refused():
-            self.with_targets(self._ask_tags)
+        if not self.screen.refused():
+            self.screen.with_targets(self._ask_tags)
 
     def _ask_tags(self, targets: Targets) -> None:
         if jobs := targets.jobs:
@@ -343,22 +333,19 @@ class JobActions(FileActions):
 
     def action_job_logs(self) -> None:
         """Open the job's log."""
-        self.show("logs")
+        self.screen.show("logs")
 
     def action_job_charts(self) -> None:
         """Open the job's charts."""
-        self.show("charts")
+        self.screen.show("charts")
 
     def action_job_overview(self) -> None:
         """Open the job's overview."""
-        self.show("overview")
-
-    def show(self, tab: str) -> None:
-        """Show a tab of the job in view."""
+        self.screen.show("overview")
 
     def action_job_search(self) -> None:
         """Open the search that the job is a trial of."""
-        job = self.in_view()
+        job = self.screen.in_view()
         found = search_of(job) if job is not None else ""
         if not found:
             what = "the job is not a trial of a search" if job is not None else "no job is under the cursor"
@@ -368,7 +355,7 @@ class JobActions(FileActions):
 
     def action_job_copy(self) -> None:
         """Offer what can be copied."""
-        self.with_targets(self._offer_copies)
+        self.screen.with_targets(self._offer_copies)
 
     def _offer_copies(self, targets: Targets) -> None:
         from screens.base.dialogs import Choice
@@ -385,8 +372,77 @@ class JobActions(FileActions):
             folder, job in zip(folders, jobs, strict=True))), Choice("c", "show command",
             "\n".join(f"fabric show {job.id}" for job in jobs)),
         )  # fmt: skip
-        self.choose("Copy", choices, self._copied)
+        self.screen.choose("Copy", choices, self._copied)
 
     def _copied(self, choice: Choice) -> None:
-        self.app.copy_to_clipboard(choice.value)
+        self.screen.app.copy_to_clipboard(choice.value)
         self.fabric.show_message(f"copied the {choice.title}")
+
+
+class JobActions(BaseScreen):
+    """A screen on which jobs are acted upon: those that :meth:`targets` names.
+
+    What is done with them is not the screen's own: it has an object for steering and one for files, whose ``action_``
+    methods are the actions that ``jobs`` own in the table.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steering = Steering(self)
+        self.file_actions = FileActions(self)
+
+    def action_jobs(self, method: str) -> None:
+        """Do with the jobs what the table names."""
+        name = f"action_{method}"
+        getattr(self.steering if hasattr(self.steering, name) else self.file_actions, name)()
+
+    def on_answered(self, answered: Answered) -> None:
+        """Take note of what is requested, or ask again: the answer was one to another question."""
+        self.steering.take_answer(answered)
+
+    def can_do(self, action_id: str) -> bool:
+        """Offer what makes sense for the jobs that it concerns: halt for one that is under way, and so on."""
+        jobs = self.targets()
+        match action_id:
+            case "job.halt" | "job.kill":
+                return any(is_open(job) for job in jobs)
+            case "job.resume":
+                return any(job.state in (State.HALTED, State.FAILED) and not is_open(job) for job in jobs)
+            case "job.search":
+                return any(search_of(job) for job in jobs)
+            case "runs.open" | "runs.mark":
+                return bool(jobs)
+            case _:
+                return bool(jobs) or not action_id.startswith("job.")
+
+    def targets(self) -> list[JobRow]:
+        """Return the jobs that an action concerns: the marked ones, or the one in view."""
+        return []
+
+    def with_targets(self, then: Act) -> None:
+        """Call ``then`` with the jobs that an action concerns, as they are now."""
+        then(Targets(tuple(self.targets())))
+
+    def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
+        """Take note of what is requested for which jobs."""
+
+    def in_view(self) -> JobRow | None:
+        """Return the job that an action concerns which is done with one alone, whichever are marked."""
+        return next(iter(self.targets()), None)
+
+    def show(self, tab: str) -> None:
+        """Show a tab of the job in view."""
+
+    def chosen_file(self) -> FoundFile | None:
+        """Return the file under the cursor, on a screen that shows files."""
+        return None
+
+    def manifest_text(self) -> str:
+        """Return the manifest of the job in view where it is at hand."""
+        return ""
+
+    def refused(self) -> bool:
+        """Say that nothing is changed here, where that is so."""
+        if self.fabric.readonly:
+            self.fabric.show_message("read-only: the screens were started with --readonly", "warning")
+        return self.fabric.readonly

@@ -1,12 +1,17 @@
-"""The columns of the table of jobs: which are shown at which width, and what stands in each. Pure."""
+"""The columns of the table of jobs: which are shown at which width, what stands in each, and how a row is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from screens.style import status
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from screens.style import status, text
 from screens.style.glyphs import glyphs
+from screens.style.themes import overlay
 from screens.widgets.sparkline import sparkline
 from workbench import formats
 from workbench.job import TERMINAL, State, short_id
@@ -17,9 +22,14 @@ from workbench.store.queries.job_list import is_metric
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from screens.style.themes import Paint
     from workbench.metrics.queries import ProgressRow
     from workbench.services.inspect.sweep_best import SweepOutcome
+    from workbench.store.queries.job_list import JobList
     from workbench.store.queries.sweeps import Fold
+
+_ROWS_KEPT_MAX: Final = 128
+"""Of so many rows what was drawn last is kept: more than a terminal shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +324,155 @@ def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple
     return [
         (column, size or share.get(column.title, left)) for column, size in zip(shown, widths, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """What a row shows, but for the time."""
+
+    job: JobRow
+    fold: Fold | None
+    """What the row stands for, where that is several jobs."""
+    sign: str
+    """What stands before it: a mark, or a blank."""
+    figures: Figures
+    trend: Sequence[float | None]
+    outcome: SweepOutcome | None
+    """What a fold has come to."""
+    is_opened: bool
+    """Whether the job is of a sweep whose rows are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnRow:
+    """A row as it was drawn last."""
+
+    facts: RowFacts
+    now_us: int
+    parts: Sequence[text.Part]
+    strip: Strip
+
+
+class RowPainter:
+    """Draws the heading and the rows, and keeps what was drawn last."""
+
+    def __init__(self) -> None:
+        self.columns: list[tuple[JobColumn, int]] = []
+        """With their widths."""
+        self.width = 0
+        self._columns_for: object = None
+        self._drawn_with: object = None
+        """What all rows are drawn with; None before the first drawing."""
+        self._drawn: dict[str, _DrawnRow] = {}
+        """Rows as they were drawn last, by the ids of their jobs."""
+        self._base = Style()
+        self._paint: Paint | None = None
+
+    def begin(self, width: int, wanted: tuple[str, ...], sort: str, base: Style, paint: Paint) -> None:
+        """Choose the columns for the width; what was drawn with other colours or columns is forgotten."""
+        columns_for = width, wanted, sort
+        if columns_for != self._columns_for:
+            self._columns_for, self.width = columns_for, width
+            self.columns = layout(max(1, width - 2), wanted, sort)
+        self._base, self._paint = base, paint
+        look = columns_for, base, paint, glyphs()
+        if look != self._drawn_with:
+            self._drawn_with = look
+            self._drawn.clear()
+
+    def last(self, job_id: str) -> Strip | None:
+        """Return a row as it was drawn last."""
+        known = self._drawn.get(job_id)
+        return known.strip if known is not None else None
+
+    def row(self, facts: RowFacts, now_us: int) -> Strip:
+        """Return a row without the cursor; the one that was drawn last where nothing that it shows has changed."""
+        job_id = facts.job.id
+        known = self._drawn.get(job_id)
+        if known is not None and known.facts == facts and known.now_us == now_us:
+            return known.strip
+        parts = self._job_parts(facts, now_us) if facts.fold is None else self._fold_parts(facts, facts.fold)
+        parts.insert(0, (facts.sign, "accent", "bold"))
+        if known is not None and known.parts == parts:
+            strip = known.strip
+        else:
+            strip = self.line([Segment(shown, self._style(*look)) for shown, *look in parts])
+        if known is None and len(self._drawn) >= _ROWS_KEPT_MAX:
+            del self._drawn[next(iter(self._drawn))]
+        self._drawn[job_id] = _DrawnRow(facts, now_us, parts, strip)
+        return strip
+
+    def _job_parts(self, facts: RowFacts, now_us: int) -> list[text.Part]:
+        """Return the cells of a job's row."""
+        line = Line(facts.job, facts.figures, now_us, facts.trend, facts.is_opened)
+        return _cells([(column, column.cell(line), size) for column, size in self.columns])
+
+    def _fold_parts(self, facts: RowFacts, fold: Fold) -> list[text.Part]:
+        """Return a fold's row: its states where those of jobs stand, then its name and what it has come to."""
+        width = self.width - 1
+        titles = [column.title for column, _ in self.columns]
+        sizes = {column.title: size for column, size in self.columns}
+        lead = sizes["state"] if titles[:1] == ["state"] else 0
+        name_width = sizes.get("name", 0) if titles[1:2] == ["name"] else 0
+        states = state_counts(fold, lead or width // 3)
+        parts = fold_parts(fold, facts.outcome, name_width)
+        used = sum(text.cells(shown) for shown, _, _ in states)
+        blank = " " * max(0, lead + GAP - used) or " "
+        return text.fit([*states, (blank, "text", ""), *parts], width)
+
+    def heading(self, listing: JobList) -> Strip:
+        """Draw the titles of the columns; the one that the list is sorted by has the direction."""
+        cells = []
+        signed = sorted_column([column for column, _ in self.columns], listing.sort)
+        for column, size in self.columns:
+            cell = Cell(text.shorten(column.heading, size), "dim")
+            if column is signed:
+                is_falling = listing.descending != column.is_reversed  # as the values of the column go
+                sign = glyphs().down if is_falling else glyphs().up
+                cell = Cell(text.shorten(column.heading, size - 1) + sign, "accent")
+            cells.append((column, cell, size))
+        segments = [Segment(shown, self._style(role)) for shown, role, _ in _cells(cells)]
+        return overlay(self.line([Segment(" ", self._base), *segments]), Style(bold=True))
+
+    def notice(self, shown: str, role: str) -> Strip:
+        """Draw a line that is shown while there are no rows, in the middle."""
+        shown = text.shorten(shown, self.width - 2)
+        left = max(0, (self.width - text.cells(shown)) // 2)
+        return self.line([Segment(" " * left, self._base), Segment(shown, self._style(role))])
+
+    def to_come(self) -> Strip:
+        """Draw a row that is on its way."""
+        return self.line([Segment(f"  {glyphs().more}", self._style("dim"))])
+
+    def line(self, segments: Sequence[Segment] = ()) -> Strip:
+        """Return a line of the whole width."""
+        return Strip(segments).adjust_cell_length(self.width, self._base)
+
+    def _style(self, role: str, attributes: str = "") -> Style:
+        assert self._paint is not None  # it has begun
+        return self._base + self._paint.style(role, attributes)
+
+    def sort_at(self, x: int) -> str:
+        """Return what a click on a column of the heading sorts by; nothing between them."""
+        at = 1
+        for column, width in self.columns:
+            if at <= x < at + width + GAP:
+                return column.sort
+            at += width + GAP
+        return ""
+
+    def is_fold_sign(self, x: int) -> bool:
+        """Say whether a column of the screen is that of the sign that opens a fold."""
+        lead = next((size for column, size in self.columns[:1] if column.title == "state"), 0)
+        return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
+
+
+def _cells(cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[text.Part]:
+    """Return texts as wide as their columns, with what keeps them apart."""
+    parts = []
+    for column, cell, width in cells:
+        shown = text.shorten(cell.text, width)
+        blank = " " * (width - text.cells(shown))
+        padded = blank + shown if column.align == "right" else shown + blank
+        parts.append((padded + " " * GAP, cell.role, ""))
+    return parts

@@ -15,11 +15,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from screens.charts.curve import OTHER
-from screens.charts.data import ChartsPage
 from screens.charts.grid import ChartGrid
-from screens.charts.keys import ChartKeys
 from screens.charts.plot import MARGIN
-from screens.charts.queries import Charted, charts_page
+from screens.charts.queries import Charted
 from screens.charts.tile import style_of
 from screens.core import actions
 from screens.jobs.actions import JobActions
@@ -158,7 +156,9 @@ class CompareScreen(JobActions, TabKeys):
         """Make the tabs."""
         yield TabBar(TABS)
         with Container(id="run-body"):
-            yield ChartGrid(id="charts")
+            charts = ChartGrid(id="charts")
+            charts.without_metrics = NO_METRICS
+            yield charts
             for name in TABS[1:]:
                 yield ParameterPlot(id=name) if name == "parameters" else ComparePage(id=name)
         yield Prompt(id="run-prompt")
@@ -188,7 +188,7 @@ class CompareScreen(JobActions, TabKeys):
         if tab == "charts":
             self._read_charts()
         else:
-            self.fabric.reader.forget(self, "charts")
+            self.query_one(ChartGrid).rest()
         self.refresh_keys()
         self._write()
 
@@ -196,17 +196,14 @@ class CompareScreen(JobActions, TabKeys):
         """Show what was read."""
         if not self.whole:
             return
-        if isinstance(answer.value, ChartsPage):
-            self.query_one(ChartGrid).show(answer.value, NO_METRICS)
-        elif answer.key == "jobs":
-            self._comparison = answer.value
-            self.jobs = [job.row for job in answer.value.jobs]
-            names = titles(answer.value)
-            if names != self._titles:
-                self._titles = names
-                self._read_charts()
-            self._write()
-            self.refresh_head()
+        self._comparison = answer.value
+        self.jobs = [job.row for job in answer.value.jobs]
+        names = titles(answer.value)
+        if names != self._titles:
+            self._titles = names
+            self._read_charts()
+        self._write()
+        self.refresh_head()
 
     def on_resize(self, event: Resize) -> None:
         """Write the page for the width that there is now."""
@@ -308,35 +305,15 @@ class CompareScreen(JobActions, TabKeys):
         else:
             page.show(shown)
 
-    @on(ChartGrid.SeriesRequested)
     def _read_charts(self) -> None:
         if self.tab != "charts" or self._comparison is None:  # their names and colours come from all of them
             return
-        grid = self.query_one(ChartGrid)
-        charted = [
-            Charted(job.id, name, job.started_us or job.submitted_us, colour)
-            for job, name, colour in zip(self.jobs, self._titles, self._colours(), strict=True)
-        ]
-        query = charts_page(charted, grid.metrics_in_view, grid.plot_width, grid.view, ("value",))
-        self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
-
-    @on(ChartKeys.FilterRequested)
-    def _ask_charts(self) -> None:
-        self.query_one(Prompt).ask("metrics", self.query_one(ChartGrid).filter_text)
-
-    @on(Prompt.Changed)
-    def _typing(self, typed: Prompt.Changed) -> None:
-        self.query_one(ChartGrid).set_filter(typed.value)
-
-    @on(Prompt.Entered)
-    def _entered(self) -> None:
-        self.query_one(Prompt).close()
-        self.query_one(ChartGrid).focus()
-
-    @on(Prompt.Left)
-    def _left(self, left: Prompt.Left) -> None:
-        self.query_one(ChartGrid).set_filter(left.before)
-        self.query_one(ChartGrid).focus()
+        self.query_one(ChartGrid).read(
+            [
+                Charted(job.id, name, job.started_us or job.submitted_us, colour)
+                for job, name, colour in zip(self.jobs, self._titles, self._colours(), strict=True)
+            ]
+        )
 
     def refresh_head(self) -> None:
         """Say how many are compared."""
@@ -364,4 +341,4 @@ class CompareScreen(JobActions, TabKeys):
 
     def back(self) -> bool:
         """Take away what narrows the view of the charts."""
-        return self.tab == "charts" and self.query_one(ChartGrid).undo()
+        return self.tab == "charts" and self.query_one(ChartGrid).back()

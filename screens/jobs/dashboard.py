@@ -5,14 +5,16 @@ from __future__ import annotations
 import textwrap
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.geometry import Region
 from textual.strip import Strip
 
+from screens.base.job_tab import JobPage, JobTab
 from screens.charts.plot import ChartView
 from screens.charts.queries import Charted, charts_page
 from screens.charts.tile import Plots, tile
+from screens.core import actions
 from screens.core.app_protocol import fabric_app
 from screens.jobs.log_tail import Tail, tail
 from screens.jobs.text_pages import facts_page
@@ -113,8 +115,12 @@ def plan(width: int, height: int, *, head: int, charts: int, usage: int, log: in
     return Plan(head, left // rows, rows, columns, usage, tail_lines)
 
 
-class OverviewPage(TextPage):
+class OverviewPage(TextPage, JobTab):
     """The first page of a job: its dashboard, and below it, or to its right where there is room, the facts."""
+
+    TAB: ClassVar = "overview"
+    PANE: ClassVar = "overview"
+    BINDINGS: ClassVar = actions.bindings("overview")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -133,11 +139,11 @@ class OverviewPage(TextPage):
         self._fit()
         self._write_facts()
 
-    def show_job(self, shown: JobOverview, now_us: int) -> None:
+    def show_job(self, page: JobPage, now_us: int) -> None:
         """Show a job as of now."""
-        self._job = shown, now_us
+        self._job = page.overview, now_us
         self._write_facts()
-        self.query_one(Dashboard).show(shown, now_us)
+        self.query_one(Dashboard).show(page.overview, now_us)
 
     def _write_facts(self) -> None:
         """Write the facts for the width there is; before the first layout there is none, and nothing is written."""
@@ -150,14 +156,15 @@ class OverviewPage(TextPage):
             self._facts_for, self._facts_at = besides_values, time.monotonic()
             self.show(facts_page(shown, now_us, width))
 
-    def say(self, notice: EmptyNotice) -> None:
-        """Show a notice instead of the job, at every width."""
+    def job_deleted(self, notice: EmptyNotice) -> None:
+        """Show the notice instead, at every width."""
         self._job = None
-        super().say(notice)
+        self.say(notice)
 
     def rest(self) -> None:
         """Read nothing while it is out of sight."""
-        self.query_one(Dashboard).rest()
+        for dashboard in self.query(Dashboard):
+            dashboard.rest()
 
     @property
     def plain(self) -> str:
@@ -200,6 +207,10 @@ class Dashboard(MadeLines):
         """Read nothing while it is out of sight."""
         self._read_for = None
         fabric_app(self).reader.forget(self)
+
+    def on_unmount(self) -> None:
+        """Read no more."""
+        self.rest()
 
     def fit(self, width: int, height: int) -> None:
         """Take the room that there is to be seen at once."""

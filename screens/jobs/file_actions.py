@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from screens.base.base import BaseScreen
 from screens.style.status import is_open
 from screens.workers.background import TaskReport
 from screens.workers.command_runner import command_argv
@@ -26,39 +25,70 @@ from workbench.store.queries.jobs import detail
 
 # What reads files, manifests and what is typed is imported when it is asked for: the table is to be there at once.
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import App
+
     from screens.base.dialogs import Choice
+    from screens.core.app_protocol import AppProtocol
     from screens.jobs.files import FoundFile
 
 KINDS: Final = (("r", "results"), ("c", "checkpoints"), ("l", "logs"), ("k", "code"))
 
 
-class FileActions(BaseScreen):
-    """A screen on which one works with the jobs that :meth:`targets` names."""
+@runtime_checkable
+class ShowsFiles(Protocol):
+    """A widget on which files are chosen."""
 
-    def targets(self) -> list[JobRow]:
-        """Return the jobs that an action concerns: the marked ones, or the one in view."""
-        return []
+    @property
+    def file(self) -> FoundFile | None:
+        """The file under the cursor."""
+
+
+class ActsOnJobs(Protocol):
+    """A screen, as what is done with its jobs sees it."""
+
+    @property
+    def app(self) -> App[object]:
+        """The app, as Textual has it."""
+
+    @property
+    def fabric(self) -> AppProtocol:
+        """The app, as all screens see it."""
 
     def in_view(self) -> JobRow | None:
         """Return the job that an action concerns which is done with one alone, whichever are marked."""
-        return next(iter(self.targets()), None)
 
     def chosen_file(self) -> FoundFile | None:
         """Return the file under the cursor, on a screen that shows files."""
-        return None
 
     def manifest_text(self) -> str:
         """Return the manifest of the job in view where it is at hand."""
-        return ""
 
     def refused(self) -> bool:
         """Say that nothing is changed here, where that is so."""
-        if self.fabric.readonly:
-            self.fabric.show_message("read-only: the screens were started with --readonly", "warning")
-        return self.fabric.readonly
+
+    def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
+        """Offer a few things, and do one."""
+
+
+class FileActions:
+    """What is done with one job of a screen: the one in view."""
+
+    def __init__(self, screen: ActsOnJobs) -> None:
+        self.screen = screen
+
+    @property
+    def fabric(self) -> AppProtocol:
+        """The app."""
+        return self.screen.fabric
+
+    def chosen_file(self) -> FoundFile | None:
+        """Return the file under the cursor."""
+        return self.screen.chosen_file()
 
     def _target(self) -> JobRow | None:
-        job = self.in_view()
+        job = self.screen.in_view()
         if job is None:
             self.fabric.show_message("no job is under the cursor", "warning")
         return job
@@ -67,7 +97,7 @@ class FileActions(BaseScreen):
 
     def action_job_shell(self) -> None:
         """Open a shell in a learner's environment; of several learners it is asked which."""
-        job = None if self.refused() else self._target()
+        job = None if self.screen.refused() else self._target()
         if job is None:
             return
         from workbench.services.backends.installed import has_shell
@@ -100,7 +130,7 @@ class FileActions(BaseScreen):
         file = self.chosen_file()
         this = [Choice("f", "this file", file.path)] if file is not None else []
         choices = [*this, *(Choice(key, kind, f"all {kind} of the job") for key, kind in KINDS)]
-        self.choose("Download", choices, partial(self._ask_where, job))
+        self.screen.choose("Download", choices, partial(self._ask_where, job))
 
     def _ask_where(self, job: JobRow, choice: Choice) -> None:
         if choice.title == "this file":
@@ -137,7 +167,7 @@ class FileActions(BaseScreen):
 
     def action_files_upload(self) -> None:
         """Ask for a file to be copied to where the job finds it."""
-        job = None if self.refused() else self._target()
+        job = None if self.screen.refused() else self._target()
         if job is not None:
             self.fabric.ask_line(
                 "upload (FILE, then code/, data/ or results/)", "", (), partial(self._copy_in, job)
@@ -192,22 +222,22 @@ class FileActions(BaseScreen):
         served = [
             Choice(str(i), "address", f"http://127.0.0.1:{port}/") for i, port in enumerate(ports[:9], 1)
         ]
-        self.choose("Open", [folder, *served], self._open)
+        self.screen.choose("Open", [folder, *served], self._open)
 
     def _open(self, choice: Choice) -> None:
         if choice.title == "address":
-            self.app.open_url(choice.value)
+            self.screen.app.open_url(choice.value)
         elif (opener := _opener()) is not None:
             subprocess.Popen([opener, choice.value], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
-            self.app.copy_to_clipboard(choice.value)
+            self.screen.app.copy_to_clipboard(choice.value)
             self.fabric.show_message(f"copied {choice.value}: this machine has no program to open it")
 
     def action_job_editor(self) -> None:
         """Read the manifest in an editor."""
         from screens.base.editor import read_in_editor
 
-        if shown := self.manifest_text():
+        if shown := self.screen.manifest_text():
             read_in_editor(self.fabric, shown)
         elif (job := self._target()) is not None:
             home = self.fabric.home
@@ -220,7 +250,7 @@ class FileActions(BaseScreen):
 
     def action_job_note(self) -> None:
         """Ask for a note, and keep it with the job."""
-        job = None if self.refused() else self._target()
+        job = None if self.screen.refused() else self._target()
         if job is not None:
             self.fabric.ask_line(
                 f"note of {formats.printable(job.name)}", job.note, (), partial(self._note, job)

@@ -1,124 +1,176 @@
-"""The tabs of a job that ask more than the store: its files, here or at its backend, and its runner's native plan."""
+"""A job's files and checkpoints, read here or asked for at its backend; one of them is under the cursor."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import ClassVar
 
-from textual.content import Content
+from rich.segment import Segment
+from textual import on
+from textual.geometry import Size
+from textual.strip import Strip
 
-from screens.jobs.actions import JobActions
-from screens.jobs.file_list import FileList
+from screens.base.job_tab import JobPage, JobTab
+from screens.core import actions
+from screens.core.app_protocol import JumpTarget, fabric_app
 from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
+from screens.style import text
 from screens.style.notices import EmptyNotice, no_files
-from screens.widgets.markup import heading, page, plain
+from screens.style.themes import overlay, paint_of
+from screens.widgets.cursor_list import CursorList
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.errors import FabricError
 from workbench.metrics.queries import CheckpointRow
-from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow
-from workbench.store.queries.jobs import detail
-
-LINES: Final = 600
-"""So many lines of a plan are shown."""
 
 
-def native_plan(home: Home, job_id: str) -> Content:
-    """Return the plan of a job's last attempt as it is sent to its backend; its first learner's in full.
+class FilesTab(CursorList, JobTab):
+    """Lines of files under headings; the cursor goes from file to file."""
 
-    Raises:
-        FabricError: the backend does not answer, or refuses the job now.
-    """
-    from workbench.services.submit.preview import plan_of
+    TAB: ClassVar = "files"
+    PANE: ClassVar = "files"
+    BINDINGS: ClassVar = actions.bindings("files")
 
-    with Store.open(home) as store:
-        job = detail(store, job_id)
-    made = plan_of(job, home)
-    learners = made.learners[:1]
-    more = len(made.learners) - len(learners)
-    lines = [
-        line
-        for one in learners
-        for line in json.dumps(dict(one.native), indent=2, sort_keys=True).split("\n")
-    ]
-    return page(
-        [
-            heading(f"Native plan: {made.runner} at {job.row.target.backend}"),
-            *[plain(f"  {warning}", "warning") for warning in made.warnings],
-        ],
-        [plain(f"  {line}") for line in lines[:LINES]],
-        [plain(f"  and {formats.count(more, 'more learner')} like it", "dim")] if more else [],
-    )
+    HEAD_LINES: ClassVar = 1
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.files: Sequence[FoundFile] = ()
+        self.notice = EmptyNotice("loading the list of files")
+        self._found: list[FoundFile] = []
+        self._checkpoints: Sequence[CheckpointRow] = ()
+        self._unread: EmptyNotice | None = self.notice
+        """Why no files were found yet; None once they were looked for."""
+        self._now_us = 0
 
-class FilesTab(JobActions):
-    """What a job's screen knows of files and plan."""
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self.files)
 
-    def __init__(self, job: JobRow) -> None:
-        super().__init__()
-        self.job: JobRow | None = job
-        """None when it was deleted while its screen is open."""
-        self.job_id = job.id
-        self.native = plain("loading the native plan", "dim")
-        self._native_for = 0
-        self._files: list[FoundFile] | None = None
-        self._no_files: EmptyNotice | None = EmptyNotice("loading the list of files")
+    @property
+    def file(self) -> FoundFile | None:
+        """The one under the cursor."""
+        return self.files[self._at] if self._at < len(self.files) else None
 
-    def write_pages(self) -> None:
-        """Write the page that is in view."""
+    @property
+    def plain(self) -> str:
+        """What is shown, as text."""
+        return "\n".join(self._line(one)[0] for one in self.files) or str(self.notice)
 
-    def read_files(self) -> None:
+    def can_do(self, action_id: str) -> bool | None:
+        """Offer to read the file under the cursor, and to copy one into the job while there is one."""
+        match action_id:
+            case "files.open":
+                return self.file is not None
+            case "files.upload":
+                return self.job is not None
+            case _:
+                return None
+
+    # Reading
+
+    def opened(self) -> None:
         """Read what is here; what is elsewhere is asked for once, and again by opening the tab again."""
-        folder = self.fabric.home.job(self.job_id)
-        if self.job is not None and self.job.target.type == "local":
-            self.fabric.reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
+        job, home = self.job, fabric_app(self).home
+        if job is None:
             return
-        home, job_id = self.fabric.home, self.job_id
-        self._files, self._no_files = None, EmptyNotice("loading the list of files from the backend")
+        folder = home.job(job.id)
+        if job.target.type == "local":
+            fabric_app(self).reader.watch(
+                self, "files", found_files(folder), counters=None, every_seconds=3.0
+            )
+            return
+        self._found, self._unread = [], EmptyNotice("loading the list of files from the backend")
 
         def look() -> list[FoundFile] | str:
             try:
-                return files_there(home, job_id)
+                return files_there(home, job.id)
             except FabricError as error:
                 with Store.open(home) as store:
                     return found_files(folder)(store) or refusal(error)
 
-        self.fabric.background.run(look, self.take_files, owner=self, newest="files")
+        fabric_app(self).background.run(look, self._take, owner=self, newest="files")
 
-    def take_files(self, found: list[FoundFile] | str) -> None:
+    def rest(self) -> None:
+        """Read no more."""
+        fabric_app(self).reader.forget(self)
+
+    def on_query_answer(self, answer: QueryAnswer) -> None:
+        """Show what was read."""
+        self._take(answer.value)
+
+    def _take(self, found: list[FoundFile] | str) -> None:
         """Take what was found, or why nothing was."""
         if isinstance(found, str):
-            self._files, self._no_files = [], EmptyNotice("the files cannot be listed", found)
+            self._found, self._unread = [], EmptyNotice("the files cannot be listed", found)
         else:
-            self._files, self._no_files = found, None
-        if self.whole:
-            self.write_pages()
+            self._found, self._unread = found, None
+        self._show()
 
-    def show_files(self, checkpoints: Sequence[CheckpointRow], now_us: int) -> None:
-        """Show what was found, and the checkpoints that the job reported."""
-        found = with_checkpoints(self._files or [], checkpoints)
-        assert self.job is not None
-        self.query_one(FileList).show(found, self._no_files or no_files(self.job), now_us)
+    def show_job(self, page: JobPage, now_us: int) -> None:
+        """Show the checkpoints that the job has reported by now with what was found."""
+        self._checkpoints, self._now_us = page.overview.checkpoints, now_us
+        self._show()
 
-    def ask_plan(self) -> None:
-        """Have the native plan made, once an attempt."""
-        if self.job is None or self._native_for == self.job.attempt:
-            return
+    def _show(self) -> None:
+        if self.job is not None:
+            files = with_checkpoints(self._found, self._checkpoints)
+            self.show(files, self._unread or no_files(self.job))
 
-        self._native_for = self.job.attempt
-        home, job_id = self.fabric.home, self.job_id
+    def job_deleted(self, notice: EmptyNotice) -> None:
+        """Show no files any more."""
+        self.job = None
+        self.show((), notice)
 
-        def ask() -> Content:
-            try:
-                return native_plan(home, job_id)
-            except FabricError as error:
-                return page([heading("Native plan")], [plain(f"  not available: {error}", "warning")])
+    def show(self, files: Sequence[FoundFile], notice: EmptyNotice) -> None:
+        """Take other files; the cursor stays on its own."""
+        before = self.file
+        self.offer_keys(has_content=bool(files))
+        self.files, self.notice = files, notice
+        if before is not None:
+            self._at = next((i for i, one in enumerate(files) if one.path == before.path), self._at)
+        self._at = max(0, min(self._at, len(files) - 1))
+        self.virtual_size = Size(self.room, len(files) + 1)
+        self.refresh()
 
-        self.fabric.background.run(ask, self._take_plan, owner=self, newest="plan")
+    @on(CursorList.Chosen)
+    async def _read_chosen(self) -> None:
+        await fabric_app(self).action_perform("files.open")
 
-    def _take_plan(self, shown: Content) -> None:
-        self.native = shown
-        if self.whole:
-            self.write_pages()
+    def jump_targets(self) -> Iterator[JumpTarget]:
+        """Name the files in view."""
+        top = self.scroll_offset.y
+        for at in range(top, min(len(self.files), top + self.size.height - 1)):
+            yield JumpTarget(self.region.x + 1, self.region.y + 1 + at - top, partial(self._move, at))
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the heading, a file, or why there are none."""
+        width, base, paint = self.room, self.base, paint_of(self)
+        if not self.files:
+            return self.notice_strip(self.notice, y, (width, self.size.height))
+        if y == 0:
+            head = f" {'size':>10}  {'changed':<16}  {'step':>8}  path"
+            return Strip([Segment(head, base + paint.style("dim"))]).adjust_cell_length(width, base)
+        at = self.scroll_offset.y + y - 1
+        if at >= len(self.files):
+            return Strip.blank(width, base)
+        shown, role = self._line(self.files[at])
+        strip = Strip([Segment(text.shorten(shown, width), base + paint.style(role))]).adjust_cell_length(
+            width, base
+        )
+        return overlay(strip, paint.cursor(focused=self.has_focus)) if at == self._at else strip
+
+    def _line(self, one: FoundFile) -> tuple[str, str]:
+        size = "" if one.size is None else formats.size(one.size)
+        step = "" if one.step is None else f"{one.step:,}"
+        changed = formats.clock_time(one.changed_us, now_us=self._now_us)
+        facts = f"  {one.facts}" if one.facts else ""
+        line = (
+            f" {size:>10}  {changed:<16}  {step:>8}  {formats.printable(one.path)}{formats.printable(facts)}"
+        )
+        return line, "key" if one.is_checkpoint else "text"

@@ -22,7 +22,7 @@ class Targets:
     deleted: int = 0
     """How many that were marked are deleted by now."""
     changed: int = 0
-    """How many have changed since the question about them was confirmed, so that it is asked anew."""
+    """How many have changed since the question about them was confirmed, so that it is asked again."""
 
 
 Act = Callable[[Targets], None]

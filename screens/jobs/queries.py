@@ -12,15 +12,10 @@ from screens.jobs.marks import RangeToMark
 from workbench.errors import FabricError
 from workbench.job import JobId, State
 from workbench.paths import Home
-from workbench.services.inspect.job_overview import JobOverview, overview
+from workbench.services.inspect.job_overview import overview
 from workbench.services.inspect.job_times import first_of_attempt
 from workbench.store.db.database import Store
-from workbench.store.db.rows import (
-    JobDetail,
-    JobRow,
-    RequestRow,
-    TransitionRow,
-)
+from workbench.store.db.rows import JobRow
 from workbench.store.queries import jobs
 from workbench.store.queries.job_figures import (
     ReportedProgress,
@@ -47,6 +42,7 @@ from workbench.values import dataclass
 
 # What a list of ended jobs does not need is imported when it is read: the table is to be there at once.
 if TYPE_CHECKING:
+    from screens.base.job_tab import JobPage
     from workbench.metrics.queries import ProgressRow
 
 TABLE_COUNTERS: Final = ("jobs", "series")
@@ -171,29 +167,11 @@ def _with_first_progress(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """All that one job's screen shows as text."""
-
-    overview: JobOverview
-    transitions: tuple[TransitionRow, ...]
-    requests: tuple[RequestRow, ...]
-
-    @property
-    def row(self) -> JobRow:
-        """The job."""
-        return self.overview.row
-
-    @property
-    def detail(self) -> JobDetail | None:
-        """What ``job.json`` holds; None where it is damaged."""
-        return self.overview.detail
-
-
 def job_page(job_id: str, clock: Callable[[], int]) -> Callable[[Store], JobPage | None]:
     """Return the query for one job; it answers None when the job was deleted."""
 
     def read(store: Store) -> JobPage | None:
+        from screens.base.job_tab import JobPage
         from workbench.store.queries import requests
 
         row = jobs.job(store, job_id)

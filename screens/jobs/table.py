@@ -1,13 +1,11 @@
-"""The table of runs: draws the rows at hand, and asks for others when the reader comes near their end."""
+"""The table of jobs: reads a window of a listing, draws its rows, and knows which jobs are marked."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -15,225 +13,48 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.core import actions
-from screens.core.app_protocol import JumpTarget
-from screens.jobs.columns import (
-    GAP,
-    Cell,
-    Figures,
-    JobColumn,
-    Line,
-    fold_parts,
-    layout,
-    sorted_column,
-    state_counts,
-)
-from screens.jobs.in_view import InView, RowDetails
-from screens.jobs.marks import RangeToMark
-from screens.style import text
+from screens.core.app_protocol import JumpTarget, fabric_app
+from screens.jobs.columns import Figures, RowFacts, RowPainter
+from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
+from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
+from screens.jobs.preview import SETTLE_SECONDS
+from screens.jobs.queries import TABLE_COUNTERS, JobRange, JobsPage, jobs_page, read_jobs, read_range
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cached_style import CachedStyle
+from screens.workers.reader import QueryAnswer
+from workbench import formats
+from workbench.errors import FabricError
 from workbench.job import State
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.job_list import JobList, Key, Window
 from workbench.store.queries.sweeps import Fold
-from workbench.values import dataclass
 
-_ROWS_KEPT_MAX: Final = 128
-"""Of so many rows what was drawn last is kept: more than a terminal shows."""
+if TYPE_CHECKING:
+    from textual.timer import Timer
 
-
-@dataclass(frozen=True, slots=True)
-class _DrawnRow:
-    """A row as it was drawn last."""
-
-    shows: object
-    """What it was drawn from, but for the time."""
-    now_us: int
-    parts: Sequence[text.Part]
-    strip: Strip
-
-
-class JobLines(CachedStyle, ScrollView):
-    """Draws what it is given."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.window: Window | None = None
-        self.listing = JobList()
-        self.marks: dict[str, JobRow] = {}
-        self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
-        """What is shown while there are no rows: lines with their roles."""
-        self._figures: Mapping[str, Figures] = {}
-        self._details = RowDetails()
-        self._now_us = 0
-        self._rank = 0
-        self._columns: list[tuple[JobColumn, int]] = []
-        self._columns_for: tuple[int, tuple[str, ...], str] = (0, (), "")
-        self._drawn_with: object = None
-        """What all rows are drawn with; None before the first drawing."""
-        self._drawn: dict[str, _DrawnRow] = {}
-        """Rows as they were drawn last, by the ids of their jobs."""
-        self.wanted_columns: tuple[str, ...] = ()
-        """Titles, in order; where it is empty, the columns are chosen by the width."""
-
-    def _row(self, rank: int) -> JobRow | None:
-        index = rank - self.window.start if self.window else -1
-        return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
-
-    def begin_drawing(self) -> None:
-        """Choose the columns for the width; what was drawn with other colours or columns is forgotten."""
-        super().begin_drawing()
-        sort = self.listing.sort
-        columns_for = self.room, self.wanted_columns, sort
-        if columns_for != self._columns_for:
-            self._columns_for = columns_for
-            self._columns = layout(max(1, columns_for[0] - 2), self.wanted_columns, sort)
-        look = columns_for, self.base, paint_of(self), glyphs()
-        if look != self._drawn_with:
-            self._drawn_with = look
-            self._drawn.clear()
-
-    def render_line(self, y: int) -> Strip:
-        """Draw the heading, a row, or what is shown while there are no rows."""
-        width = self._columns_for[0]
-        if y == 0:
-            return self._heading(width)
-        rank = self.scroll_offset.y + y - 1
-        total = self.window.total if self.window else 0
-        if not total:
-            return self._notice_line(y, width)
-        if rank >= total:
-            return Strip.blank(width, self.base)
-        job = self._row(rank)
-        if job is None:
-            return Strip([Segment(f"  {glyphs().more}", self._style("dim"))]).adjust_cell_length(
-                width, self.base
-            )
-        strip = self._row_strip(job)
-        return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
-
-    def _row_strip(self, job: JobRow) -> Strip:
-        """Return a row without the cursor; the one that was drawn last where nothing that it shows has changed."""
-        fold = self.fold_of(job)
-        sign = self._mark_sign(job, fold)
-        outcome = self._details.outcomes.get(fold.sweep) if fold is not None else None
-        figures, trend = self._figures.get(job.id), self._details.trends.get(job.id)
-        opened = job.labels.get(SWEEP_LABEL) in self.listing.opened
-        shows = job, fold, sign, outcome, figures, trend, opened
-        known = self._drawn.get(job.id)
-        if known is not None and known.shows == shows and known.now_us == self._now_us:
-            return known.strip
-        parts = self._job_parts(job) if fold is None else self._fold_parts(fold)
-        parts.insert(0, (sign, "accent", "bold"))
-        if known is not None and known.parts == parts:
-            strip = known.strip
-        else:
-            segments = [Segment(shown, self.base + self._style(*look)) for shown, *look in parts]
-            strip = Strip(segments).adjust_cell_length(self._columns_for[0], self.base)
-        if known is None and len(self._drawn) >= _ROWS_KEPT_MAX:
-            del self._drawn[next(iter(self._drawn))]
-        self._drawn[job.id] = _DrawnRow(shows, self._now_us, parts, strip)
-        return strip
-
-    def _mark_sign(self, job: JobRow, fold: Fold | None) -> str:
-        """Return what stands before a row: a fold of which some jobs are marked has a sign of its own."""
-        if fold is None:
-            return glyphs().mark if job.id in self.marks else " "
-        marked = sum(job_id in self.marks for job_id in fold.job_ids) if self.marks else 0
-        if not marked:
-            return " "
-        return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
-
-    def fold_of(self, job: JobRow | None) -> Fold | None:
-        """Return what the row of a job stands for, where that is several jobs."""
-        return self.window.folds.get(job.id) if self.window is not None and job is not None else None
-
-    def _job_parts(self, job: JobRow) -> list[text.Part]:
-        """Return the cells of a job's row."""
-        line = Line(
-            job,
-            self._figures.get(job.id, Figures()),
-            self._now_us,
-            self._details.trends.get(job.id, ()),
-            job.labels.get(SWEEP_LABEL) in self.listing.opened,
-        )
-        return _cells([(column, column.cell(line), size) for column, size in self._columns])
-
-    def _fold_parts(self, fold: Fold) -> list[text.Part]:
-        """Return a fold's row: its states where those of jobs stand, then its name and what it has come to."""
-        width = self._columns_for[0] - 1
-        titles = [column.title for column, _ in self._columns]
-        sizes = {column.title: size for column, size in self._columns}
-        lead = sizes["state"] if titles[:1] == ["state"] else 0
-        name_width = sizes.get("name", 0) if titles[1:2] == ["name"] else 0
-        states = state_counts(fold, lead or width // 3)
-        parts = fold_parts(fold, self._details.outcomes.get(fold.sweep), name_width)
-        used = sum(text.cells(shown) for shown, _, _ in states)
-        blank = " " * max(0, lead + GAP - used) or " "
-        return text.fit([*states, (blank, "text", ""), *parts], width)
-
-    def _style(self, role: str, attributes: str = "") -> Style:
-        return paint_of(self).style(role, attributes)
-
-    def _heading(self, width: int) -> Strip:
-        cells = []
-        signed = sorted_column([column for column, _ in self._columns], self.listing.sort)
-        for column, size in self._columns:
-            cell = Cell(text.shorten(column.heading, size), "dim")
-            if column is signed:
-                cell = Cell(text.shorten(column.heading, size - 1) + self._direction(column), "accent")
-            cells.append((column, cell, size))
-        segments = [Segment(shown, self.base + self._style(role)) for shown, role, _ in _cells(cells)]
-        strip = Strip([Segment(" ", self.base), *segments]).adjust_cell_length(width, self.base)
-        return overlay(strip, Style(bold=True))
-
-    def _direction(self, column: JobColumn) -> str:
-        """Return the sign of the direction that the list is sorted in, as the values of the column go."""
-        is_falling = self.listing.descending != column.is_reversed
-        return glyphs().down if is_falling else glyphs().up
-
-    def _notice_line(self, y: int, width: int) -> Strip:
-        index = y - max(1, (self.size.height - len(self.notice)) // 2)
-        if not 0 <= index < len(self.notice):
-            return Strip.blank(width, self.base)
-        shown, role = self.notice[index]
-        shown = text.shorten(shown, width - 2)
-        left = max(0, (width - text.cells(shown)) // 2)
-        return Strip(
-            [Segment(" " * left, self.base), Segment(shown, self.base + self._style(role))]
-        ).adjust_cell_length(width, self.base)
-
-
-def _cells(cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[text.Part]:
-    """Return texts as wide as their columns, with what keeps them apart."""
-    parts = []
-    for column, cell, width in cells:
-        shown = text.shorten(cell.text, width)
-        blank = " " * (width - text.cells(shown))
-        padded = blank + shown if column.align == "right" else shown + blank
-        parts.append((padded + " " * GAP, cell.role, ""))
-    return parts
+_NO_FIGURES: Final = Figures()
+NO_JOBS: Final = (
+    ("No jobs yet", "text"),
+    ("n opens a form for the first one; a command line does as well:", "text"),
+    ("", "dim"),
+    ("fabric run examples/digits/manifest.yml", "key"),
+    ("fabric run -- python train.py", "key"),
+    ("starts a job; it appears here", "dim"),
+)
+"""What is shown while there are none at all."""
 
 
 NEAR: Final = 40
 """So many rows before the end of what is at hand, more are asked for."""
 
 
-class JobTable(JobLines, can_focus=True):
-    """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
+class JobTable(CachedStyle, ScrollView, can_focus=True):
+    """Rows of a listing, of which only a window is read; the cursor belongs to a job, not to a line."""
 
     PANE: ClassVar = "runs"
     BINDINGS: ClassVar = actions.bindings("runs")
-
-    class PageRequested(Message):
-        """Rows are needed that are not at hand: those around an anchor, or from an offset on."""
-
-        def __init__(self, anchor: Key | None, offset: int | None) -> None:
-            super().__init__()
-            self.anchor = anchor
-            self.offset = offset
 
     class Moved(Message):
         """The cursor stands on another job, or what is known of its job has changed."""
@@ -252,25 +73,32 @@ class JobTable(JobLines, can_focus=True):
     class Open(Message):
         """A row was clicked twice."""
 
-    class RangeRequested(Message):
-        """Jobs are to be marked that have to be read first."""
-
-        def __init__(self, wanted: RangeToMark) -> None:
-            super().__init__()
-            self.wanted = wanted
-
     class MarksChanged(Message):
         """Other jobs are marked than before."""
 
-    class ViewChanged(Message):
-        """Other rows are in view of which more is shown than a list of jobs holds."""
+    class Listed(Message):
+        """The list was read."""
 
-        def __init__(self, rows: InView) -> None:
+        def __init__(self, window: Window) -> None:
             super().__init__()
-            self.rows = rows
+            self.window = window
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.window: Window | None = None
+        self.listing = JobList()
+        self.marks: dict[str, JobRow] = {}
+        self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
+        """What is shown while there are no rows: lines with their roles."""
+        self.narrowed_by = ""
+        """Which jobs the list has, as it was typed; empty where it has all."""
+        self.wanted_columns: tuple[str, ...] = ()
+        """Titles, in order; where it is empty, the columns are chosen by the width."""
+        self.painter = RowPainter()
+        self._figures: Mapping[str, Figures] = {}
+        self._details = RowDetails()
+        self._now_us = 0
+        self._rank = 0
         self._announced: JobRow | None = None
         self._asked: tuple[Key | None, int | None] | None = None
         self._anew = False
@@ -283,15 +111,130 @@ class JobTable(JobLines, can_focus=True):
         """Ranges that are still to be marked: until then, the marks are not what was asked for."""
         self.listing_in_view = self.listing
         """The listing of the rows at hand: another one may be on its way."""
+        self._last_read: tuple[Key | None, int | None] = (None, None)
+        self._details_reader = RowDetailsReader()
+        self._settling: Timer | None = None
+        """Until it ends, rows come into view and go."""
+        self._after_ranges: PendingAct | None = None
+        """What was asked for while a range was still to be marked."""
+
+    # Drawing
+
+    def begin_drawing(self) -> None:
+        """Choose the columns for the width."""
+        super().begin_drawing()
+        self.painter.begin(self.room, self.wanted_columns, self.listing.sort, self.base, paint_of(self))
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the heading, a row, or what is shown while there are no rows."""
+        if y == 0:
+            return self.painter.heading(self.listing)
+        rank = self.scroll_offset.y + y - 1
+        total = self.window.total if self.window else 0
+        if not total:
+            return self._notice_line(y)
+        if rank >= total:
+            return self.painter.line()
+        job = self._row(rank)
+        if job is None:
+            return self.painter.to_come()
+        strip = self.painter.row(self._facts(job), self._now_us)
+        return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
+
+    def _notice_line(self, y: int) -> Strip:
+        index = y - max(1, (self.size.height - len(self.notice)) // 2)
+        return (
+            self.painter.notice(*self.notice[index]) if 0 <= index < len(self.notice) else self.painter.line()
+        )
+
+    def _facts(self, job: JobRow) -> RowFacts:
+        """Return what the row of a job shows."""
+        fold = self.fold_of(job)
+        return RowFacts(
+            job,
+            fold,
+            self._mark_sign(job, fold),
+            self._figures.get(job.id, _NO_FIGURES),
+            self._details.trends.get(job.id, ()),
+            self._details.outcomes.get(fold.sweep) if fold is not None else None,
+            job.labels.get(SWEEP_LABEL) in self.listing.opened,
+        )
+
+    def _mark_sign(self, job: JobRow, fold: Fold | None) -> str:
+        """Return what stands before a row: a fold of which some jobs are marked has a sign of its own."""
+        if fold is None:
+            return glyphs().mark if job.id in self.marks else " "
+        marked = sum(job_id in self.marks for job_id in fold.job_ids) if self.marks else 0
+        if not marked:
+            return " "
+        return glyphs().mark if marked == len(fold.job_ids) else glyphs().mark_some
+
+    # Reading
+
+    def read(self, listing: JobList, *, keep: bool = False) -> None:
+        """Read another listing from its top, or around the job under the cursor; what is shown stays until then."""
+        job = self.job if keep else None
+        self.listing, self._anew, self._asked = listing, job is None, None
+        self._watch(around=job.id if job is not None else "")
+
+    def read_on(self) -> None:
+        """Read on after a rest."""
+        self._watch(*self._last_read)
+        self._in_view = InView()
+        self._look()
+
+    def rest(self) -> None:
+        """Read nothing while it is out of sight."""
+        fabric_app(self).reader.forget(self)
+
+    def _watch(self, anchor: Key | None = None, offset: int | None = None, around: str = "") -> None:
+        self._last_read = anchor, offset
+        app = fabric_app(self)
+        query = jobs_page(self.listing, anchor, offset, app.clock, around)
+        app.reader.watch(self, "runs", query, counters=TABLE_COUNTERS, every_seconds=0.2)
+
+    def on_query_answer(self, answer: QueryAnswer) -> None:
+        """Show what was read."""
+        found = answer.value
+        if isinstance(found, RowDetails):
+            self._details = found
+            self.refresh()
+        elif isinstance(found, JobsPage) and found.listing == self.listing:
+            self.post_message(self.Listed(found.window))
+            self._set_notice(found.window.jobs)
+            self._show(found.window, found.figures, fabric_app(self).clock())
+
+    def _set_notice(self, jobs: int) -> None:
+        if jobs and self.narrowed_by:
+            what = formats.printable(self.narrowed_by)
+            self.notice = ((f"no job matches  {what}", "text"), ("esc shows all", "dim"))
+        elif not jobs:
+            self.notice = NO_JOBS
+
+    def _read_details(self) -> None:
+        reader = fabric_app(self).reader
+        if self._in_view == InView() or not self.screen.is_current:
+            reader.forget(self, "details")
+        else:
+            query = self._details_reader.query(self._in_view)
+            reader.watch(self, "details", query, counters=("series",), every_seconds=1.0)
 
     # What is at hand
+
+    def _row(self, rank: int) -> JobRow | None:
+        index = rank - self.window.start if self.window else -1
+        return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
+
+    def fold_of(self, job: JobRow | None) -> Fold | None:
+        """Return what the row of a job stands for, where that is several jobs."""
+        return self.window.folds.get(job.id) if self.window is not None and job is not None else None
 
     @property
     def job(self) -> JobRow | None:
         """The job under the cursor."""
         return self._row(self._rank)
 
-    def show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
+    def _show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
         """Take new rows; the cursor stays on its job wherever that stands now."""
         held = self._announced.id if self._announced and not self._anew else None
         if self._anew:
@@ -312,18 +255,8 @@ class JobTable(JobLines, can_focus=True):
         self._look()
         self.refresh()
 
-    def show_details(self, details: RowDetails) -> None:
-        """Take what is shown of the rows in view alone."""
-        self._details = details
-        self.refresh()
-
-    def look_again(self) -> None:
-        """Have what is shown of the rows in view alone read again."""
-        self._in_view = InView()
-        self._look()
-
     def _look(self) -> None:
-        """Say which rows are in view, where those have changed of which more is read."""
+        """Read what is shown of the rows in view alone as soon as the list rests, where these are others."""
         top = self.scroll_offset.y
         rows = [
             row for rank in range(top, top + self.size.height - 1) if (row := self._row(rank)) is not None
@@ -333,7 +266,9 @@ class JobTable(JobLines, can_focus=True):
         in_view = InView(tuple(running), tuple((fold.sweep, fold.job_ids) for fold in folds))
         if in_view != self._in_view:
             self._in_view = in_view
-            self.post_message(self.ViewChanged(in_view))
+            if self._settling is not None:
+                self._settling.stop()
+            self._settling = self.set_timer(SETTLE_SECONDS, self._read_details)
 
     def tick(self, now_us: int) -> None:
         """Draw the rows again in which the time has changed a text: an age in days rarely does."""
@@ -342,8 +277,8 @@ class JobTable(JobLines, can_focus=True):
         for rank in range(top, top + self.size.height - 1):
             if (job := self._row(rank)) is None:
                 continue
-            before = self._drawn.get(job.id)
-            if before is None or self._row_strip(job) is not before.strip:
+            before = self.painter.last(job.id)
+            if before is None or self.painter.row(self._facts(job), now_us) is not before:
                 self._refresh_row(rank)
 
     def _refresh_row(self, rank: int) -> None:
@@ -351,17 +286,10 @@ class JobTable(JobLines, can_focus=True):
         if 1 <= y < self.size.height:
             self.refresh(Region(0, y, self.outer_size.width, 1))
 
-    def begin_listing(self, listing: JobList, *, keep: bool = False) -> None:
-        """Begin another listing at its top, or with the cursor kept on its job.
-
-        The rows of the last one stay until its own come.
-        """
-        self.listing, self._anew, self._asked = listing, not keep, None
-
     @property
     def sort_sign(self) -> str:
         """What the list is sorted by and in which direction."""
-        if not self._columns:
+        if not self.painter.columns:
             return ""
         return f"by {self.listing.sort} {glyphs().down if self.listing.descending else glyphs().up}"
 
@@ -398,7 +326,7 @@ class JobTable(JobLines, can_focus=True):
         asked = (window.keys[index], None) if inside else (None, max(0, rank - len(window.rows) // 2))
         if self._asked is None:
             self._asked = asked
-            self.post_message(self.PageRequested(*asked))
+            self._watch(*asked)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """See to it that what is scrolled to is at hand."""
@@ -489,9 +417,39 @@ class JobTable(JobLines, can_focus=True):
     def _want_range(self, anchor: JobRow | None, job: JobRow | None, job_ids: tuple[str, ...] = ()) -> None:
         wanted = RangeToMark(self.listing_in_view, anchor, job, self._rank, job_ids, self.marking)
         self.ranges_pending.append(wanted)
-        self.post_message(self.RangeRequested(wanted))
+        app = fabric_app(self)
+        home, now_us = app.home, app.clock()
 
-    def mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
+        def read() -> JobRange | FabricError:
+            try:
+                if wanted.job_ids:
+                    return JobRange(tuple(read_jobs(home, wanted.job_ids)))
+                return read_range(home, wanted, now_us)
+            except FabricError as error:
+                return error
+            except Exception as error:  # whatever it is, what waits for the range must not wait forever
+                return FabricError(f"the jobs of the range cannot be read: {type(error).__name__}: {error}")
+
+        app.background.run(read, partial(self._take_range, wanted), owner=self)
+
+    def _take_range(self, wanted: RangeToMark, found: JobRange | FabricError) -> None:
+        app = fabric_app(self)
+        jobs, last = ((), None) if isinstance(found, FabricError) else (found.jobs, found.last)
+        self._mark_range(wanted, jobs, last)
+        pending, self._after_ranges = self._after_ranges, None
+        if isinstance(found, FabricError):
+            app.show_problem(found, "marking the range")
+        elif found.missing is not None:
+            name = formats.printable(found.missing.name)
+            app.show_message(f"{name} is no longer in this list: no range was marked", "warning")
+        elif pending is not None and pending.marking == self.marking:
+            pending.take(wanted, jobs)
+            if pending.ranges:
+                self._after_ranges = pending
+            else:
+                self._read_targets(list(pending.job_ids), pending.act)
+
+    def _mark_range(self, wanted: RangeToMark, jobs: Iterable[JobRow], last: JobRow | None = None) -> None:
         """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile.
 
         ``last`` is where it ends, where that had to be read.
@@ -524,6 +482,42 @@ class JobTable(JobLines, can_focus=True):
         self.keep_marks(job for job_id, job in kept.items() if job_id in known or job_id not in job_ids)
 
     @property
+    def targets(self) -> list[JobRow]:
+        """The marked jobs, or the one under the cursor."""
+        if self.marks:
+            return list(self.marks.values())
+        return [self.job] if self.job else []
+
+    def with_targets(self, then: Act) -> None:
+        """Act on the jobs that are marked now, as the store has them, once all ranges are marked."""
+        fold = self.fold_of(self.job)
+        if self.ranges_pending:
+            ranges = list(self.ranges_pending)
+            self._after_ranges = PendingAct(then, set(self.marks), ranges, self.marking)
+        elif fold is not None and not self.marks:
+            self._read_targets(fold.job_ids, then)
+        elif self.marks_are_current:
+            then(Targets(tuple(self.targets)))
+        else:
+            self._read_targets(list(self.marks), then)
+
+    def _read_targets(self, job_ids: Sequence[str], then: Act) -> None:
+        app = fabric_app(self)
+        read = partial(read_targets, app.home, self.listing_in_view, job_ids, app.clock())
+        take = partial(self._take_targets, frozenset(job_ids), then)
+        app.background.run(read, take, owner=self, newest="targets")
+
+    def _take_targets(self, job_ids: frozenset[str], then: Act, found: Targets) -> None:
+        """Act on jobs that were read; marks may be others by now, and these stay."""
+        self.renew_marks(job_ids, found.jobs)
+        if not self.screen.is_current:
+            fabric_app(self).show_message("nothing is asked: another screen is in view", "warning")
+        elif found.jobs:
+            then(found)
+        else:
+            fabric_app(self).show_message("the marked jobs were deleted meanwhile", "warning")
+
+    @property
     def marks_are_current(self) -> bool:
         """Whether every marked job is at hand as it was marked, so that none has to be read."""
         rows = self.window.rows if self.window else ()
@@ -547,25 +541,12 @@ class JobTable(JobLines, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Sort by a heading, or put the cursor on a row; twice opens it."""
         if event.y == 0:
-            if sort := self._sort_at(event.x):
+            if sort := self.painter.sort_at(event.x):
                 self.post_message(self.SortBy(sort))
             return
         self.move(self.scroll_offset.y + event.y - 1)
-        if event.chain == 2 or (self.fold_of(self.job) is not None and self._on_fold_sign(event.x)):
+        if event.chain == 2 or (self.fold_of(self.job) is not None and self.painter.is_fold_sign(event.x)):
             self.post_message(self.Open())
-
-    def _on_fold_sign(self, x: int) -> bool:
-        """Say whether a column is that of the sign that opens a fold."""
-        lead = next((size for column, size in self._columns[:1] if column.title == "state"), 0)
-        return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
-
-    def _sort_at(self, x: int) -> str:
-        at = 1
-        for column, width in self._columns:
-            if at <= x < at + width + GAP:
-                return column.sort
-            at += width + GAP
-        return ""
 
 
 def _index_of(window: Window, job_id: str) -> int | None:

@@ -17,24 +17,16 @@ from screens.core import actions
 from screens.core.app_protocol import Part
 from screens.jobs.actions import JobActions
 from screens.jobs.columns import COLUMNS, column_named, layout
-from screens.jobs.in_view import InView, RowDetails, RowDetailsReader
 from screens.jobs.list_header import BackendLines, Chips
-from screens.jobs.marks import Act, PendingAct, RangeToMark, Targets, read_targets
-from screens.jobs.preview import SETTLE_SECONDS, LastLines, Preview
+from screens.jobs.marks import Act, Targets
+from screens.jobs.preview import LastLines, Preview
 from screens.jobs.queries import (
-    TABLE_COUNTERS,
-    JobRange,
-    JobsPage,
-    jobs_page,
     read_filter_words,
-    read_jobs,
-    read_range,
     why_not_sorted_by,
 )
 from screens.jobs.table import JobTable
 from screens.style.status import look
 from screens.widgets.prompt import Prompt
-from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
@@ -42,12 +34,10 @@ from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.filter_syntax import WhereError
 from workbench.store.queries.job_fields import find_field, sort_order
-from workbench.store.queries.job_list import JobList, Key
+from workbench.store.queries.job_list import JobList
 from workbench.store.queries.where import joined, parse
 
 if TYPE_CHECKING:
-    from textual.timer import Timer
-
     from screens.backends.watch import BackendAnswer, BackendAsked
     from workbench.services.control.requests import RequestKind
 
@@ -73,26 +63,19 @@ class JobsScreen(JobActions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.listing = JobList()
         self.filter_text = ""
         self.problems_only = False
         self._counts: tuple[Part, ...] = ()
         self._amount = ""
         """How many jobs are listed."""
         self._begun = False
-        self._after_ranges: PendingAct | None = None
-        """What was asked for while a range was still to be marked."""
-        self._last_read: tuple[Key | None, int | None] = (None, None)
         self._filter_words: Sequence[str] = ()
         """What a term of a filter may begin with, once that was read."""
-        self._details = RowDetailsReader()
         self._backends_asked = False
         self._used_at = 0.0
         """When the list came into view or its cursor moved (``time.monotonic``)."""
         self._in_view = True
         self._something_open = False
-        self._settling: Timer | None = None
-        """Until it ends, rows come into view and go."""
 
     def body(self) -> Iterator[Widget]:
         """Make table and preview."""
@@ -108,13 +91,18 @@ class JobsScreen(JobActions):
         """The table."""
         return self.query_one(JobTable)
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether some jobs are not listed."""
+        return bool(self.filter_text or self.problems_only)
+
     def begin(self) -> None:
         """Restore how it was left, and begin to read."""
         memory = self.fabric.memory
         sort, descending = sort_order(
             memory.text("sort", "submitted") or "submitted", descending=memory.flag("descending", True)
         )
-        self.listing = JobList(sort=sort, descending=descending, folds=memory.flag("folds", True))
+        self.table.listing = JobList(sort=sort, descending=descending, folds=memory.flag("folds", True))
         self.problems_only = memory.flag("problems")
         self.table.wanted_columns = tuple(memory.texts("columns"))
         self.query_one(Preview).display = memory.flag("preview", True)
@@ -132,53 +120,38 @@ class JobsScreen(JobActions):
         self._used_at, self._in_view = time.monotonic(), True
         if self._begun:
             self.fabric.memory.put("screen", "runs")
-            self._read(*self._last_read)
-            self.table.look_again()
+            self.table.read_on()
             self.query_one(Preview).read_again()
 
     def on_screen_suspend(self) -> None:
         """Read nothing while another screen is on top; a preview stays in sight under a window, and is read on."""
         self._in_view = False
-        self.fabric.reader.forget(self)
+        self.table.rest()
         if not isinstance(self.app.screen, ModalScreen):
             self.fabric.reader.forget(self.query_one(Preview))
 
-    # Reading
-
-    def _read(self, anchor: Key | None = None, offset: int | None = None, around: str = "") -> None:
-        self._last_read = anchor, offset
-        query = jobs_page(self.listing, anchor, offset, self.fabric.clock, around)
-        self.fabric.reader.watch(self, "runs", query, counters=TABLE_COUNTERS, every_seconds=0.2)
-
-    def _read_anew(self, *, keep: bool = False) -> None:
-        """Read another listing from its top, or around the job under the cursor; what is shown stays until then."""
-        job = self.table.job if keep else None
-        self.table.begin_listing(self.listing, keep=job is not None)
-        self._read(around=job.id if job is not None else "")
-
-    def on_query_answer(self, answer: QueryAnswer) -> None:
-        """Show what was read."""
-        page = answer.value
-        if isinstance(page, RowDetails):
-            if self.whole:
-                self.table.show_details(page)
-            return
-        if not isinstance(page, JobsPage) or page.listing != self.listing or not self.whole:
+    @on(JobTable.Listed)
+    def _listed(self, listed: JobTable.Listed) -> None:
+        """Say how many jobs there are, and of which backends."""
+        window = listed.window
+        if not self.whole:
             return
         if not self._backends_asked:
             self._backends_asked = True
             self.set_timer(_BACKENDS_AFTER_SECONDS, self._ask_backends)
-        self._something_open = any(page.window.states.get(state) for state in State if state not in TERMINAL)
-        used = frozenset(row.target.backend for row in page.window.rows if row.state not in TERMINAL)
+        self._something_open = any(window.states.get(state) for state in State if state not in TERMINAL)
+        used = frozenset(row.target.backend for row in window.rows if row.state not in TERMINAL)
         self.query_one(BackendLines).use(used)
-        self._set_notice(page.window.jobs)
-        self.table.show(page.window, page.figures, self.fabric.clock())
+        if window.jobs and self.is_narrowed:
+            self.query_one(Preview).notice = "no job matches: there is none to show"
+        elif not window.jobs:
+            self.query_one(Preview).notice = ""
         self._counts = tuple(
             (f"{look(state).shape} {amount:,} {state.lower()}", state.lower())
             for state in _COUNTED
-            if (amount := page.window.states.get(state, 0))
+            if (amount := window.states.get(state, 0))
         )
-        shown, all_ = page.window.matching, page.window.jobs
+        shown, all_ = window.matching, window.jobs
         self._amount = (
             f"{shown:,} of {formats.count(all_, 'job')}" if shown != all_ else formats.count(all_, "job")
         )
@@ -232,43 +205,6 @@ class JobsScreen(JobActions):
     async def _backends_clicked(self) -> None:
         await self.fabric.action_perform("app.places")
 
-    def _set_notice(self, jobs: int) -> None:
-        if jobs and (self.filter_text or self.problems_only):
-            what = self.filter_text or "problems"
-            self.query_one(Preview).notice = "no job matches: there is none to show"
-            self.table.notice = (
-                (f"no job matches  {formats.printable(what)}", "text"),
-                ("esc shows all", "dim"),
-            )
-        elif not jobs:
-            self.query_one(Preview).notice = ""
-            self.table.notice = (
-                ("No jobs yet", "text"),
-                ("n opens a form for the first one; a command line does as well:", "text"),
-                ("", "dim"),
-                ("fabric run examples/digits/manifest.yml", "key"),
-                ("fabric run -- python train.py", "key"),
-                ("starts a job; it appears here", "dim"),
-            )
-
-    @on(JobTable.ViewChanged)
-    def _view_changed(self, view: JobTable.ViewChanged) -> None:
-        """Read what is shown of these rows alone as soon as the list rests."""
-        if self._settling is not None:
-            self._settling.stop()
-        self._settling = self.set_timer(SETTLE_SECONDS, partial(self._read_details, view.rows))
-
-    def _read_details(self, rows: InView) -> None:
-        if rows == InView() or not self.is_current:
-            self.fabric.reader.forget(self, "details")
-        else:
-            query = self._details.query(rows)
-            self.fabric.reader.watch(self, "details", query, counters=("series",), every_seconds=1.0)
-
-    @on(JobTable.PageRequested)
-    def _read_page(self, request: JobTable.PageRequested) -> None:
-        self._read(request.anchor, request.offset)
-
     @on(JobTable.Moved)
     def _moved(self, moved: JobTable.Moved) -> None:
         self._used_at = time.monotonic()
@@ -281,67 +217,9 @@ class JobsScreen(JobActions):
     def _marks_changed(self) -> None:
         self.refresh_head()
 
-    @on(JobTable.RangeRequested)
-    def _read_range(self, request: JobTable.RangeRequested) -> None:
-        home, wanted, now_us = self.fabric.home, request.wanted, self.fabric.clock()
-
-        def read() -> JobRange | FabricError:
-            try:
-                if wanted.job_ids:
-                    return JobRange(tuple(read_jobs(home, wanted.job_ids)))
-                return read_range(home, wanted, now_us)
-            except FabricError as error:
-                return error
-            except Exception as error:  # whatever it is, what waits for the range must not wait forever
-                return FabricError(f"the jobs of the range cannot be read: {type(error).__name__}: {error}")
-
-        self.fabric.background.run(read, partial(self._take_range, wanted), owner=self)
-
-    def _take_range(self, wanted: RangeToMark, found: JobRange | FabricError) -> None:
-        jobs, last = ((), None) if isinstance(found, FabricError) else (found.jobs, found.last)
-        self.table.mark_range(wanted, jobs, last)
-        pending, self._after_ranges = self._after_ranges, None
-        if isinstance(found, FabricError):
-            self.fabric.show_problem(found, "marking the range")
-        elif found.missing is not None:
-            name = formats.printable(found.missing.name)
-            self.fabric.show_message(f"{name} is no longer in this list: no range was marked", "warning")
-        elif pending is not None and pending.marking == self.table.marking:
-            pending.take(wanted, jobs)
-            if pending.ranges:
-                self._after_ranges = pending
-            else:
-                self._read_targets(list(pending.job_ids), pending.act)
-
     def with_targets(self, then: Act) -> None:
         """Act on the jobs that are marked now, as the store has them, once all ranges are marked."""
-        table = self.table
-        fold = table.fold_of(table.job)
-        if table.ranges_pending:
-            ranges = list(table.ranges_pending)
-            self._after_ranges = PendingAct(then, set(table.marks), ranges, table.marking)
-        elif fold is not None and not table.marks:
-            self._read_targets(fold.job_ids, then)
-        elif table.marks_are_current:
-            then(Targets(tuple(self.targets())))
-        else:
-            self._read_targets(list(table.marks), then)
-
-    def _read_targets(self, job_ids: Sequence[str], then: Act) -> None:
-        home, listing, now_us = self.fabric.home, self.table.listing_in_view, self.fabric.clock()
-        read = partial(read_targets, home, listing, job_ids, now_us)
-        take = partial(self._take_targets, frozenset(job_ids), then)
-        self.fabric.background.run(read, take, owner=self, newest="targets")
-
-    def _take_targets(self, job_ids: frozenset[str], then: Act, found: Targets) -> None:
-        """Act on jobs that were read; marks may be others by now, and these stay."""
-        self.table.renew_marks(job_ids, found.jobs)
-        if not self.is_current:
-            self.fabric.show_message("nothing is asked: another screen is in view", "warning")
-        elif found.jobs:
-            then(found)
-        else:
-            self.fabric.show_message("the marked jobs were deleted meanwhile", "warning")
+        self.table.with_targets(then)
 
     def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
         """Remove the marks of jobs that are deleted."""
@@ -387,13 +265,13 @@ class JobsScreen(JobActions):
         self.query_one("#filter", Prompt).complain("")
         self.filter_text = typed.strip()
         where = joined((problems, own))
-        widened = len(where.terms) < len(self.listing.where.terms)
-        self.listing = replace(self.listing, where=where)
+        listing = self.table.listing
         terms = own.terms + (("only problems",) if self.problems_only else ())
         self.query_one(Chips).terms = terms
         self.fabric.memory.put("filter", self.filter_text)
         self.fabric.memory.put("problems", self.problems_only)
-        self._read_anew(keep=widened)
+        self.table.narrowed_by = self.filter_text or ("problems" if self.problems_only else "")
+        self.table.read(replace(listing, where=where), keep=len(where.terms) < len(listing.where.terms))
         return True
 
     def action_runs_filter(self) -> None:
@@ -443,7 +321,7 @@ class JobsScreen(JobActions):
 
     def back(self) -> bool:
         """Take filter, then marks away."""
-        if self.filter_text or self.problems_only:
+        if self.is_narrowed:
             self.problems_only = False
             self.set_filter("")
             return True
@@ -458,10 +336,9 @@ class JobsScreen(JobActions):
         self.set_filter(self.filter_text)
 
     def _sort(self, sort: str, descending: bool) -> None:
-        self.listing = replace(self.listing, sort=sort, descending=descending)
         self.fabric.memory.put("sort", sort)
         self.fabric.memory.put("descending", descending)
-        self._read_anew()
+        self.table.read(replace(self.table.listing, sort=sort, descending=descending))
 
     def action_runs_columns(self) -> None:
         """Ask which columns are shown."""
@@ -487,7 +364,7 @@ class JobsScreen(JobActions):
     def action_runs_sort(self) -> None:
         """Sort by the next column."""
         names = list(dict.fromkeys(["submitted", *(column.sort for column in COLUMNS)]))
-        at = names.index(self.listing.sort) + 1 if self.listing.sort in names else 0
+        at = names.index(self.table.listing.sort) + 1 if self.table.listing.sort in names else 0
         sort = names[at % len(names)]
         self._sort(sort, descending=not _rises(sort))
 
@@ -512,7 +389,7 @@ class JobsScreen(JobActions):
 
     def action_runs_reverse(self) -> None:
         """Turn the order round."""
-        self._sort(self.listing.sort, not self.listing.descending)
+        self._sort(self.table.listing.sort, not self.table.listing.descending)
 
     # Sweeps
 
@@ -520,20 +397,19 @@ class JobsScreen(JobActions):
         """Open the sweep under the cursor, or close it."""
         job = self.table.job
         sweep = job.labels.get(SWEEP_LABEL, "") if job is not None else ""
-        if not self.listing.folds:
+        listing = self.table.listing
+        if not listing.folds:
             self.fabric.show_message("sweeps are not folded: F folds them")
-        elif sweep in self.listing.opened or self.table.fold_of(job) is not None:
-            self.listing = replace(self.listing, opened=self.listing.opened ^ {sweep})
-            self._read_anew(keep=True)
+        elif sweep in listing.opened or self.table.fold_of(job) is not None:
+            self.table.read(replace(listing, opened=listing.opened ^ {sweep}), keep=True)
         else:
             self.fabric.show_message("under the cursor is not a sweep of several jobs")
 
     def action_runs_fold_all(self) -> None:
         """Fold all sweeps, or none."""
-        folds = not self.listing.folds
-        self.listing = replace(self.listing, folds=folds, opened=frozenset())
+        folds = not self.table.listing.folds
         self.fabric.memory.put("folds", folds)
-        self._read_anew(keep=True)
+        self.table.read(replace(self.table.listing, folds=folds, opened=frozenset()), keep=True)
 
     @on(Chips.OrderClicked)
     def _order_clicked(self) -> None:
@@ -541,14 +417,13 @@ class JobsScreen(JobActions):
 
     @on(JobTable.SortBy)
     def _sort_by(self, clicked: JobTable.SortBy) -> None:
-        same = clicked.sort == self.listing.sort
-        self._sort(clicked.sort, not self.listing.descending if same else not _rises(clicked.sort))
+        same = clicked.sort == self.table.listing.sort
+        self._sort(clicked.sort, not self.table.listing.descending if same else not _rises(clicked.sort))
 
     # Jobs
 
     def can_do(self, action_id: str) -> bool:
         """Offer to compare two marked jobs or more, to narrow a list that has jobs, to go back from a filter."""
-        is_narrowed = bool(self.filter_text or self.problems_only)
         fold = None if self.table.marks else self.table.fold_of(self.table.job)
         states = frozenset(state for state, _ in fold.states) if fold is not None else frozenset()
         match action_id:
@@ -559,18 +434,15 @@ class JobsScreen(JobActions):
             case "runs.compare":
                 return len(self.table.marks) >= 2
             case "runs.filter" | "runs.problems" | "runs.sort":
-                return is_narrowed or self.table.job is not None
+                return self.is_narrowed or self.table.job is not None
             case "app.back":
-                return is_narrowed or bool(self.table.marks)
+                return self.is_narrowed or bool(self.table.marks)
             case _:
                 return super().can_do(action_id)
 
     def targets(self) -> list[JobRow]:
         """Return the marked jobs, or the one under the cursor."""
-        marked = list(self.table.marks.values())
-        if marked:
-            return marked
-        return [self.table.job] if self.table.job else []
+        return self.table.targets
 
     def in_view(self) -> JobRow | None:
         """Return the job under the cursor."""

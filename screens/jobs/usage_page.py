@@ -14,6 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
+from screens.base.job_tab import JobPage, JobTab
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
 from screens.jobs.usage_chart import CHARTS, UsageChart, draw_time, draw_usage, time_axis
@@ -80,9 +81,10 @@ class ProcessesRead(Message, bubble=False):
         self.trouble = trouble
 
 
-class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
+class UsagePage(ScrollView, CachedStyle, LineKeys, JobTab, can_focus=True):
     """What a job's learners use."""
 
+    TAB: ClassVar = "usage"
     PANE: ClassVar = "usage"
     BINDINGS: ClassVar = actions.bindings("usage")
 
@@ -105,10 +107,10 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
 
     # What is shown
 
-    def show_job(self, shown: JobOverview, now_us: int) -> None:
+    def show_job(self, page: JobPage, now_us: int) -> None:
         """Show a job as of now, and read what it uses."""
-        self._job, self._now_us = shown, now_us
-        self._watch_processes(shown.row)
+        self._job, self._now_us = page.overview, now_us
+        self._watch_processes(page.row)
         self._arrange()
         for block in self._blocks:
             if not block.charts:
@@ -119,8 +121,12 @@ class UsagePage(ScrollView, CachedStyle, LineKeys, can_focus=True):
         """Whether there is anything to be seen over time."""
         return bool(self._blocks)
 
-    def say(self, notice: EmptyNotice) -> None:
-        """Show a notice and nothing else."""
+    def can_do(self, action_id: str) -> bool | None:
+        """Offer other stretches of time where there are curves."""
+        return self.has_curves if action_id == "usage.window" else None
+
+    def job_deleted(self, notice: EmptyNotice) -> None:
+        """Show the notice and nothing else."""
         self.rest()
         self._job, self._read, self.notice = None, None, notice
         self._arrange()

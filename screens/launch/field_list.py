@@ -205,7 +205,7 @@ class FieldList(CursorList):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Make the lines anew; the cursor stays on its key or title."""
+        """Make the lines again; the cursor stays on its key or title."""
         at = _name(self.line)
         self._lines = self.view.lines(self.fields, self._set_keys())
         kept = next((i for i, line in enumerate(self._lines) if _name(line) == at), None)

@@ -322,7 +322,7 @@ class LaunchScreen(BaseScreen):
         self.app.push_screen(Pick("Start from", lines), picked)
 
     def begin(self, offer: Offer) -> None:
-        """Begin anew from an offer."""
+        """Begin again from an offer."""
         kind, name, _ = offer
         home = self.fabric.home
         if kind == "command":

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 from workbench import formats
 
 if TYPE_CHECKING:
+    from textual.widget import Widget
     from textual.widgets import Input
 
 
@@ -37,7 +38,7 @@ def shown_to_text(shown: str) -> str:
 
 
 class Prompt(Horizontal, can_focus=True):
-    """A label, a line of text, and what is wrong with it."""
+    """A label, a line of text, and what is wrong with it; who asked for the line gets the messages about it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "leave", "leave"),
@@ -49,8 +50,9 @@ class Prompt(Horizontal, can_focus=True):
     class Changed(Message):
         """Something was typed."""
 
-        def __init__(self, purpose: str, value: str) -> None:
+        def __init__(self, prompt: Prompt, purpose: str, value: str) -> None:
             super().__init__()
+            self.prompt = prompt
             self.purpose = purpose
             self.value = value
 
@@ -68,6 +70,7 @@ class Prompt(Horizontal, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.purpose = ""
+        self._asker: Widget = self
         self._before = ""
         self._history: Sequence[str] = ()
         self._complete: Complete | None = None
@@ -90,6 +93,7 @@ class Prompt(Horizontal, can_focus=True):
         value: str = "",
         history: Sequence[str] = (),
         complete: Complete | None = None,
+        asker: Widget | None = None,
     ) -> None:
         """Open the line.
 
@@ -98,7 +102,9 @@ class Prompt(Horizontal, can_focus=True):
             value: What stands there at first.
             history: What may stand there, the likeliest last.
             complete: Says what else a line may become.
+            asker: The pane that the line is for, which gets the messages; without one they go to the screen.
         """
+        self._asker = asker or self
         self.purpose, self._before, self._history, self._age = purpose, value, history, 0
         self._reported, self._complete = value, complete
         self._line, self._early, self._offered = None, [], []
@@ -132,7 +138,7 @@ class Prompt(Horizontal, can_focus=True):
             self._line.insert_text_at_cursor(text)
 
     async def _open(self) -> None:
-        """Put the line together anew; nothing of it is imported before it is asked for."""
+        """Put the line together again; nothing of it is imported before it is asked for."""
         from textual.suggester import Suggester
 
         candidates = self._candidates
@@ -180,7 +186,7 @@ class Prompt(Horizontal, can_focus=True):
         if self.display and event.value != self._reported:
             self._reported = event.value
             self.complain("")
-            self.post_message(self.Changed(self.purpose, shown_to_text(event.value)))
+            self._asker.post_message(self.Changed(self, self.purpose, shown_to_text(event.value)))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Tell of what was entered."""
@@ -192,7 +198,7 @@ class Prompt(Horizontal, can_focus=True):
             self._enter(self._line.value)
 
     def _enter(self, shown: str) -> None:
-        self.post_message(self.Entered(self.purpose, shown_to_text(shown)))
+        self._asker.post_message(self.Entered(self, self.purpose, shown_to_text(shown)))
 
     def _candidates(self, typed: str) -> list[str]:
         """Return what the line may become of which so much is typed: known lines first."""
@@ -222,7 +228,7 @@ class Prompt(Horizontal, can_focus=True):
     def action_leave(self) -> None:
         """Close the line and leave things as they were."""
         self.close()
-        self.post_message(self.Left(self.purpose, self._before))
+        self._asker.post_message(self.Left(self.purpose, self._before))
 
     def _recall(self, age: int) -> None:
         self._age = max(0, min(age, len(self._history)))

@@ -13,12 +13,13 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.strip import Strip
 
+from screens.core.actions import JOB_TABS
 from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
 from screens.widgets.cached_style import CachedStyle
 
-TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
+TABS: Final = tuple(JOB_TABS)
 """The tabs of a job."""
 
 

@@ -45,10 +45,7 @@ class LineKeys(Widget):
 
 
 class TextPage(VerticalScroll, LineKeys, can_focus=True):
-    """A text that scrolls; its keys are those of its own pane."""
-
-    PANE: ClassVar = "overview"
-    BINDINGS: ClassVar = actions.bindings("overview")
+    """A text that scrolls; who inherits from it has the keys of a pane."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -86,13 +83,6 @@ class TextPage(VerticalScroll, LineKeys, can_focus=True):
         return self._shown.plain
 
 
-class ConfigPage(TextPage):
-    """What it was asked to be."""
-
-    PANE: ClassVar = "config"
-    BINDINGS: ClassVar = actions.bindings("config")
-
-
 class ComparePage(TextPage):
     """What several jobs have in common, and what not."""
 
@@ -112,10 +102,3 @@ class BackendsPage(TextPage):
 
     PANE: ClassVar = "places"
     BINDINGS: ClassVar = actions.bindings("places")
-
-
-class EventsPage(TextPage):
-    """What has happened."""
-
-    PANE: ClassVar = "events"
-    BINDINGS: ClassVar = actions.bindings("events")

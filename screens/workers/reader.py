@@ -213,7 +213,7 @@ class StoreReader:
         return wrong
 
     def _attend(self, store: Store, watches: list[_Watch]) -> None:
-        """Have a controller look after the open jobs; where that begins or ends, their rows are read anew."""
+        """Have a controller look after the open jobs; where that begins or ends, their rows are read again."""
         now = time.monotonic()
         if now < self._attend_at:
             return

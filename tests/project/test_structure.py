@@ -14,7 +14,7 @@ from tests.project import structure
 from tests.project.structure import Module
 
 FILES_A_FOLDER = 24
-ONE_IMPORTER_MODULES = 145
+ONE_IMPORTER_MODULES = 144
 GERUND_MODULES: frozenset[str] = frozenset()
 DOUBLED_CLASS_NAMES = 0
 MODULES_IN_CIRCLES = 0

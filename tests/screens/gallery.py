@@ -99,7 +99,7 @@ def main() -> None:
             patch.setattr("workbench.services.backends.inventory.HostQuestion.ask", lambda self: answer)
             patch.setattr("screens.launch.preview_page.read_previews", _previews)
             patch.setattr("screens.jobs.files_tab.files_there", _files)
-            patch.setattr("screens.jobs.files_tab.native_plan", _native_plan)
+            patch.setattr("screens.jobs.text_pages.native_plan", _native_plan)
             patch.setattr("screens.jobs.list_header.BackendLine.take", _take_line)
             patch.setattr("screens.backends.page.BackendState.take", _take_state)
             for size in options.size or sizes:

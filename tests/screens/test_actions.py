@@ -17,7 +17,9 @@ from screens.app.help import groups_of, help_page
 from screens.backends.screen import BackendsScreen
 from screens.core import actions
 from screens.core.keymap import KeyMap
+from screens.jobs.actions import JobActions, Steering
 from screens.jobs.compare_screen import CompareScreen
+from screens.jobs.file_actions import FileActions
 from screens.jobs.job_screen import JobScreen
 from screens.jobs.queue_screen import QueueScreen
 from screens.jobs.search_screen import SearchScreen
@@ -63,6 +65,9 @@ def test_every_action_can_be_carried_out_where_it_is_offered(action: actions.Act
             assert hasattr(FabricApp, method)
         elif action.owner == "pane":
             assert hasattr(PANES[pane], method)
+        elif action.owner == "jobs":
+            assert issubclass(SCREENS[pane], JobActions)
+            assert hasattr(Steering, method) != hasattr(FileActions, method)
         else:
             screen = SCREENS[pane]
             assert hasattr(screen, method), f"{screen.__name__} of {pane}"

@@ -11,9 +11,9 @@ import pytest
 from textual.widgets import Input
 
 from screens.base.dialogs import Choose, TextView
-from screens.jobs.file_list import FileList
 from screens.jobs.files import with_checkpoints
-from screens.widgets.text_page import ConfigPage
+from screens.jobs.files_tab import FilesTab
+from screens.jobs.text_pages import ConfigTab
 from screens.workers.command_runner import call
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
@@ -50,14 +50,14 @@ def done(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -
     end_everything(home)
 
 
-async def files(shown: Shown) -> FileList:
+async def files(shown: Shown) -> FilesTab:
     await shown.until_shown("1 overview", "leaves")
     await shown.press("6")
     await shown.until_shown("notes.txt", "model.bin", "7.pt")
-    return shown.app.screen.query_one(FileList)
+    return shown.app.screen.query_one(FilesTab)
 
 
-async def go_to(shown: Shown, listed: FileList, name: str) -> None:
+async def go_to(shown: Shown, listed: FilesTab, name: str) -> None:
     await shown.press("g")
     for _ in range(10):
         if listed.file is not None and listed.file.path.endswith(name):
@@ -117,7 +117,7 @@ async def test_the_native_plan_stands_below_the_configuration(done: Home) -> Non
     async with opened(done, (160, 60), job="leaves", clock=now_us) as shown:
         await shown.until_shown("1 overview", "leaves")
         await shown.press("5")
-        page = shown.app.screen.query_one(ConfigPage)
+        page = shown.app.screen.query_one(ConfigTab)
         await shown.until(lambda: "Native plan: process at local" in page.plain)
         await shown.press("G")
         await shown.until_shown("}")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from screens.logs.document import HitCount, LogDocument, Sieve
-from screens.logs.keys import pattern_of
 from screens.logs.order import Order
+from screens.logs.search import pattern_of
 from tests.screens.seeding import JournalWriter
 from workbench.errors import UsageError
 from workbench.logs.grep import Pattern

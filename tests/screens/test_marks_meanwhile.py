@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from screens.base.dialogs import Confirm
-from screens.jobs import table_screen
+from screens.jobs import table as job_table
 from screens.jobs.job_screen import JobScreen
 from screens.jobs.table import JobTable
 from screens.jobs.table_screen import JobsScreen
@@ -111,7 +111,7 @@ def forget(home: Home, *named: str) -> None:
 @contextmanager
 def held_back(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.Event]:
     """Hold back what the list reads in the background until the event is set."""
-    read = getattr(table_screen, name)
+    read = getattr(job_table, name)
     go_on, begun = threading.Event(), threading.Event()
 
     def late(*arguments: Any) -> Any:
@@ -119,7 +119,7 @@ def held_back(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[threading.
         assert go_on.wait(LIMIT_SECONDS)
         return read(*arguments)
 
-    monkeypatch.setattr(table_screen, name, late)
+    monkeypatch.setattr(job_table, name, late)
     try:
         yield go_on
     finally:
@@ -233,7 +233,7 @@ async def test_a_range_that_cannot_be_read_does_not_hold_up_what_is_asked_later(
     async with opened(five, (120, 40)) as shown:
         await shown.until_shown("job-5")
         with monkeypatch.context() as patch:
-            patch.setattr(table_screen, "read_range", unreadable)
+            patch.setattr(job_table, "read_range", unreadable)
             await shown.press("space", "j", "v")
             await shown.until_shown("OSError: no disk")
         await shown.press("escape", "X")

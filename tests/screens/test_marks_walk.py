@@ -113,7 +113,7 @@ class Walker:
 
         def is_current() -> bool:
             with Store.open(self.home) as store:
-                now = window(store, self.screen.listing, now_us=seeding.NOW_US)
+                now = window(store, self.table.listing, now_us=seeding.NOW_US)
             shown = self.table.window
             return shown is not None and (shown.rows, shown.folds) == (now.rows, now.folds)
 

@@ -121,7 +121,7 @@ async def test_a_click_on_every_heading_sorts_and_another_one_turns_the_order(va
         table = await opened_table(shown)
         await shown.until_shown("CPUs")  # what comes above the table moves it away from below a click
         x = 1
-        for column, width in list(table._columns):
+        for column, width in list(table.painter.columns):
             signed = SIGNED.get(column.heading, column.heading)
             seen = set()
             for _ in range(2):

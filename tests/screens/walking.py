@@ -17,6 +17,7 @@ from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan
 from screens.base.base import BaseScreen
 from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.job_screen import JobScreen
+from screens.jobs.text_pages import ConfigTab
 from screens.launch.draft import COMMAND, Draft
 from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
@@ -125,7 +126,9 @@ class Walk:
         for tab in TABS:
             screen.show(tab)
             if says.get(tab) == "native plan":
-                await self.shown.until(lambda: screen.native.plain.startswith("Native plan"), tab)
+                await self.shown.until(
+                    lambda: screen.query_one(ConfigTab).native.plain.startswith("Native plan"), tab
+                )
                 await self.see(f"job {tab}", "Values and their origins")
             else:
                 await self.see(f"job {tab}", says.get(tab, tab))
@@ -221,7 +224,7 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     patch.chdir(folder)
     patch.setattr("screens.launch.draft_sources.EXAMPLES", folder)
     patch.setattr("screens.launch.preview_page.read_previews", _previews)
-    patch.setattr("screens.jobs.files_tab.native_plan", _plan)
+    patch.setattr("screens.jobs.text_pages.native_plan", _plan)
     patch.setattr("screens.jobs.files_tab.files_there", _no_files)
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)
