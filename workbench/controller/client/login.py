@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any, Final
 from uuid import uuid4
 
+from backends import registry
 from backends.contract.host import Ask, BackendOptions
 from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
-from backends.registry import load_backend
 from workbench.controller.client.connect import ensure_controller, send_message
 from workbench.controller.client.hang import RESTART, unanswering
 from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
@@ -46,7 +46,7 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
         BackendUnreachable: the backend does not answer.
         TryAgain: no controller answers.
     """
-    backend = load_backend(options)
+    backend = registry.load_backend(options)
     session_options = backend.session_options()
     if session_options is not None and _log_in_there(home, session_options, answer):
         # This process may connect, too: the screens read the backend themselves.
