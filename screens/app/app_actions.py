@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from textual.content import Content
+from textual.screen import Screen
 
 from screens.app.terminal import TerminalApp
 from screens.base.base import BaseScreen
@@ -27,6 +29,8 @@ from workbench.store.db.rows import JobRow
 T = TypeVar("T")
 CREATE: Final = "--create"
 """Typed behind a store, it has a container made that is missing."""
+LEAVE_SECONDS: Final = 2.0
+"""How long leaving waits for a screen that is busy."""
 
 
 class AppActions(TerminalApp):
@@ -177,7 +181,15 @@ class AppActions(TerminalApp):
             self.action_app_quit()
 
     def action_app_quit(self) -> None:
-        """Leave."""
+        """Leave, once each screen has dealt with what came before: what was just confirmed is done."""
+        self.set_timer(LEAVE_SECONDS, partial(self.exit, 0))
+        self._leave_behind(self.screen_stack[::-1])
+
+    def _leave_behind(self, screens: Sequence[Screen[Any]]) -> None:
+        """Leave behind all messages that these screens have, one screen after the other."""
+        for at, screen in enumerate(screens, 1):
+            if screen.call_later(self._leave_behind, screens[at:]):
+                return
         self.exit(0)
 
     def action_app_last(self) -> None:

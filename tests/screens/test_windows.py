@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, cast
 
 import pytest
 from textual.content import Content
+from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
@@ -36,6 +38,7 @@ from screens.core.app_protocol import JumpTarget
 from screens.jobs.table_screen import JobsScreen
 from screens.workers.background import TaskReport, percentage
 from tests.screens.support import instead_of_controller, journey, opened
+from tests.support.waiting import until_async
 from workbench.errors import CannotWrite
 from workbench.paths import Home
 
@@ -132,6 +135,47 @@ async def test_ctrl_q_leaves_from_any_window(three: Home, keys: tuple[str, ...])
         await shown.press("ctrl+q")
 
         await shown.until(lambda: shown.app._exit)
+
+
+@journey
+async def test_what_was_confirmed_before_ctrl_q_is_done_though_the_screen_behind_is_busy(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.app.app_actions.LEAVE_SECONDS", 60.0)
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide", "3 jobs")
+        app, table, goes_on = shown.app, shown.app.screen, asyncio.Event()
+        confirmed: list[bool | None] = []
+        done_at_exit: list[list[bool | None]] = []
+        quit_anywhere = app.action_quit_anywhere
+
+        def ask() -> None:
+            question = Question("Halt it?", ("digits",), "It can be resumed.", "halt")
+            app.push_screen(Confirm(question), confirmed.append)
+
+        def quit_while_busy() -> None:
+            quit_anywhere()
+            goes_on.set()
+
+        monkeypatch.setattr(app, "exit", lambda *_: done_at_exit.append(list(confirmed)))
+        monkeypatch.setattr(app, "action_quit_anywhere", quit_while_busy)
+        table.call_later(ask)
+        await shown.until(lambda: isinstance(app.screen, Confirm))
+        table.call_later(goes_on.wait)
+
+        for key in ("y", "ctrl+q"):
+            app.post_message(Key(key, None))
+        await until_async(_set(goes_on), "ctrl+q to be taken", pause=asyncio.sleep)
+
+        await shown.until(lambda: done_at_exit)
+        assert done_at_exit[0] == [True]
+
+
+def _set(event: asyncio.Event) -> Callable[[], Awaitable[bool]]:
+    async def is_set() -> bool:
+        return event.is_set()
+
+    return is_set
 
 
 Window = ModalScreen[Any]
