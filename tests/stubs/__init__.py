@@ -77,8 +77,8 @@ class Gpus:
 def pretend(path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """Make this process and those that it starts see pretended GPUs, none at first.
 
-    A library is loaded by its name only once: the stub stays loaded in this process and answers "no driver"
-    when no file is named.
+    A library is loaded by its name only once: the stub stays loaded in this process, and answers as where there is
+    no library when no file is named.
     """
     ctypes.CDLL(str(nvml_library() / "libnvidia-ml.so.1"))
     gpus = Gpus(path).write()

@@ -25,8 +25,8 @@ from workbench.store.history.projection import apply
 DURABLE: Final = frozenset({"submit", "step", "mend", "attempt", "intent", "request", "settle", "annotate"})
 """Kinds that are on the disk before they are in the store: they cannot be found out again. The others can."""
 
-_OPEN_PAUSES: Final = (0.02, 0.05, 0.1, 0.3)
-"""Seconds between attempts to open a file that the disk reports an error of."""
+_OPEN_PAUSES: Final = (0.02, 0.05, 0.1, 0.3, 0.6, 1.2)
+"""Seconds between attempts to open a file that the disk reports an error of, until who has it open has closed it."""
 
 
 def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
