@@ -167,20 +167,25 @@ async def test_a_folder_is_opened_where_there_is_a_desktop_else_its_path_is_copi
 
 
 @journey
-async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(three: Home) -> None:
+async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(three, (120, 40), job="mnist-big") as shown:
         await shown.until_shown("1 overview")
         await shown.press("dollar_sign")
         await shown.until_shown("mnist-big is not running")
     async with opened(three, (120, 40), job="mnist-wide", readonly=True) as shown:
         await shown.until_shown("1 overview")
+        messages: list[str] = []
+        monkeypatch.setattr(shown.app, "show_message", lambda text, *_: messages.append(text))
         await shown.press("dollar_sign")
-        await shown.until_shown("read-only: the screens were")
+        await shown.until(lambda: messages)
         await shown.press("colon")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("fabric delete @")
         await shown.press("enter")
-        await shown.until(lambda: shown.text().count("read-only: the screens were") == 2)
+        await shown.until(lambda: len(messages) == 2)
+        assert messages == ["read-only: the screens were started with --readonly"] * 2
 
 
 @journey

@@ -342,11 +342,18 @@ def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, 
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
     tries = Tries(box)
-    with fabric.start("run", "--backend", box.address, "--", "echo", "done") as attached:
-        until(lambda: tries() >= 4, "the host to be tried again and again")
+    # Without a buffer, so that all that is not read here is left for what reads the rest.
+    with fabric.start("run", "--backend", box.address, "--", "echo", "done", bufsize=0) as attached:
+        assert attached.stderr is not None
+        lines: list[str] = []
+        while not lines or "refuses the connection" not in lines[-1]:
+            lines.append(attached.stderr.readline().decode())
+            assert lines[-1], lines
+        known = tries()
+        until(lambda: tries() >= known + 2, "the host to be tried again and again")
         box.daemon.start()
         said, told = attached.communicate(timeout=patience())
-    lines = told.decode().splitlines()
+    lines = [line.rstrip("\n") for line in (*lines, *told.decode().splitlines())]
 
     assert said == b"done\n"
     assert len([line for line in lines if "refuses the connection" in line]) == 1, lines
