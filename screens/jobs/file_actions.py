@@ -25,7 +25,7 @@ from workbench.store.queries.jobs import detail
 
 # What reads files, manifests and what is typed is imported when it is asked for: the table is to be there at once.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from textual.app import App
 

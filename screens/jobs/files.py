@@ -47,13 +47,12 @@ def found_files(folder: JobFolder) -> Callable[[Store], list[FoundFile]]:
     return read
 
 
-def files_there(home: Home, job_id: str) -> list[FoundFile]:
+def files_there(job_id: str) -> list[FoundFile]:
     """Ask the job's backend what files there are, which may take a moment.
 
     Raises:
         FabricError: the backend does not answer, or cannot list them.
     """
-    del home
     return _newest(list_files(job_id, cancel=cancel_event()).files)
 
 

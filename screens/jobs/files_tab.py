@@ -87,7 +87,7 @@ class FilesTab(CursorList, JobTab):
 
         def look() -> list[FoundFile] | str:
             try:
-                return files_there(home, job.id)
+                return files_there(job.id)
             except FabricError as error:
                 with Store.open(home) as store:
                     return found_files(folder)(store) or refusal(error)

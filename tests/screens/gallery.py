@@ -463,7 +463,7 @@ def _previews(
     return tuple(previews)
 
 
-def _files(home: Home, job_id: str) -> list[FoundFile]:
+def _files(job_id: str) -> list[FoundFile]:
     minute_us = 60 * seeding.SECOND_US
     return [FoundFile(path, size, seeding.NOW_US - age * minute_us) for path, size, age in FILES]
 

@@ -258,7 +258,7 @@ def _previews(home: Home, read: object, draft: Draft, cancel: object) -> tuple[S
     return (SubmissionPreview(submission, LaunchPlan(request, "process", (learner,), 0, 0.0)),)
 
 
-def _no_files(home: object, job_id: object) -> list[Any]:
+def _no_files(job_id: object) -> list[Any]:
     raise BackendUnreachable("gpubox does not answer")
 
 

@@ -17,6 +17,7 @@ from workbench.paths import Home
 from workbench.services.control.requests import QueueChange, change, move
 from workbench.services.controller import (
     ControllerReport,
+    count_open_jobs,
     describe_hang,
     end_controller,
     inspect_controller,
@@ -60,14 +61,26 @@ def test_a_home_without_a_controller_has_none_and_its_open_jobs_are_counted(made
     with Store.open(made) as store:
         add_job(store)
 
-    assert inspect_controller(made) == ControllerReport(None, "", False, "", 1)
+    assert inspect_controller(made) == ControllerReport(None, "", False, "")
+    assert count_open_jobs(made) == 1
+
+
+def test_a_store_that_cannot_be_read_does_not_hide_the_controller(made: Home) -> None:
+    running = controller(made)
+    answers(made)
+    made.database.rename(made.path / "aside")
+    made.database.write_bytes(b"not a database" * 1000)
+    try:
+        assert inspect_controller(made).pid == running.pid
+    finally:
+        (made.path / "aside").rename(made.database)
 
 
 def test_one_that_answers_is_restarted_and_ended(made: Home) -> None:
     first = controller(made)
     answers(made)
 
-    assert inspect_controller(made) == ControllerReport(first.pid, VERSION, True, "", 0)
+    assert inspect_controller(made) == ControllerReport(first.pid, VERSION, True, "")
     said: list[str] = []
     second = restart_controller(made, said.append)
     assert (second.answers, said, alive(first.pid)) == (True, [], False)

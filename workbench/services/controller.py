@@ -23,25 +23,28 @@ class ControllerReport:
     answers: bool
     trouble: str
     """What keeps it from its work: it hangs, or cannot write; empty where nothing does."""
-    open_jobs: int
     hint: str = ""
     """The command that helps where it hangs."""
 
 
 def inspect_controller(home: Home) -> ControllerReport:
-    """Ask the controller how it is, which may take some seconds where it hangs."""
+    """Ask the controller how it is, which may take some seconds where it hangs; the store is not needed for that."""
     from workbench.controller.client.connect import status
     from workbench.controller.client.hang import RESTART, unanswering
 
-    waiting = _count_open_jobs(home)
     if found := status(home):
-        return ControllerReport(found.pid, found.version, True, found.trouble or found.untidy, waiting)
+        return ControllerReport(found.pid, found.version, True, found.trouble or found.untidy)
     if silent := unanswering(home, after=0.0):
-        return ControllerReport(silent.pid, silent.version, False, silent.text, waiting, RESTART)
-    return ControllerReport(None, "", False, "", waiting)
+        return ControllerReport(silent.pid, silent.version, False, silent.text, RESTART)
+    return ControllerReport(None, "", False, "")
 
 
-def _count_open_jobs(home: Home) -> int:
+def count_open_jobs(home: Home) -> int:
+    """Return how many jobs of a home have not ended.
+
+    Raises:
+        FabricError: the store cannot be read.
+    """
     from workbench.store.db.database import Store
     from workbench.store.queries.jobs import open_jobs
 
@@ -95,8 +98,7 @@ def restart_controller(home: Home, say: Callable[[str], None]) -> ControllerRepo
             f"{home.path} has no jobs, and no controller", hint="`fabric run` starts the first job"
         )
     found = connect.restart_controller(home, say)
-    trouble = found.trouble or found.untidy
-    return ControllerReport(found.pid, found.version, True, trouble, _count_open_jobs(home))
+    return ControllerReport(found.pid, found.version, True, found.trouble or found.untidy)
 
 
 def describe_hang(home: Home) -> str:
@@ -104,7 +106,7 @@ def describe_hang(home: Home) -> str:
 
     It asks nothing: what counts is how long this process has waited for an answer so far.
     """
-    from workbench.controller.client.hang import RESTART, unanswering
+    from workbench.controller.client.hang import unanswering
 
     found = unanswering(home)
-    return f"{found.text}; `{RESTART}` ends it and starts another" if found else ""
+    return found.advice if found else ""

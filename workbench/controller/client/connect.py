@@ -166,7 +166,7 @@ def is_unheard(home: Home) -> bool:
 
 def _why_unheard(home: Home) -> str:
     if found := hang.unanswering(home):
-        return f"{found.text}; `{hang.RESTART}` ends it and starts another"
+        return found.advice
     failure = _failures.get(home.path)
     # The first may have been killed by chance, and the next one is started at once.
     return f"controllers end at once: {failure.why}" if failure is not None and failure.count > 1 else ""

@@ -72,6 +72,11 @@ class UnansweringController:
         return f"controller {self.pid} does not answer" + (f" ({self.why})" if self.why else "")
 
     @property
+    def advice(self) -> str:
+        """That it does not answer, and what helps."""
+        return f"{self.text}; `{RESTART}` ends it and starts another"
+
+    @property
     def may_be_ended(self) -> bool:
         """Whether a stop may end it, which nobody asked for: it does nothing, and will not by itself."""
         return self.seconds >= (HANGS_SECONDS if self.why == STOPPED else BUSY_SECONDS)

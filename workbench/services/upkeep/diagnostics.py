@@ -161,7 +161,7 @@ def _database(home: Home) -> Iterator[Finding]:
 
 
 def _controller(home: Home) -> Iterator[Finding]:
-    from workbench.services.controller import inspect_controller
+    from workbench.services.controller import count_open_jobs, inspect_controller
     from workbench.store.db.home_folder import is_home
     from workbench.version import VERSION
 
@@ -171,10 +171,10 @@ def _controller(home: Home) -> Iterator[Finding]:
     if found.pid is not None and not found.answers:
         yield Finding("controller", found.trouble, "wrong", "jobs do not move on", found.hint)
     elif found.pid is None:
-        if found.open_jobs:
+        if waiting := count_open_jobs(home):
             yield Finding(
                 "controller",
-                f"not running, with {count(found.open_jobs, 'open job')}",
+                f"not running, with {count(waiting, 'open job')}",
                 "lack",
                 "they do not move on",
                 "any command that follows or changes a job starts it; its log is " + str(home.controller_log),

@@ -53,8 +53,10 @@ def restart(json: Json = False) -> int:
 
 def _print_report(home: Home, found: ControllerReport, *, json: bool) -> None:
     """Print what a controller says of itself, or what is known of one that does not answer."""
+    from workbench.services.controller import count_open_jobs
     from workbench.store.db.home_folder import is_home
 
+    waiting = count_open_jobs(home)
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -66,13 +68,13 @@ def _print_report(home: Home, found: ControllerReport, *, json: bool) -> None:
                 "trouble": found.trouble or None,
                 "pid": found.pid,
                 "version": found.version or None,
-                "open_jobs": found.open_jobs,
+                "open_jobs": waiting,
                 "home": str(home.path),
                 "log": str(home.controller_log),
             }
         )
         return
-    jobs = f"{found.open_jobs} open job{'' if found.open_jobs == 1 else 's'}"
+    jobs = f"{waiting} open job{'' if waiting == 1 else 's'}"
     if found.pid is None:
         starts = "any command that needs it starts it" if is_home(home) else "none runs in a copy of a home"
         print(f"not running, {jobs}; {starts}")
