@@ -104,6 +104,29 @@ def test_it_goes_on_when_its_folder_is_mounted_again(
     assert one.records("note") == []
 
 
+@pytest.mark.soak("the gate mounts it twice in each of two ways")
+@pytest.mark.parametrize("seed", range(40))
+def test_no_line_is_lost_or_doubled_however_often_it_is_mounted_again(
+    mount: FuseMount, remote: Make, stay: Path, seed: int
+) -> None:
+    """A server may get a write that failed here, as its mount ended meanwhile: one remount in thirty."""
+    one = remote(COUNT)
+    one.start()
+    for number in range(100, 1300, 200):
+        before = len(one.until_printed(b"line %d\n" % (number + seed)))
+        mount.unmount()
+        mount.mount()
+        until(lambda: len(one.output()) > before and is_locked(one), "it to go on")  # noqa: B023
+    (stay / "go").touch()
+
+    assert one.wait()["exit_code"] == 3
+    assert one.output() == (one.folder / "output.log").read_bytes() == counted(stay)
+    assert [entry[2] for entry in one.entries()] == [
+        one.output()[: entry[0]].count(b"\n") for entry in one.entries()
+    ]
+    assert one.records("note") == []
+
+
 def test_it_goes_on_when_its_mount_has_come_back_by_itself(
     mount: FuseMount, remote: Make, stay: Path
 ) -> None:

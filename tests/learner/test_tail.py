@@ -10,6 +10,7 @@ import pytest
 
 from workbench.learner.journal.output import Records
 from workbench.learner.journal.tail import FileTail
+from workbench.learner.platform import system
 from workbench.learner.scribe.pump import Pump
 
 
@@ -85,7 +86,7 @@ def test_what_is_not_known_any_more_is_counted_and_keeps_its_place(tmp_path: Pat
     path, tail = tmp_path / "output.log", FileTail(4)
     pump, writing = pump_of(path, tail)
     os.write(writing, b"0123456789")
-    pump.move()
+    pump.empty()
     close(pump, writing)
     os.truncate(path, 2)
 
@@ -96,9 +97,37 @@ def test_what_is_not_known_any_more_is_counted_and_keeps_its_place(tmp_path: Pat
     close(pump, writing)
 
 
-def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.learner.platform import system
+@pytest.mark.parametrize("moved", [0, 1, 6, 10])
+@pytest.mark.parametrize("printed", [b"", b"three\n", b"two\ntwo\n"])
+def test_output_of_which_it_is_not_known_whether_it_was_moved_is_neither_lost_nor_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int, printed: bytes
+) -> None:
+    """The mount ends in the middle of a write: the server has all of it, and of the pipe a part is taken or nothing."""
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"one\n")
+    pump.move()
+    os.write(writing, b"two\nthird\n")
 
+    def is_killed(pipe: int, output: int, _: int) -> int:
+        os.read(pipe, moved)
+        os.write(output, b"two\nthird\n")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(system, "splice", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            pump.move()
+    os.write(writing, printed)
+
+    pump = Pump(pump.pipe, str(path), 4, tail)
+    pump.empty()
+
+    assert path.read_bytes() == b"one\ntwo\nthird\n" + printed
+    close(pump, writing)
+
+
+def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> int:
         raise OSError(22, "no splice here")
 

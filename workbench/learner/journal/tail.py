@@ -9,8 +9,8 @@ from __future__ import annotations
 import mmap
 import struct
 
-_HEADER = struct.Struct("<QQ")
-"""Where in the file the bytes end, and how many of them are here."""
+_HEADER = struct.Struct("<QQQQ")
+"""Where in the file the bytes end, how many of them are here, how many more are being written, and 1 once any was."""
 
 OUTPUT_BYTES = 9 << 20
 """As much as sshfs (8 MiB) has under way at most, and what a pipe gives it at once."""
@@ -22,48 +22,78 @@ class FileTail:
     """The last bytes that one file was given. Memory is taken as they come."""
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
         self._memory = mmap.mmap(-1, _HEADER.size + capacity)
 
     @property
     def end(self) -> int:
         """How long the file was made."""
-        return int(_HEADER.unpack_from(self._memory)[0])
+        return self._header()[0]
 
     @property
     def start(self) -> int:
         """From where on its bytes are here."""
-        end, count = _HEADER.unpack_from(self._memory)
-        return int(end - count)
+        end, count, _, _ = self._header()
+        return end - count
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was noted: only then ``end`` says how long the file is."""
+        return bool(self._header()[3])
+
+    @property
+    def pending(self) -> bytes:
+        """What was being written when the writer was killed: the file may have it or not."""
+        end, _, pending, _ = self._header()
+        return self._get(end, pending)
 
     def note(self, offset: int, data: bytes) -> None:
         """Note bytes that the file was given at its end, which may be another one than was known."""
-        end, count = _HEADER.unpack_from(self._memory)
-        before = count if offset == end else 0
-        end = offset + len(data)
-        kept = memoryview(data)[-self._capacity :]
-        at = (end - len(kept)) % self._capacity
-        first = kept[: self._capacity - at]
-        # Who is killed in between leaves only what is not overwritten.
-        _HEADER.pack_into(self._memory, 0, offset, min(before, self._capacity - len(kept)))
-        self._put(at, first)
-        self._put(0, kept[len(first) :])
-        _HEADER.pack_into(self._memory, 0, end, min(before + len(data), self._capacity))
+        kept = memoryview(data)[-self.capacity :]
+        self._begin(offset, len(data))
+        self._put(offset + len(data) - len(kept), kept)
+        end, count, _, _ = self._header()
+        self._set(end + len(data), min(count + len(data), self.capacity), 0)
+
+    def expect(self, offset: int, data: bytes) -> None:
+        """Note bytes that the file is about to be given, no more than fit here; :meth:`take` tells how many it was."""
+        self._begin(offset, len(data))
+        self._put(offset, memoryview(data))
+        end, count, _, _ = self._header()
+        self._set(end, count, len(data))
+
+    def take(self, taken: int) -> None:
+        """Note that the file was given so many of the expected bytes, and that the others are not under way."""
+        end, count, _, _ = self._header()
+        self._set(end + taken, min(count + taken, self.capacity), 0)
 
     def since(self, offset: int) -> bytes:
         """Return the bytes from an offset on, which must not lie before :attr:`start`."""
-        count = self.end - offset
-        if count <= 0:
-            return b""
-        at = offset % self._capacity
-        first = self._get(at, min(count, self._capacity - at))
-        return first + self._get(0, count - len(first))
+        return self._get(offset, max(0, self.end - offset))
 
-    def _put(self, at: int, data: memoryview) -> None:
-        self._memory[_HEADER.size + at : _HEADER.size + at + len(data)] = bytes(data)
+    def _begin(self, offset: int, length: int) -> None:
+        # Who is killed in between leaves only what is not overwritten.
+        end, count, _, _ = self._header()
+        self._set(offset, min(count if offset == end else 0, max(0, self.capacity - length)), 0)
 
-    def _get(self, at: int, count: int) -> bytes:
-        return self._memory[_HEADER.size + at : _HEADER.size + at + count]
+    def _header(self) -> tuple[int, int, int, int]:
+        end, count, pending, known = _HEADER.unpack_from(self._memory)
+        return int(end), int(count), int(pending), int(known)
+
+    def _set(self, end: int, count: int, pending: int) -> None:
+        _HEADER.pack_into(self._memory, 0, end, count, pending, 1)
+
+    def _put(self, offset: int, data: memoryview) -> None:
+        at = _HEADER.size + offset % self.capacity
+        first = data[: _HEADER.size + self.capacity - at]
+        self._memory[at : at + len(first)] = bytes(first)
+        rest = data[len(first) :]
+        self._memory[_HEADER.size : _HEADER.size + len(rest)] = bytes(rest)
+
+    def _get(self, offset: int, count: int) -> bytes:
+        at = _HEADER.size + offset % self.capacity
+        first = self._memory[at : min(at + count, _HEADER.size + self.capacity)]
+        return first + self._memory[_HEADER.size : _HEADER.size + count - len(first)]
 
 
 class JournalTails:

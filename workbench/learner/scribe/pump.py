@@ -21,6 +21,9 @@ class Pump:
     Where there is no splice (macOS, some network file systems) bytes pass through memory for a moment.
 
     With a ``tail`` what the file has lost since is written again first, and what is moved is noted there.
+
+    Raises:
+        OSError: the disk takes no more, or the file's mount has ended; the bytes wait in the pipe.
     """
 
     def __init__(self, pipe: int, output_path: str, published_end: int, tail: FileTail | None = None) -> None:
@@ -38,7 +41,7 @@ class Pump:
         self.lost_bytes = 0
         """How much the file had lost that could not be written again: zeros stand there."""
         try:
-            if tail is not None:
+            if tail is not None and tail.is_known:
                 self._restore(tail, published_end)
             os.lseek(self._output, self._offset, os.SEEK_SET)
         except OSError:
@@ -88,19 +91,37 @@ class Pump:
         """Write again what the file was given and may not have; it keeps its offsets.
 
         That is all that is not published, whatever its size says: the server may have got the rest a moment ago, and
-        the kernel still know zeros there.
+        the kernel still know zeros there. What the file has behind that still waits in the pipe: the server got it from
+        a write that failed here, as its mount had ended.
         """
-        if tail.end <= published_end:
-            return
+        if tail.pending:
+            tail.take(self._taken_from_pipe(tail.pending))
         start = max(published_end, tail.start)
-        self.lost_bytes = max(0, start - self._offset)
+        if tail.end > published_end:
+            self.lost_bytes = max(0, start - self._offset)
         data, at = memoryview(tail.since(start)), start
         while data:
             written = os.pwrite(self._output, data, at)
             data, at = data[written:], at + written
-        if at > os.fstat(self._output).st_size:
-            os.ftruncate(self._output, at)
-        self._offset = max(at, self._offset)
+        self._offset = max(tail.end, published_end)
+        if os.fstat(self._output).st_size != self._offset:
+            os.ftruncate(self._output, self._offset)
+
+    def _taken_from_pipe(self, pending: bytes) -> int:
+        """Return how many of these bytes the pipe has no more, which began with them when they were to be moved.
+
+        Who is killed while they are moved leaves no other trace.
+        """
+        try:
+            waiting = memoryview(self._copy_of_what_waits())
+        except BlockingIOError:
+            return len(pending)
+        data, count = memoryview(pending), len(pending)
+        for taken in range(max(0, count - system.unread_bytes(self.pipe)), count):
+            length = min(count - taken, len(waiting))
+            if data[taken : taken + length] == waiting[:length]:
+                return taken
+        return count
 
     def _move(self) -> int:
         if self._tail is not None and self._tees:
@@ -119,6 +140,8 @@ class Pump:
 
     def _move_seen(self, data: bytes) -> int:
         """Move what waits and is known; whoever is killed in it takes none along here either."""
+        assert self._tail is not None
+        self._tail.expect(self._offset, data)
         moved = 0
         if self._splices:
             try:
@@ -130,7 +153,8 @@ class Pump:
         if not self._splices:
             moved = os.write(self._output, data)
             os.read(self.pipe, moved)
-        self._note(data[:moved])
+        self._tail.take(moved)
+        self._offset += moved
         return moved
 
     def _copy_of_what_waits(self) -> bytes:
@@ -139,11 +163,12 @@ class Pump:
         Raises:
             BlockingIOError: nothing waits.
         """
+        most = _BYTES if self._tail is None else min(_BYTES, self._tail.capacity)
         if self._copies is None:
             self._copies = os.pipe()
             system.enlarged(self._copies[1], self.capacity)
         try:
-            count = system.tee(self.pipe, self._copies[1], _BYTES)
+            count = system.tee(self.pipe, self._copies[1], most)
         except BlockingIOError:
             raise
         except OSError:
