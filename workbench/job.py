@@ -63,6 +63,16 @@ class Intent(StrEnum):
     KILL = "kill"
     DELETE = "delete"
 
+    @classmethod
+    def of(cls, kind: str) -> Intent:
+        """Return the intent that a kind of request becomes; NONE where that stops nothing."""
+        return next((intent for intent in cls if intent == kind), cls.NONE)
+
+    def replaces(self, other: Intent) -> bool:
+        """Say whether asking for it changes what was asked before: each replaces those that are named above it."""
+        order = list(Intent)
+        return order.index(self) > order.index(other)
+
 
 class LearnerPhase(StrEnum):
     """Where one learner is, as its agent says it (``state.json``), or as it was found."""

@@ -33,9 +33,9 @@ from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
+from runners.shared.unsupported import not_built
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.builder.unsupported import not_built
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
 

@@ -18,12 +18,12 @@ from runners.shared.capabilities import POD
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import LearnerLaunch, metrics_document
+from runners.shared.unsupported import not_built
 from workbench import formats
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.pod import config
-from workbench.manifest.builder.unsupported import not_built
 
 SECRET_BYTES: Final = 900_000
 """The size limit for the content of one Secret; the API's own limit is slightly higher."""

@@ -24,9 +24,9 @@ from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
 from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
+from runners.shared.unsupported import not_built
 from runners.shared.virtualenvs import ensure, environment_of
 from workbench.errors import RunnerError, SlotsBusy
-from workbench.manifest.builder.unsupported import not_built
 
 
 class ProcessLaunch:

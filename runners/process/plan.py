@@ -22,8 +22,8 @@ from runners.shared.environment import CHOSEN, job_folders, learner_environment,
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
 from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
+from runners.shared.unsupported import not_built
 from workbench.job import learner_name
-from workbench.manifest.builder.unsupported import not_built
 
 LOOKED_AT_BYTES: Final = 2_000_000
 """How much of the code is searched for names that do not work in process jobs."""

@@ -52,7 +52,7 @@ LOOKING: Final = frozenset(
 
 def completions() -> list[str]:
     """Return what a line may begin with, the likeliest last."""
-    columns = dict.fromkeys(f"sort {name}" for name in (*(column.title for column in COLUMNS), *sort_keys()))
+    columns = dict.fromkeys(f"sort {name}" for name in (*(column.name for column in COLUMNS), *sort_keys()))
     words = [f"{word} " for word in JOB_WORDS]
     return [*(action.id for action in actions.ACTIONS), *reversed(columns), *PLAIN_WORDS, *words]
 

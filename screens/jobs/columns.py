@@ -78,13 +78,8 @@ class JobColumn:
     """The narrowest table that shows it."""
 
     @property
-    def title(self) -> str:
-        """The name by which a saved layout keeps it."""
-        return self.field.name
-
-    @property
-    def heading(self) -> str:
-        """What stands above it."""
+    def name(self) -> str:
+        """What stands above it, and by which a saved layout keeps it."""
         return self.field.name
 
     @property
@@ -288,11 +283,9 @@ def metric_column(metric: str) -> JobColumn:
 
 
 def column_named(name: str) -> JobColumn | None:
-    """Return the column of a field by its name, or by what stands above it."""
+    """Return the column of a field by any of its names."""
     found = find_field(name)
-    return next(
-        (each for each in COLUMNS if name == each.heading or (found and each.title == found.name)), None
-    )
+    return next((each for each in COLUMNS if each.field is found), None)
 
 
 def sorted_column(columns: Sequence[JobColumn], sort: str) -> JobColumn | None:
@@ -300,20 +293,20 @@ def sorted_column(columns: Sequence[JobColumn], sort: str) -> JobColumn | None:
     return next((column for column in columns if column.sort == sort), None)
 
 
-def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple[JobColumn, int]]:
-    """Choose columns for a table so wide, or those of the given titles, and how many cells each gets.
+def layout(width: int, names: Sequence[str] = (), sort: str = "") -> list[tuple[JobColumn, int]]:
+    """Choose columns for a table so wide, or those of the given names, and how many cells each gets.
 
     The column that it is sorted by has room for the sign of the direction; that of a metric stands behind the name.
     """
-    shown = [column for title in titles if (column := column_named(title)) is not None]
+    shown = [column for name in names if (column := column_named(name)) is not None]
     shown = shown or [column for column in COLUMNS if column.from_width <= width]
     if sort and is_metric(sort):
-        at = next((i + 1 for i, column in enumerate(shown) if column.title == "name"), len(shown))
+        at = next((i + 1 for i, column in enumerate(shown) if column.name == "name"), len(shown))
         shown = [*shown[:at], metric_column(sort), *shown[at:]]
     signed = sorted_column(shown, sort)
     widths = [column.width for column in shown]
     if signed is not None and signed.width:
-        widths[shown.index(signed)] = max(signed.width, min(_METRIC_MOST, len(signed.heading) + 1))
+        widths[shown.index(signed)] = max(signed.width, min(_METRIC_MOST, len(signed.name) + 1))
     fixed = sum(widths) + GAP * (len(shown) - 1)
     flexible = [column for column in shown if not column.width]
     left = max(_NAME_LEAST * len(flexible), width - fixed)
@@ -322,7 +315,7 @@ def layout(width: int, titles: Sequence[str] = (), sort: str = "") -> list[tuple
         name = max(_NAME_LEAST, min(28, left * 2 // 5))
         share = {"name": name, "why": left - name}
     return [
-        (column, size or share.get(column.title, left)) for column, size in zip(shown, widths, strict=True)
+        (column, size or share.get(column.name, left)) for column, size in zip(shown, widths, strict=True)
     ]
 
 
@@ -410,8 +403,8 @@ class RowPainter:
     def _fold_parts(self, facts: RowFacts, fold: Fold) -> list[text.Part]:
         """Return a fold's row: its states where those of jobs stand, then its name and what it has come to."""
         width = self.width - 1
-        titles = [column.title for column, _ in self.columns]
-        sizes = {column.title: size for column, size in self.columns}
+        titles = [column.name for column, _ in self.columns]
+        sizes = {column.name: size for column, size in self.columns}
         lead = sizes["state"] if titles[:1] == ["state"] else 0
         name_width = sizes.get("name", 0) if titles[1:2] == ["name"] else 0
         states = state_counts(fold, lead or width // 3)
@@ -425,11 +418,11 @@ class RowPainter:
         cells = []
         signed = sorted_column([column for column, _ in self.columns], listing.sort)
         for column, size in self.columns:
-            cell = Cell(text.shorten(column.heading, size), "dim")
+            cell = Cell(text.shorten(column.name, size), "dim")
             if column is signed:
                 is_falling = listing.descending != column.is_reversed  # as the values of the column go
                 sign = glyphs().down if is_falling else glyphs().up
-                cell = Cell(text.shorten(column.heading, size - 1) + sign, "accent")
+                cell = Cell(text.shorten(column.name, size - 1) + sign, "accent")
             cells.append((column, cell, size))
         segments = [Segment(shown, self._style(role)) for shown, role, _ in _cells(cells)]
         return overlay(self.line([Segment(" ", self._base), *segments]), Style(bold=True))
@@ -463,7 +456,7 @@ class RowPainter:
 
     def is_fold_sign(self, x: int) -> bool:
         """Say whether a column of the screen is that of the sign that opens a fold."""
-        lead = next((size for column, size in self.columns[:1] if column.title == "state"), 0)
+        lead = next((size for column, size in self.columns[:1] if column.name == "state"), 0)
         return 0 <= x - 1 - lead - GAP < len(f"{glyphs().folded} ")
 
 

@@ -342,8 +342,8 @@ class JobsScreen(JobActions):
 
     def action_runs_columns(self) -> None:
         """Ask which columns are shown."""
-        known = [column.title for column in COLUMNS]
-        shown = [column.title for column, _ in layout(self.table.size.width - 2, self.table.wanted_columns)]
+        known = [column.name for column in COLUMNS]
+        shown = [column.name for column, _ in layout(self.table.size.width - 2, self.table.wanted_columns)]
         purpose = f"columns ({' '.join(known)}; empty: automatic)"
         self.fabric.ask_line(
             purpose if self.size.width > 140 else "columns", " ".join(shown), known, self._set_columns
@@ -352,10 +352,10 @@ class JobsScreen(JobActions):
     def _set_columns(self, line: str) -> None:
         typed = dict.fromkeys(line.replace(",", " ").split())
         if unknown := [name for name in typed if column_named(name) is None]:
-            known = ", ".join(sorted(column.title for column in COLUMNS))
+            known = ", ".join(sorted(column.name for column in COLUMNS))
             self.fabric.show_message(f"unknown column {unknown[0]!r}; columns are {known}", "warning")
             return
-        found = [column.title for name in typed if (column := column_named(name)) is not None]
+        found = [column.name for name in typed if (column := column_named(name)) is not None]
         titles = tuple(dict.fromkeys(found))
         self.table.wanted_columns = titles
         self.fabric.memory.put("columns", list(titles))

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.controller.bench import Bench
-from tests.support.real_jobs import Ground, KeptGround
+from tests.support.real_jobs import Ground, RenewableGround
 from tests.support.waiting import until
 from workbench.controller.runtime.connections import SHARED
 from workbench.controller.targets.opener import RegistryTarget
@@ -70,15 +70,15 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def kept_ground() -> Iterator[KeptGround]:
+def kept_ground() -> Iterator[RenewableGround]:
     """The ground of a module's tests."""
-    made = KeptGround()
+    made = RenewableGround()
     yield made
     made.close()
 
 
 @pytest.fixture
-def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+def ground(kept_ground: RenewableGround, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     """A home whose jobs run for real, in common with other tests of the module; nothing is left of them."""
     yield kept_ground.enter(monkeypatch)
     kept_ground.leave()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.controllers import answers, kill, log_of
-from tests.support.real_jobs import PROCESS, Ground, KeptGround, marked
+from tests.support.real_jobs import PROCESS, Ground, RenewableGround, marked
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
@@ -33,9 +33,9 @@ FOREVER = "echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.fixture(scope="module", params=["python", "sh"])
-def kept_ground(request: pytest.FixtureRequest) -> Iterator[KeptGround]:
+def kept_ground(request: pytest.FixtureRequest) -> Iterator[RenewableGround]:
     """The ground of the tests of either agent."""
-    made = KeptGround(FABRIC_AGENT=request.param)
+    made = RenewableGround(FABRIC_AGENT=request.param)
     yield made
     made.close()
 

@@ -15,7 +15,7 @@ KINDS = {"id": "text", "bytes": "size", "seconds": "duration"}
 
 
 def expected(field: JobField) -> list[str]:
-    places = [("list", column_names()), ("screens", [column.title for column in COLUMNS])]
+    places = [("list", column_names()), ("screens", [column.name for column in COLUMNS])]
     return [
         f"`{field.name}`",
         ", ".join(f"`{name}`" for name in field.former),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runners.shared.unsupported import not_built
 from tests.manifest.support import faults_of, loaded
-from workbench.manifest import load, not_built
+from workbench.manifest import load
 from workbench.spec import JobSpec, spec_from_json, spec_to_json
 
 # Read when the tests are collected: a test itself sees a clean environment.

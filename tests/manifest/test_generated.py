@@ -13,8 +13,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from runners.shared.unsupported import not_built
 from workbench.errors import FabricError
-from workbench.manifest import load_text, not_built
+from workbench.manifest import load_text
 from workbench.manifest.keys.containers import KeyTable
 from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_LOCATION
 from workbench.manifest.keys.metric_keys import EVALUATION_METRICS, GROUP, META, TYPED_VALUE

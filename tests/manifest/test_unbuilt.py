@@ -6,9 +6,8 @@ import pytest
 
 from runners.interface import Capabilities
 from runners.shared.capabilities import CONTAINER, POD, PROCESS
+from runners.shared.unsupported import depends_on_runner, not_built
 from tests.manifest.support import SMALL, loaded, spec_of
-from workbench.manifest import not_built
-from workbench.manifest.builder.unsupported import depends_on_runner
 
 STORE = "data_stores: [{type: http, training_data: {container: data}, connection: {auth_url: http://a}}]\n"
 

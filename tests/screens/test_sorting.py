@@ -96,7 +96,7 @@ def heading_line(shown: Shown, table: JobTable) -> str:
 async def opened_table(shown: Shown) -> JobTable:
     await shown.until_shown(*NAMES)
     table = shown.app.screen.query_one(JobTable)
-    await shown.until(lambda: all(column.heading in heading_line(shown, table) for column in COLUMNS))
+    await shown.until(lambda: all(column.name in heading_line(shown, table) for column in COLUMNS))
     return table
 
 
@@ -104,7 +104,7 @@ async def opened_table(shown: Shown) -> JobTable:
 async def test_the_list_is_sorted_by_every_column_in_both_directions(varied: Home) -> None:
     async with opened(varied, (200, 40)) as shown:
         table = await opened_table(shown)
-        for heading in (column.heading for column in COLUMNS):
+        for heading in (column.name for column in COLUMNS):
             for direction, sign in (("asc", "▲"), ("desc", "▼")):
                 sort = f"sort {heading} {direction}"
                 await shown.press("colon")
@@ -122,16 +122,16 @@ async def test_a_click_on_every_heading_sorts_and_another_one_turns_the_order(va
         await shown.until_shown("CPUs")  # what comes above the table moves it away from below a click
         x = 1
         for column, width in list(table.painter.columns):
-            signed = SIGNED.get(column.heading, column.heading)
+            signed = SIGNED.get(column.name, column.name)
             seen = set()
             for _ in range(2):
                 before = heading_line(shown, table)
                 await shown.pilot.click(JobTable, offset=(x + width // 2, 0))
                 await shown.until(lambda: heading_line(shown, table) != before)  # noqa: B023 - waited for here
                 sign = heading_line(shown, table).partition(f" {signed}")[2][:1]
-                await shown.until(lambda: names(table) == expected(column.heading, sign))  # noqa: B023
+                await shown.until(lambda: names(table) == expected(column.name, sign))  # noqa: B023
                 seen.add(sign)
-            assert seen == {"▲", "▼"}, column.heading
+            assert seen == {"▲", "▼"}, column.name
             x += width + GAP
 
 

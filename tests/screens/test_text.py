@@ -73,6 +73,6 @@ def test_columns_fit_the_table_or_are_the_few_that_must_be_there(width: int) -> 
     laid = columns.layout(width)
     used = sum(size for _, size in laid) + columns.GAP * (len(laid) - 1)
 
-    assert [column.title for column, _ in laid][:2] == ["state", "name"]
+    assert [column.name for column, _ in laid][:2] == ["state", "name"]
     assert all(size > 0 for _, size in laid)
     assert width < 60 or used <= width

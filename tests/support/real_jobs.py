@@ -173,7 +173,7 @@ def marked(uuid: str) -> list[int]:
     return found
 
 
-class KeptGround:
+class RenewableGround:
     """A ground that the tests of a module have in common, with its controller; each leaves it without a job.
 
     The start of a controller and the first start of an agent take longer than most of what is tried with them.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from workbench.manifest.builder.templates import from_command as from_command
     from workbench.manifest.builder.templates import interpreter_of as interpreter_of
     from workbench.manifest.builder.templates import template as template
-    from workbench.manifest.builder.unsupported import not_built as not_built
     from workbench.manifest.publish.json_schema import schema as schema
 
 _HOMES = {
@@ -36,7 +35,6 @@ _HOMES = {
     "interpreter_of": "builder.templates",
     "load": "builder.load",
     "load_text": "builder.load",
-    "not_built": "builder.unsupported",
     "param_text": "builder.params",
     "param_variable": "builder.params",
     "schema": "publish.json_schema",

@@ -30,6 +30,11 @@ class Command:
     former: Mapping[str, str] = field(default_factory=dict)
     """Short options by their former letters, which are still read, with a note."""
 
+    @property
+    def help(self) -> str:
+        """The first line of its help."""
+        return (self.function.__doc__ or "").partition("\n")[0]
+
     def add_to(self, app: typer.Typer, alias: str = "") -> None:
         """Register with an app, under another name where one is given, which help does not list."""
         app.command(

@@ -118,7 +118,7 @@ def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
 
     if peer := PEER_VERBS.get(name.lower()):
         entry = registry.find(peer.split()[0])
-        what = f" {entry.help}" if entry and " " not in peer.removesuffix(" -d") else ""
+        what = f" {registry.HELP[entry.name]}" if entry and " " not in peer.removesuffix(" -d") else ""
         hint = f"did you mean `{registry.PROGRAM} {peer}`?{what}"
         return fail(f"there is no command '{_printable(name)}'", hint=hint, exit_code=EXIT_USAGE)
     near = _nearest(name, [*registry.names(), *more])

@@ -1,9 +1,14 @@
-"""Makes ``docs/cli.md`` of the commands: ``python -m workbench.cli.framework.docgen --write``, or ``--check``."""
+"""Makes ``docs/cli.md``, and the registry's lines of help, of the commands.
+
+``python -m workbench.cli.framework.docgen --write`` does it, ``--check`` compares.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load
 
 FILE = Path(__file__).parents[3] / "docs" / "cli.md"
+REGISTRY = Path(registry.__file__)
 WIDTH = 88
 
 HEAD = """\
@@ -66,9 +72,22 @@ it comes from.
 """
 
 
-def render() -> str:
-    """Return the whole page."""
-    parts = [HEAD, "\n", "```text\n", registry.overview(), "```\n"]
+def render() -> dict[Path, str]:
+    """Return the whole text of each file that is made."""
+    helps = {entry.name: load(entry).help for entry in registry.ENTRIES}
+    return {FILE: _page(helps), REGISTRY: _registry(helps)}
+
+
+def _registry(helps: Mapping[str, str]) -> str:
+    lines = "".join(
+        f"    {json.dumps(name)}: {json.dumps(line, ensure_ascii=False)},\n" for name, line in helps.items()
+    )
+    source = REGISTRY.read_text(encoding="utf-8")
+    return re.sub(r"(?ms)^HELP = \{\n.*?^\}", lambda _: f"HELP = {{\n{lines}}}", source)
+
+
+def _page(helps: Mapping[str, str]) -> str:
+    parts = [HEAD, "\n", "```text\n", registry.overview(helps), "```\n"]
     for entry in registry.ENTRIES:
         title = ", ".join(f"`{name}`" for name in (entry.name, *entry.aliases))
         parts.append(f"\n### {title}\n")
@@ -93,15 +112,16 @@ def _help(command: Any, path: str) -> str:  # Typer's class of commands is not p
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page or check it; return the exit code."""
+    """Write the files or check them; return the exit code."""
     if arguments == ["--write"]:
-        FILE.write_text(render(), encoding="utf-8")
+        for file, text in render().items():
+            file.write_text(text, encoding="utf-8")
         return 0
     if arguments == ["--check"]:
-        if FILE.exists() and FILE.read_text(encoding="utf-8") == render():
-            return 0
-        sys.stderr.write(f"{FILE} is not current; python -m workbench.cli.framework.docgen --write\n")
-        return 1
+        old = [file for file, text in render().items() if file.read_text(encoding="utf-8") != text]
+        for file in old:
+            sys.stderr.write(f"{file} is not current; python -m workbench.cli.framework.docgen --write\n")
+        return 1 if old else 0
     sys.stderr.write("python -m workbench.cli.framework.docgen --write | --check\n")
     return 64
 

@@ -43,7 +43,7 @@ def _commands() -> Iterator[str]:
         yield f".SS {_escaped(names)}"
         members = target.commands if isinstance(target, Family) else (target,)
         if isinstance(target, Family):
-            yield _escaped(entry.help)
+            yield _escaped(target.help)
         for member in members:
             yield from _member(entry, member, own=not isinstance(target, Family))
 

@@ -1,9 +1,13 @@
-"""The table of commands: name, other names, where it lives, one line of help. Importing it costs nothing.
+"""The table of commands: name, other names, where it lives; and one line of help of each. Importing it costs nothing.
 
 ``fabric --help`` is drawn from this table alone; any other command imports Typer and its own module.
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False  # the real one costs every command the import of typing
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
 """Set by the shell's completion script."""
@@ -22,14 +26,13 @@ GROUPS = {
 class Entry:
     """One command of the table."""
 
-    __slots__ = ("aliases", "bare", "group", "help", "name", "starts_jobs", "target")
+    __slots__ = ("aliases", "bare", "group", "name", "starts_jobs", "target")
 
     def __init__(
         self,
         name: str,
         target: str,
         group: str,
-        help: str,
         aliases: tuple[str, ...] = (),
         starts_jobs: bool = False,
         bare: str = "",
@@ -38,8 +41,6 @@ class Entry:
         self.target = target
         """``module:attribute`` under ``workbench.cli``, a Command or a Family."""
         self.group = group
-        self.help = help
-        """One line; the command's own help begins with it."""
         self.aliases = aliases
         self.starts_jobs = starts_jobs
         """Whether it needs the controller in any case, which then starts while the command line is parsed."""
@@ -48,214 +49,118 @@ class Entry:
 
 
 ENTRIES = (
-    Entry(
-        "run",
-        "commands.jobs.run:run",
-        "start",
-        "Run a training job and follow it.",
-        ("train",),
-        starts_jobs=True,
-    ),
-    Entry(
-        "plan",
-        "commands.manifests.plan:plan",
-        "start",
-        "Show exactly what a run would start, without starting it.",
-    ),
-    Entry(
-        "preview",
-        "commands.manifests.preview:preview",
-        "start",
-        "Show what a search would try: how many trials get how far, and the first of them.",
-    ),
-    Entry(
-        "validate", "commands.manifests.manifests:validate", "start", "Check manifests and list every error."
-    ),
-    Entry("init", "commands.manifests.manifests:init", "start", "Write a commented manifest to begin with."),
-    Entry(
-        "convert",
-        "commands.manifests.manifests:convert",
-        "start",
-        "Turn a simple job file of another tool into a manifest.",
-    ),
-    Entry(
-        "schema",
-        "commands.manifests.manifests:schema",
-        "start",
-        "Print the JSON schema of manifests, or of what --json prints.",
-    ),
-    Entry(
-        "rerun",
-        "commands.jobs.rerun:rerun",
-        "start",
-        "Run a job again with exactly its code, settings and Python.",
-        starts_jobs=True,
-    ),
-    Entry(
-        "adopt",
-        "commands.backends.adopt:adopt",
-        "backends",
-        "Take over jobs that you submitted from another machine.",
-        starts_jobs=True,
-    ),
-    Entry(
-        "experiment",
-        "commands.jobs.experiment:experiment",
-        "look",
-        "Look at searches for hyper-parameters, pause, continue and end them.",
-    ),
-    Entry("list", "commands.inspect.list:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
-    Entry("status", "commands.inspect.status:status", "look", "Show each job's state in one line."),
-    Entry(
-        "show",
-        "commands.inspect.show:show",
-        "look",
-        "Show one job: state, why, times, settings, results.",
-        ("describe",),
-    ),
-    Entry("logs", "commands.inspect.logs:logs", "look", "Print what a job printed."),
-    Entry("metrics", "commands.inspect.metrics:metrics", "look", "Print what a job measured."),
-    Entry(
-        "loglines",
-        "commands.manifests.ffdl:loglines",
-        "look",
-        "Print a job's log as FfDL did: number, milliseconds, line.",
-    ),
-    Entry(
-        "emetrics",
-        "commands.manifests.ffdl:emetrics",
-        "look",
-        "Print what a job measured as FfDL did, in blocks.",
-    ),
-    Entry(
-        "compare",
-        "commands.inspect.compare:compare",
-        "look",
-        "Compare jobs side by side: settings, values, code.",
-    ),
-    Entry("diff", "commands.inspect.diff:diff", "look", "Show every difference between two jobs."),
-    Entry("grep", "commands.inspect.grep:grep", "look", "Search the logs of all jobs."),
-    Entry(
-        "events",
-        "commands.inspect.events:events",
-        "look",
-        "Print what happened: who asked for what, and every change.",
-    ),
-    Entry("sql", "commands.inspect.sql:sql", "look", "Query the database with SQL, read-only."),
-    Entry(
-        "attach", "commands.jobs.attach:attach", "look", "Follow a job's output and end with its exit code."
-    ),
-    Entry("wait", "commands.jobs.wait:wait", "look", "Wait until jobs have ended."),
-    Entry("exec", "commands.jobs.exec:exec_", "look", "Run a command in a running job."),
-    Entry("shell", "commands.jobs.exec:shell", "look", "Open a shell in a running job."),
-    Entry(
-        "download",
-        "commands.data.download:download",
-        "look",
-        "Copy a job's code, logs, results or checkpoints here.",
-    ),
-    Entry(
-        "checkpoint",
-        "commands.data.checkpoint:checkpoint",
-        "look",
-        "List, fetch and remove a job's checkpoints.",
-    ),
-    Entry("files", "commands.data.files:files", "look", "List a job's files, also while it runs."),
-    Entry(
-        "cp",
-        "commands.data.cp:cp",
-        "look",
-        "Copy files out of a job or into it, while it runs or afterwards.",
-    ),
-    Entry(
-        "tui",
-        "commands.upkeep.tui:tui",
-        "look",
-        "Open the terminal screens.",
-        bare="commands.upkeep.open_screens:open_screens",
-    ),
-    Entry(
-        "halt",
-        "commands.jobs.control:halt",
-        "change",
-        "Ask a job to checkpoint and stop; it can be resumed.",
-        ("cancel",),
-    ),
-    Entry("kill", "commands.jobs.control:kill", "change", "Stop a job at once; it can be resumed."),
-    Entry(
-        "resume",
-        "commands.jobs.control:resume",
-        "change",
-        "Start a halted or failed job again from its checkpoints.",
-    ),
-    Entry(
-        "queue", "commands.jobs.queue:queue", "change", "Look at the jobs that wait, and change their order."
-    ),
-    Entry(
-        "schedule",
-        "commands.jobs.schedule:schedule",
-        "change",
-        "Look at runs that come again, pause, resume, start and delete them.",
-    ),
-    Entry("tag", "commands.jobs.annotate:tag", "change", "Add, remove or print a job's tags."),
-    Entry("note", "commands.jobs.annotate:note", "change", "Write a note on a job, or print it."),
-    Entry(
-        "delete", "commands.jobs.delete:delete", "change", "Delete a job and everything that it left behind."
-    ),
-    Entry(
-        "gpus",
-        "commands.backends.gpus:gpus",
-        "backends",
-        "Show GPUs, their use, who holds them and since when.",
-    ),
-    Entry(
-        "backend",
-        "commands.backends.backend:backend",
-        "backends",
-        "List, add, remove and test backends, and log in to them.",
-    ),
-    Entry("data", "commands.data.data:data", "backends", "Upload data to stores, and manage cached copies."),
-    Entry(
-        "store",
-        "commands.data.store:store",
-        "backends",
-        "Serve a store on this machine, and retry failed uploads.",
-    ),
-    Entry(
-        "image", "commands.backends.image:image", "backends", "Send images to a backend that has no registry."
-    ),
-    Entry(
-        "config",
-        "commands.upkeep.config:config",
-        "care",
-        "Show and change the configuration: defaults, profiles, backends, retention.",
-    ),
-    Entry(
-        "controller",
-        "commands.upkeep.controller:controller",
-        "care",
-        "Show, stop or restart the background controller.",
-    ),
-    Entry(
-        "doctor",
-        "commands.upkeep.doctor:doctor",
-        "care",
-        "Check this machine and fabric's own files, with remedies.",
-    ),
-    Entry(
-        "du", "commands.upkeep.du:du", "care", "Show how much disk space jobs and caches use on this machine."
-    ),
-    Entry(
-        "prune",
-        "commands.upkeep.prune:prune",
-        "care",
-        "Remove jobs that ended long ago, and caches that no job uses.",
-    ),
-    Entry("gc", "commands.upkeep.gc:gc", "care", "List what belongs to no job, and remove it on request."),
-    Entry("completion", "framework.completion:completion", "care", "Print a shell's completion script."),
-    Entry("man", "framework.manpage:man", "care", "Print the manual page."),
-    Entry("version", "commands.upkeep.version:version", "care", "Print the version."),
+    Entry("run", "commands.jobs.run:run", "start", ("train",), starts_jobs=True),
+    Entry("plan", "commands.manifests.plan:plan", "start"),
+    Entry("preview", "commands.manifests.preview:preview", "start"),
+    Entry("validate", "commands.manifests.manifests:validate", "start"),
+    Entry("init", "commands.manifests.manifests:init", "start"),
+    Entry("convert", "commands.manifests.manifests:convert", "start"),
+    Entry("schema", "commands.manifests.manifests:schema", "start"),
+    Entry("rerun", "commands.jobs.rerun:rerun", "start", starts_jobs=True),
+    Entry("adopt", "commands.backends.adopt:adopt", "backends", starts_jobs=True),
+    Entry("experiment", "commands.jobs.experiment:experiment", "look"),
+    Entry("list", "commands.inspect.list:list_jobs", "look", ("ls", "ps")),
+    Entry("status", "commands.inspect.status:status", "look"),
+    Entry("show", "commands.inspect.show:show", "look", ("describe",)),
+    Entry("logs", "commands.inspect.logs:logs", "look"),
+    Entry("metrics", "commands.inspect.metrics:metrics", "look"),
+    Entry("loglines", "commands.manifests.ffdl:loglines", "look"),
+    Entry("emetrics", "commands.manifests.ffdl:emetrics", "look"),
+    Entry("compare", "commands.inspect.compare:compare", "look"),
+    Entry("diff", "commands.inspect.diff:diff", "look"),
+    Entry("grep", "commands.inspect.grep:grep", "look"),
+    Entry("events", "commands.inspect.events:events", "look"),
+    Entry("sql", "commands.inspect.sql:sql", "look"),
+    Entry("attach", "commands.jobs.attach:attach", "look"),
+    Entry("wait", "commands.jobs.wait:wait", "look"),
+    Entry("exec", "commands.jobs.exec:exec_", "look"),
+    Entry("shell", "commands.jobs.exec:shell", "look"),
+    Entry("download", "commands.data.download:download", "look"),
+    Entry("checkpoint", "commands.data.checkpoint:checkpoint", "look"),
+    Entry("files", "commands.data.files:files", "look"),
+    Entry("cp", "commands.data.cp:cp", "look"),
+    Entry("tui", "commands.upkeep.tui:tui", "look", bare="commands.upkeep.open_screens:open_screens"),
+    Entry("halt", "commands.jobs.control:halt", "change", ("cancel",)),
+    Entry("kill", "commands.jobs.control:kill", "change"),
+    Entry("resume", "commands.jobs.control:resume", "change"),
+    Entry("queue", "commands.jobs.queue:queue", "change"),
+    Entry("schedule", "commands.jobs.schedule:schedule", "change"),
+    Entry("tag", "commands.jobs.annotate:tag", "change"),
+    Entry("note", "commands.jobs.annotate:note", "change"),
+    Entry("delete", "commands.jobs.delete:delete", "change"),
+    Entry("gpus", "commands.backends.gpus:gpus", "backends"),
+    Entry("backend", "commands.backends.backend:backend", "backends"),
+    Entry("data", "commands.data.data:data", "backends"),
+    Entry("store", "commands.data.store:store", "backends"),
+    Entry("image", "commands.backends.image:image", "backends"),
+    Entry("config", "commands.upkeep.config:config", "care"),
+    Entry("controller", "commands.upkeep.controller:controller", "care"),
+    Entry("doctor", "commands.upkeep.doctor:doctor", "care"),
+    Entry("du", "commands.upkeep.du:du", "care"),
+    Entry("prune", "commands.upkeep.prune:prune", "care"),
+    Entry("gc", "commands.upkeep.gc:gc", "care"),
+    Entry("completion", "framework.completion:completion", "care"),
+    Entry("man", "framework.manpage:man", "care"),
+    Entry("version", "commands.upkeep.version:version", "care"),
 )
+
+# Made of the commands by `python -m workbench.cli.framework.docgen --write`; a test compares.
+HELP = {
+    "run": "Run a training job and follow it.",
+    "plan": "Show exactly what a run would start, without starting it.",
+    "preview": "Show what a search would try: how many trials get how far, and the first of them.",
+    "validate": "Check manifests and list every error.",
+    "init": "Write a commented manifest to begin with.",
+    "convert": "Turn a simple job file of another tool into a manifest.",
+    "schema": "Print the JSON schema of manifests, or of what --json prints.",
+    "rerun": "Run a job again with exactly its code, settings and Python.",
+    "adopt": "Take over jobs that you submitted from another machine.",
+    "experiment": "Look at searches for hyper-parameters, pause, continue and end them.",
+    "list": "List jobs, newest first.",
+    "status": "Show each job's state in one line.",
+    "show": "Show one job: state, why, times, settings, results.",
+    "logs": "Print what a job printed.",
+    "metrics": "Print what a job measured.",
+    "loglines": "Print a job's log as FfDL did: number, milliseconds, line.",
+    "emetrics": "Print what a job measured as FfDL did, in blocks.",
+    "compare": "Compare jobs side by side: settings, values, code.",
+    "diff": "Show every difference between two jobs.",
+    "grep": "Search the logs of all jobs.",
+    "events": "Print what happened: who asked for what, and every change.",
+    "sql": "Query the database with SQL, read-only.",
+    "attach": "Follow a job's output and end with its exit code.",
+    "wait": "Wait until jobs have ended.",
+    "exec": "Run a command in a running job.",
+    "shell": "Open a shell in a running job.",
+    "download": "Copy a job's code, logs, results or checkpoints here.",
+    "checkpoint": "List, fetch and remove a job's checkpoints.",
+    "files": "List a job's files, also while it runs.",
+    "cp": "Copy files out of a job or into it, while it runs or afterwards.",
+    "tui": "Open the terminal screens.",
+    "halt": "Ask a job to checkpoint and stop; it can be resumed.",
+    "kill": "Stop a job at once; it can be resumed.",
+    "resume": "Start a halted or failed job again from its checkpoints.",
+    "queue": "Look at the jobs that wait, and change their order.",
+    "schedule": "Look at runs that come again, pause, resume, start and delete them.",
+    "tag": "Add, remove or print a job's tags.",
+    "note": "Write a note on a job, or print it.",
+    "delete": "Delete a job and everything that it left behind.",
+    "gpus": "Show GPUs, their use, who holds them and since when.",
+    "backend": "List, add, remove and test backends, and log in to them.",
+    "data": "Upload data to stores, and manage cached copies.",
+    "store": "Serve a store on this machine, and retry failed uploads.",
+    "image": "Send images to a backend that has no registry.",
+    "config": "Show and change the configuration: defaults, profiles, backends, retention.",
+    "controller": "Show, stop or restart the background controller.",
+    "doctor": "Check this machine and fabric's own files, with remedies.",
+    "du": "Show how much disk space jobs and caches use on this machine.",
+    "prune": "Remove jobs that ended long ago, and caches that no job uses.",
+    "gc": "List what belongs to no job, and remove it on request.",
+    "completion": "Print a shell's completion script.",
+    "man": "Print the manual page.",
+    "version": "Print the version.",
+}
+"""The first line of each command's own help."""
 
 
 def find(name: str) -> Entry | None:
@@ -271,8 +176,8 @@ def names() -> list[str]:
     return [name for entry in ENTRIES for name in (entry.name, *entry.aliases)]
 
 
-def overview() -> str:
-    """Return the help of ``fabric`` itself."""
+def overview(helps: Mapping[str, str] = HELP) -> str:
+    """Return the help of ``fabric`` itself, with a line of help for each command."""
     lines = [
         f"Usage: {PROGRAM} COMMAND [ARGUMENTS]",
         "",
@@ -281,7 +186,8 @@ def overview() -> str:
     width = max(len(_title(entry)) for entry in ENTRIES)
     for group, heading in GROUPS.items():
         lines += ["", f"{heading}:"]
-        lines += [f"  {_title(entry):{width}}  {entry.help}" for entry in ENTRIES if entry.group == group]
+        found = [entry for entry in ENTRIES if entry.group == group]
+        lines += [f"  {_title(entry):{width}}  {helps[entry.name]}" for entry in found]
     lines += [
         "",
         "Examples:",

@@ -11,8 +11,6 @@ from workbench.values import dataclass
 
 DONE: Final = "done"
 
-_STOPPING_KINDS: Final = frozenset({"halt", "kill", "delete"})
-
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -58,12 +56,8 @@ def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
         return Settle(DONE)
     if row is None or row.deleted_us is not None:
         return Settle(DONE if kind == "delete" else "the job is gone")
-    if kind == "halt":
-        return _stop(row, Intent.HALT, replaces=(Intent.NONE,))
-    if kind == "kill":
-        return _stop(row, Intent.KILL, replaces=(Intent.NONE, Intent.HALT))
-    if kind == "delete":
-        return Keep() if row.intent is Intent.DELETE else Intend(Intent.DELETE)
+    if intent := Intent.of(kind):
+        return _stop(row, intent)
     if kind == "resume":
         return _resume(row, later)
     if kind == "queue":
@@ -71,10 +65,10 @@ def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
     return Settle(f"this version of fabric does not know how to {kind} a job")
 
 
-def _stop(row: JobRow, intent: Intent, *, replaces: tuple[Intent, ...]) -> Answer:
-    if row.state in TERMINAL:
+def _stop(row: JobRow, intent: Intent) -> Answer:
+    if row.state in TERMINAL and intent is not Intent.DELETE:
         return Settle(DONE if row.state is State.HALTED else f"it had ended already: {row.state}")
-    return Intend(intent) if row.intent in replaces else Keep()
+    return Intend(intent) if intent.replaces(row.intent) else Keep()
 
 
 def _reorder(row: JobRow) -> Answer:
@@ -92,7 +86,7 @@ def _resume(row: JobRow, later: Sequence[str]) -> Answer:
         return Settle("it has completed; fabric rerun starts it again")
     if row.state in TERMINAL:
         return Resume()
-    if stopped := [kind for kind in later if kind in _STOPPING_KINDS]:
+    if stopped := [kind for kind in later if Intent.of(kind)]:
         return Settle(f"taken back by a later {stopped[0]}")
     if row.intent is not Intent.NONE:
         return Keep()

@@ -756,8 +756,8 @@ class Experiments:
     def _request(self, row: JobRow, kind: str, who: str = BY) -> set[str]:
         """Ask for something of a trial's job, once."""
         store = self._context.store
-        intents = {"halt": (Intent.HALT, Intent.KILL, Intent.DELETE), "kill": (Intent.KILL, Intent.DELETE)}
-        if row.intent in intents.get(kind, ()):
+        intent = Intent.of(kind)
+        if intent and not intent.replaces(row.intent):
             return set()
         if any(one.kind == kind and not one.outcome for one in requests(store, row.id)):
             return set()

@@ -35,15 +35,15 @@ class RequestHandler:
 
     def take(self, event: StopAsked) -> set[str]:
         """Act on a stop that its client could not write down; it is written as soon as there is room."""
-        if event.kind not in _INTENTS:
+        intent = Intent.of(event.kind)
+        if not intent:
             return set()
         if event not in self._unrecorded:
             self._unrecorded.append(event)
         tracked = self._context.jobs.get(event.job_id)
         if tracked is None:
             return set()
-        intent = _INTENTS[event.kind]
-        if tracked.row.intent in _WEAKER[intent]:
+        if intent.replaces(tracked.row.intent):
             tracked.intent_changed(replace(tracked.row, intent=intent), event.who, self._context.now())
         return {event.job_id}
 
@@ -146,7 +146,7 @@ class RequestHandler:
     def _restore_requester(self, job_id: str, request: RequestRow) -> None:
         """Restore who asked for the intent, after a restart of the controller."""
         tracked = self._context.jobs.get(job_id)
-        if tracked is not None and tracked.row.intent is _INTENTS.get(request.kind) and not tracked.asked_by:
+        if tracked is not None and tracked.row.intent == request.kind and not tracked.asked_by:
             tracked.asked_by = request.who
 
 
@@ -154,13 +154,3 @@ def _target_of(request: RequestRow) -> TargetRef | None:
     """Return the target that a job continues at; None leaves it where it is."""
     fields = request.payload.get("place")
     return TargetRef(**fields) if fields else None
-
-
-_INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}
-
-_WEAKER = {
-    Intent.HALT: (Intent.NONE,),
-    Intent.KILL: (Intent.NONE, Intent.HALT),
-    Intent.DELETE: (Intent.NONE, Intent.HALT, Intent.KILL),
-}
-"""The intents that an intent replaces."""

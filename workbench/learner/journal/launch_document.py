@@ -16,37 +16,6 @@ AUTO = "auto"
 class LaunchDocument:
     """One learner's launch document; sizes in bytes, times in seconds."""
 
-    __slots__ = (
-        "attempt",
-        "attempt_dir",
-        "command",
-        "cpus",
-        "cwd",
-        "document",
-        "ends_when",
-        "env",
-        "grace_seconds",
-        "home",
-        "job",
-        "learner",
-        "learners",
-        "log_dir",
-        "log_dir_shared",
-        "max_runtime_seconds",
-        "memory_bytes",
-        "metrics",
-        "retention",
-        "secrets_file",
-        "settle_seconds",
-        "setup",
-        "shell",
-        "slots",
-        "stores",
-        "umask",
-        "usage_seconds",
-        "writable",
-    )
-
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
         """As it was read, for collectors."""
@@ -62,14 +31,14 @@ class LaunchDocument:
         self.cwd = str(get("cwd") or "/")
         self.env: dict[str, str] = dict(get("env") or {})
         self.secrets_file = str(get("secrets_file") or "")
-        self.grace_seconds = _seconds(get("grace_seconds"), 30.0)
-        self.settle_seconds = _seconds(get("settle_seconds"), 60.0)
+        self.grace_seconds = given_seconds(get("grace_seconds"), 30.0)
+        self.settle_seconds = given_seconds(get("settle_seconds"), 60.0)
         self.ends_when: str | int = get("ends_when") or "first"
         self.max_runtime_seconds: float | None = get("max_runtime_seconds")
         self.memory_bytes: int | None = get("memory_bytes")
         self.cpus: list[int] = list(get("cpus") or ())
         self.slots: list[str] = list(get("slots") or ())
-        self.usage_seconds = _seconds(get("usage_seconds"), 2.0)
+        self.usage_seconds = given_seconds(get("usage_seconds"), 2.0)
         self.attempt_dir = str(get("attempt_dir") or "")
         self.log_dir = str(get("log_dir") or "")
         self.log_dir_shared = bool(get("log_dir_shared"))
@@ -152,5 +121,6 @@ def _object(path: str) -> dict[str, Any]:
     return document
 
 
-def _seconds(value: Any, default: float) -> float:
+def given_seconds(value: Any, default: float) -> float:
+    """Return what a document says of a length of time, or the default where it says nothing."""
     return default if value is None else float(value)

@@ -24,6 +24,8 @@ from __future__ import annotations
 import json
 import os
 
+from workbench.learner.journal.launch_document import given_seconds
+
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -49,8 +51,8 @@ class Stores:
         self.rclone = str(document.get("rclone") or "rclone")
         self.cache = str(document.get("cache") or "")
         self.cache_bytes = int(document.get("cache_bytes") or 0)
-        self.upload_seconds = _seconds(document.get("upload_seconds"), UPLOAD_SECONDS)
-        self.patience_seconds = _seconds(document.get("patience_seconds"), PATIENCE_SECONDS)
+        self.upload_seconds = given_seconds(document.get("upload_seconds"), UPLOAD_SECONDS)
+        self.patience_seconds = given_seconds(document.get("patience_seconds"), PATIENCE_SECONDS)
         self.uploads_while_running = not document.get("uploads_elsewhere")
         """Whether the guard has it stored what is new while the command runs; else somebody else does."""
         self.compares = bool(document.get("compares"))
@@ -94,7 +96,3 @@ def credentials_of(values: Mapping[str, str]) -> list[str]:
         for option in remote.get("secret") or ()
         if option in remote.get("config", {})
     ]
-
-
-def _seconds(value: Any, default: float) -> float:
-    return default if value is None else float(value)

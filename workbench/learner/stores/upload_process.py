@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from workbench.learner.journal import launch_document as launches
 from workbench.learner.journal import reasons, state
 from workbench.learner.stores import sources
 from workbench.learner.stores.config import Stores, remotes_of
@@ -121,8 +122,6 @@ def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> 
 
 def retry_upload(folder: str) -> int:
     """Upload what an ended learner could not; print the summary as JSON; return the exit code (0: all stored)."""
-    from workbench.learner.journal import launch_document as launches
-
     launch = launches.read(folder)
     file = state.StateFile(folder, state.read(folder))
     stores = Stores(launch)

@@ -47,46 +47,13 @@ _OWN_VARIABLES: Final = frozenset(
 )
 """Variables that fabric itself sets for a learner."""
 
-_ALIKE: Final = (
-    "name",
-    "description",
-    "version",
-    "gpus",
-    "gpu_type",
-    "storage",
-    "shm_size",
-    "env",
-    "secrets",
-    "params",
-    "search",
-    "max_restarts",
-    "max_platform_restarts",
-    "stop_when",
-    "log_policies",
-    "grace_seconds",
-    "settle_seconds",
-    "upload_seconds",
-    "fetch_results",
-    "ends_when",
-    "priority",
-    "labels",
-    "after",
-    "begin",
-    "at_most",
-    "seed",
-    "setup",
-    "launcher",
-    "image_pull",
-    "kubernetes",
-    "ports",
-    "backend",
-    "runner",
-    "code",
-    "code_anyway",
-)
-"""Keys whose values go into the job's fields as they are."""
-
-_FIELDS: Final = {"storage": "storage_bytes", "shm_size": "shm_size_bytes"}
+_FIELDS: Final = {
+    "memory": "memory_bytes",
+    "storage": "storage_bytes",
+    "shm_size": "shm_size_bytes",
+    "max_runtime": "max_runtime_seconds",
+}
+"""Fields that say their unit, by their keys; every other field is called as its key is."""
 
 
 def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | None:
@@ -101,13 +68,11 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
     if values is None:
         return None
     _warn_of_placeholders(root, findings)
-    fields = {_FIELDS.get(name, name): values[name] for name in _ALIKE if name in values}
+    fields = {_FIELDS.get(name, name): value for name, value in values.items()}
     fields.update(
         framework=_framework(values.get("framework") or {}),
         learners=values.get("learners") or 1,
         cpus=values.get("cpus") or None,
-        memory_bytes=values.get("memory"),
-        max_runtime_seconds=values.get("max_runtime"),
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
         bind_mounts=_bind_mounts(values, findings),
         build=image_build_of(values.get("build")),

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Self
+import time
+from typing import TYPE_CHECKING, Final, Self
 
 from workbench.errors import FabricError
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from workbench.paths import Home
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+ROUND_SECONDS: Final = 0.1
+"""How long what a job brings may go unnoticed by who reads it in rounds."""
 
 
 class Keeper:
@@ -80,3 +87,28 @@ class Keeper:
         if found is not None and found.may_be_ended:
             replace_controller(self._home, found, said.append)
         return "; ".join(said)
+
+
+def rounds(store: Store, row: JobRow, attempt: int | None = None) -> Iterator[bool]:
+    """Yield whether a job is over, or an attempt of it, again and again until it is; a controller runs meanwhile.
+
+    Who reads what there is in each round has read all of it after the last one.
+    """
+    with Keeper(store.home, say=store.note):
+        while not is_attempt_over(store, row, attempt):
+            yield False
+            time.sleep(ROUND_SECONDS)
+        yield True
+
+
+def is_attempt_over(store: Store, row: JobRow, attempt: int | None) -> bool:
+    """Say whether a job has ended or was deleted, or is at a later attempt than the one that is named."""
+    from workbench.store.queries.jobs import job
+
+    now = job(store, row.id)
+    return (
+        now is None
+        or now.deleted_us is not None
+        or is_over(now)
+        or (attempt is not None and now.attempt > attempt)
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import UnknownName
-from workbench.services.follow.keeper import Keeper
+from workbench.services.follow.keeper import Keeper, is_attempt_over, rounds
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
@@ -140,7 +139,6 @@ def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str
     from workbench.logs.follow import LearnerOutput
     from workbench.logs.journal import JournalReader
     from workbench.paths import SetupFolder
-    from workbench.store.queries.jobs import job
 
     folder = store.home.job(row.id).attempt(query.attempt).learner(learner)
     reader = JournalReader(SetupFolder(folder.path) if query.setup else folder)
@@ -152,10 +150,7 @@ def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str
 
     def ended() -> bool:
         # A learner that is lost never records its end; the store knows.
-        if reader.ended():
-            return True
-        now = job(store, row.id)
-        return now is None or now.attempt > query.attempt or is_over(now) or now.deleted_us is not None
+        return reader.ended() or is_attempt_over(store, row, query.attempt)
 
     return LearnerOutput(reader, label, start, ended)
 
@@ -175,27 +170,10 @@ def learner_lines(
         with JournalReader(store.home.job(row.id).attempt(attempt).learner(learner)) as journal:
             offset = 0 if tail is None else journal.tail_offset(tail)
             rest = b""
-            for _ in _rounds(store, row, attempt, follow=follow):
+            for _ in rounds(store, row, attempt) if follow else (True,):
                 while data := journal.read(offset, BLOCK):
                     offset += len(data)
                     *lines, rest = (rest + data).split(b"\n")
                     yield from (line.decode(errors="replace") for line in lines)
         if rest:
             yield rest.decode(errors="replace")
-
-
-def _rounds(store: Store, row: JobRow, attempt: int, *, follow: bool) -> Iterator[None]:
-    """Yield whenever there may be more, and a last time after the attempt's end is known."""
-    from workbench.store.queries.jobs import job
-
-    if not follow:
-        yield
-        return
-    with Keeper(store.home, say=store.note):
-        while True:
-            now = job(store, row.id)
-            ended = now is None or now.deleted_us is not None or now.attempt > attempt or is_over(now)
-            yield
-            if ended:
-                return
-            time.sleep(WAIT_SECONDS)

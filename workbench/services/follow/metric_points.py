@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from workbench.services.follow.keeper import Keeper
-from workbench.store.db.rows import is_over
+from workbench.services.follow.keeper import rounds
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, Point
 
 PAGE: Final = 2000
-POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +40,18 @@ def follow_points(
     attempt that is asked for are yielded, and with ``superseded`` all.
     """
     yielded: dict[int, int] = {}
-    for _ in _changes(store, row):
+    version = -1
+    for is_last in rounds(store, row):
+        if not is_last:
+            # Read before the points: what is ingested meanwhile is part of this round, too.
+            if (now := store.data_version()) == version:
+                continue
+            version = now
         for each in _new_points(store, row, yielded, learner):
             if attempt in (None, each.point.attempt) and (
                 superseded or attempt is not None or not each.is_superseded
             ):
                 yield each
-
-
-def _changes(store: Store, row: JobRow) -> Iterator[None]:
-    """Yield at once, then whenever something may have come, and a last time when the job is over."""
-    from workbench.store.queries.jobs import job
-
-    with Keeper(store.home, say=store.note):
-        version = -1
-        while True:
-            current = job(store, row.id)
-            # Read before the points: what is ingested meanwhile is part of this round, too.
-            if current is None or current.deleted_us is not None or is_over(current):
-                yield
-                return
-            if (now := store.data_version()) != version:
-                version = now
-                yield
-            time.sleep(POLL_SECONDS)
 
 
 def _new_points(

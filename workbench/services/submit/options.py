@@ -244,7 +244,7 @@ def _flags(options: RunOptions) -> dict[str, Any]:
 def unbuilt(spec: JobSpec, runner: str) -> list[str]:
     """Return a sentence for each thing of a job that this version, or the runner of this name, cannot do."""
     from runners.registry import capabilities_of
-    from workbench.manifest.builder.unsupported import depends_on_runner, not_built
+    from runners.shared.unsupported import depends_on_runner, not_built
 
     # Most jobs ask for nothing of the kind, and a submit that names its runner need not import it.
     return not_built(spec, runner, capabilities_of(runner) if depends_on_runner(spec) else None)

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from workbench.manifest.keys.store_keys import FOLDER_STORES
 from workbench.spec import DEFAULT_PRIORITY, JobSpec
 
+if TYPE_CHECKING:
+    from runners.interface import Capabilities
+
 _MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
-
-
-class RunnerFacts(Protocol):
-    """What of a runner's capabilities (``runners.interface``) decides which manifests it can do."""
-
-    @property
-    def needs(self) -> str:
-        """``host`` or ``cluster``."""
-
-    @property
-    def uses_image(self) -> bool:
-        """Whether learners run in an image."""
-
-    @property
-    def builds_images(self) -> bool:
-        """Whether it builds one of a Dockerfile."""
-
-    @property
-    def ports(self) -> bool:
-        """Whether ports of learners can be reached."""
-
-    @property
-    def mounts_stores(self) -> bool:
-        """Whether it mounts data stores."""
 
 
 def depends_on_runner(spec: JobSpec) -> bool:
@@ -40,7 +19,7 @@ def depends_on_runner(spec: JobSpec) -> bool:
     return bool(spec.ports or spec.build or has_mounts or spec.priority != DEFAULT_PRIORITY)
 
 
-def not_built(spec: JobSpec, runner: str = "", can: RunnerFacts | None = None) -> list[str]:
+def not_built(spec: JobSpec, runner: str = "", can: Capabilities | None = None) -> list[str]:
     """Return a sentence with the way out for each thing of a job that cannot be done yet.
 
     Args:
@@ -62,7 +41,7 @@ def not_built(spec: JobSpec, runner: str = "", can: RunnerFacts | None = None) -
     ]
 
 
-def _stores(spec: JobSpec, runner: str, can: RunnerFacts | None) -> str:
+def _stores(spec: JobSpec, runner: str, can: Capabilities | None) -> str:
     mounted = [store.id for store in spec.data_stores if store.mount and store.type not in FOLDER_STORES]
     if not mounted or can is None or can.mounts_stores:
         return ""
@@ -88,13 +67,13 @@ def _mpi(spec: JobSpec) -> str:
     )
 
 
-def _ports(spec: JobSpec, can: RunnerFacts | None) -> str:
+def _ports(spec: JobSpec, can: Capabilities | None) -> str:
     if not spec.ports or (can is not None and can.ports):
         return ""
     return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
 
 
-def _build(spec: JobSpec, runner: str, can: RunnerFacts | None) -> str:
+def _build(spec: JobSpec, runner: str, can: Capabilities | None) -> str:
     if spec.build is None or can is None or not can.uses_image or can.builds_images:
         return ""
     return (
@@ -103,7 +82,7 @@ def _build(spec: JobSpec, runner: str, can: RunnerFacts | None) -> str:
     )
 
 
-def _priority(spec: JobSpec, can: RunnerFacts | None) -> str:
+def _priority(spec: JobSpec, can: Capabilities | None) -> str:
     if can is None or can.needs != "cluster" or spec.priority == DEFAULT_PRIORITY:
         return ""
     return (
