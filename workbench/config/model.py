@@ -236,7 +236,7 @@ class ConfigReader:
                     kind
                 ]
                 raise self._error(name, f"{prefix}retention.{name} must be {expected}")
-            elif kind is int and value < 0:
+            elif isinstance(value, int) and value < 0:
                 raise self._error(name, f"{prefix}retention.{name} must be 0 or more")
 
     def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:

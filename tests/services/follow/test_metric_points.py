@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from workbench.store.db.rows import JobRow
 from workbench.store.updates.deletion import mark_deleted
 from workbench.store.updates.jobs import new_attempt, step
 
-Value = tuple[str, int, int, float | None, float]
+Value = tuple[str, int, int, float | None, float | None]
 
 
 class Measured:
@@ -41,7 +41,7 @@ class Measured:
         learner: int = 1,
         attempt: int = 1,
         at: int = 0,
-        **values: list[float],
+        values: Mapping[str, list[float]],
     ) -> None:
         """Report values of metrics, at times that follow one another."""
         if (attempt, learner) not in self._records:
@@ -77,8 +77,8 @@ def test_a_job_without_metrics_has_no_points(over: Measured) -> None:
 
 
 def test_of_a_job_that_is_over_all_points_come_each_series_in_its_order(over: Measured) -> None:
-    over.report([1, 2, 3], loss=[0.5, 0.25, 0.125], acc=[0.1, 0.2, 0.3])
-    over.report([1], learner=2, loss=[9.0])
+    over.report([1, 2, 3], values={"loss": [0.5, 0.25, 0.125], "acc": [0.1, 0.2, 0.3]})
+    over.report([1], learner=2, values={"loss": [9.0]})
 
     found = short(follow_points(over.store, over.row))
 
@@ -93,8 +93,8 @@ def test_of_a_job_that_is_over_all_points_come_each_series_in_its_order(over: Me
 
 
 def test_a_learner_or_an_attempt_may_be_meant_alone(over: Measured) -> None:
-    over.report([1], loss=[0.5])
-    over.report([1], learner=2, loss=[9.0])
+    over.report([1], values={"loss": [0.5]})
+    over.report([1], learner=2, values={"loss": [9.0]})
 
     assert [each[1] for each in short(follow_points(over.store, over.row, learner=2))] == [2]
     assert len(short(follow_points(over.store, over.row, attempt=1))) == 2
@@ -104,7 +104,7 @@ def test_a_learner_or_an_attempt_may_be_meant_alone(over: Measured) -> None:
 
 def test_values_at_the_end_of_floats_and_names_of_any_script_are_kept(over: Measured) -> None:
     values = [math.inf, -math.inf, 1.7976931348623157e308, 5e-324, -0.0]
-    over.report([None] * 5, **{"größe/\x1b[2J": values})
+    over.report([None] * 5, values={"größe/\x1b[2J": values})
 
     found = short(follow_points(over.store, over.row))
 
@@ -115,21 +115,21 @@ def test_values_at_the_end_of_floats_and_names_of_any_script_are_kept(over: Meas
 
 def test_more_points_than_are_read_at_once_come_once(over: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_points, "PAGE", 2)
-    over.report([1, 2, 3, 4, 5], loss=[5, 4, 3, 2, 1])
+    over.report([1, 2, 3, 4, 5], values={"loss": [5, 4, 3, 2, 1]})
 
     assert [each[4] for each in short(follow_points(over.store, over.row))] == [5, 4, 3, 2, 1]
 
 
 def test_points_that_come_while_they_are_followed_come_once(running: Measured) -> None:
-    running.report([1], loss=[0.5])
+    running.report([1], values={"loss": [0.5]})
     found: list[Value] = []
 
     for point in follow_points(running.store, running.row):
         found += short(iter([point]))
         if len(found) == 1:
-            running.report([2, 3], at=10, loss=[0.25, 0.125])
+            running.report([2, 3], at=10, values={"loss": [0.25, 0.125]})
         elif len(found) == 3:
-            running.report([1], at=20, acc=[0.9])
+            running.report([1], at=20, values={"acc": [0.9]})
             running.ends()
 
     assert [(name, value) for name, _, _, _, value in found] == [
@@ -138,7 +138,7 @@ def test_points_that_come_while_they_are_followed_come_once(running: Measured) -
 
 
 def test_following_ends_when_the_job_is_deleted(running: Measured) -> None:
-    running.report([1], loss=[0.5])
+    running.report([1], values={"loss": [0.5]})
     found = []
 
     for point in follow_points(running.store, running.row):
@@ -150,14 +150,14 @@ def test_following_ends_when_the_job_is_deleted(running: Measured) -> None:
 
 
 def test_what_a_later_attempt_went_over_again_is_left_out_unless_it_is_asked_for(running: Measured) -> None:
-    running.report([1, 2, 3], loss=[3, 2, 1])
+    running.report([1, 2, 3], values={"loss": [3, 2, 1]})
     running.ends()
     new_attempt(running.store, running.row.id, Reason("resumed"))
-    running.report([2, 3], attempt=2, at=100, loss=[20, 10])
+    running.report([2, 3], attempt=2, at=100, values={"loss": [20, 10]})
     for state in (State.PENDING, State.PROCESSING, State.STORING, State.COMPLETED):
         running.ends(state, attempt=2)
 
-    def values(**more: object) -> list[tuple[float, bool]]:
+    def values(**more: object) -> list[tuple[float | None, bool]]:
         found = follow_points(running.store, running.row, **more)  # type: ignore[arg-type]
         return [(each.point.value, each.is_superseded) for each in found]
 

@@ -309,7 +309,7 @@ def unused_code(store: Store, removed: set[str]) -> list[Path]:
     try:
         used = {detail(store, row.id).code_hash for row in list_jobs(store) if row.id not in removed}
         for search in experiments(store, only_open=True):
-            used.add(read_experiment_file(store.home, search.id).get("code_hash"))
+            used.add(read_experiment_file(store.home, search.id).get("code_hash") or "")
     except FabricError:
         return []
     files = sorted(store.home.code.glob("*.tar.gz"))

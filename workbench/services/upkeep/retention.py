@@ -227,7 +227,7 @@ def _needed(store: Store, rows: list[JobRow]) -> set[str]:
     from workbench.store.queries.jobs import detail
 
     searches = {each.id for each in experiments(store, only_open=True)}
-    needed = {row.id for row in rows if row.parent in searches}
+    needed: set[str] = {row.id for row in rows if row.parent in searches}
     for row in rows:
         if not is_over(row):
             try:
