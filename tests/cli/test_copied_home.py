@@ -161,23 +161,6 @@ def test_a_moved_home_takes_its_running_job_over_once_it_is_bound(
     assert fabric("logs", "long").stdout == "over\n"
 
 
-@pytest.mark.parametrize("is_empty", [True, False])
-def test_only_an_empty_folder_at_its_old_path_gives_way_to_a_moved_home(
-    fabric: Fabric, home: Home, pid: int, elsewhere: Home, monkeypatch: pytest.MonkeyPatch, is_empty: bool
-) -> None:
-    stop_controller(fabric, home)
-    home.path.rename(elsewhere.path)
-    home.path.mkdir()
-    if not is_empty:
-        (home.path / "mine").write_text("")
-    monkeypatch.setenv("FABRIC_HOME", str(elsewhere.path))
-
-    link = fabric.json("doctor", "--bind-home", "--json")["link"]
-
-    assert link == (str(home.path) if is_empty else None)
-    assert home.path.is_symlink() == is_empty
-
-
 def test_a_home_that_was_copied_and_removed_is_bound_and_its_job_begins_again(
     fabric: Fabric, home: Home, pid: int, elsewhere: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

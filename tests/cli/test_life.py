@@ -127,14 +127,6 @@ def test_rerun_has_the_secrets_of_the_first_job(fabric: Fabric) -> None:
     assert fabric("rerun", "@last", MY_TOKEN="012345").stdout.strip() == "6"
 
 
-def test_rerun_without_its_code_or_interpreter_says_so(fabric: Fabric, home: Home) -> None:
-    fabric("run", "--name", "a", "--", "true")
-    for snapshot in home.code.glob("*.tar.gz"):
-        snapshot.unlink()
-
-    assert "no longer exists" in fabric("rerun", "a", expect=66).stderr
-
-
 def test_an_attached_client_starts_another_controller(
     fabric: Fabric, home: Home, training: dict[str, Any]
 ) -> None:

@@ -236,6 +236,8 @@ class ConfigReader:
                     kind
                 ]
                 raise self._error(name, f"{prefix}retention.{name} must be {expected}")
+            elif isinstance(value, int) and value < 0:
+                raise self._error(name, f"{prefix}retention.{name} must be 0 or more")
 
     def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:
         table = document.get(name, {})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.errors import InputMissing
 from workbench.manifest.keys.credentials import needed_by
-from workbench.paths import Home
+from workbench.paths import Home, create_private
 from workbench.spec import JobSpec
 from workbench.store.db.errors import read_failure, write_failure
 
@@ -37,6 +37,27 @@ def write_secrets(home: Home, job_id: str, secrets: Mapping[str, str]) -> None:
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
+        raise write_failure(error, file) from error
+
+
+def replace_secrets(home: Home, job_id: str, secrets: Mapping[str, str]) -> None:
+    """Keep other secret values of a job in place of those that are kept, all of them or none.
+
+    Raises:
+        CannotWrite: the home takes no more; what was kept is kept still.
+    """
+    file, new = secrets_file(home, job_id), _new_file(home, job_id)
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        new.unlink(missing_ok=True)  # of a process that was killed
+        with create_private(new) as stream:
+            json.dump(dict(secrets), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
         raise write_failure(error, file) from error
 
 
@@ -83,5 +104,11 @@ def refusal_of(missing: Sequence[str]) -> InputMissing:
 
 def forget_secrets(home: Home, job_id: str) -> None:
     """Remove the secret values of a job, if there are any."""
-    with contextlib.suppress(OSError):
-        secrets_file(home, job_id).unlink(missing_ok=True)
+    for file in (secrets_file(home, job_id), _new_file(home, job_id)):
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def _new_file(home: Home, job_id: str) -> Path:
+    """Return where values are written before they take the place of others."""
+    return home.secrets / f".{job_id}.new"

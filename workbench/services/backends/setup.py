@@ -51,7 +51,7 @@ def parse_settings(texts: Sequence[str], given: Mapping[str, Any]) -> dict[str, 
     Raises:
         UsageError: a text is not of that form.
     """
-    settings = dict(given)
+    settings = {key: dict(value) if isinstance(value, Mapping) else value for key, value in given.items()}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:

@@ -34,6 +34,8 @@ class JobSelector:
 def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
     """Return the jobs in the order of the names, then the others with the label or that match, oldest first.
 
+    A job that several names stand for comes once.
+
     Raises:
         UsageError: the selector is empty, or a filter cannot be read.
         UnknownName: there is no such job, or none with that label.
@@ -47,7 +49,8 @@ def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
         raise UsageError(
             "which job?", hint="its id, a part of it, its name, @last, --label KEY=VALUE, or --where"
         )
-    rows = [resolve(store, name, one=selector.one) for name in selector.names]
+    named = [resolve(store, name, one=selector.one) for name in selector.names]
+    rows = list({row.id: row for row in named}.values())
     if selector.label:
         labelled = list_jobs(store, label=selector.label)[::-1]
         if not labelled:

@@ -33,7 +33,7 @@ class SweepOutcome:
 
 
 def sweep_outcome(store: Store, job_ids: Sequence[str]) -> SweepOutcome | None:
-    """Return what the jobs of a sweep have come to; None where none has reported a metric.
+    """Return what the jobs of a sweep have come to; None where none has reported a number.
 
     A metric that tells good from bad comes before one that does not.
     """
@@ -42,7 +42,7 @@ def sweep_outcome(store: Store, job_ids: Sequence[str]) -> SweepOutcome | None:
     inside = "job_id IN (SELECT value FROM json_each(?)) AND kind = 'value'"
     names = [name for (name,) in store.rows(f"SELECT DISTINCT name FROM series WHERE {inside}", (ids,))]
     telling = [name for name in names if smaller_is_better(name) is not None]
-    for metric in main_metrics(telling, 1) + main_metrics(names, 1):
+    for metric in main_metrics(telling, len(telling)) + main_metrics(names, len(names)):
         rows = store.rows(
             f"SELECT job_id, {live_sql('last')} FROM series WHERE {inside} AND name = ? ORDER BY learner DESC",
             (ids, metric),
@@ -64,10 +64,13 @@ def sweep_outcome(store: Store, job_ids: Sequence[str]) -> SweepOutcome | None:
 
 
 def _differing(store: Store, job_id: str, job_ids: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the params of a job in which the jobs of its sweep differ."""
-    own = job_params(store.home, job_id, 1)
+    """Return the params of a job in which the jobs of its sweep differ, as they are in their last attempts."""
+    sql = "SELECT id, attempt FROM jobs WHERE id IN (SELECT value FROM json_each(?))"
     step = max(1, len(job_ids) // _PARAMS_OF)
-    others = [job_params(store.home, each, 1) for each in job_ids[::step]]
+    attempts = dict(store.rows(sql, (json.dumps([job_id, *job_ids[::step]]),)))
+    own, *others = (
+        job_params(store.home, each, attempts.get(each, 1)) for each in (job_id, *job_ids[::step])
+    )
     return tuple(
         (name, str(value))
         for name, value in own.items()

@@ -45,6 +45,8 @@ def in_order(parts: Sequence[RunOptions]) -> list[Link]:
         UsageError: two have the same name, or they wait for each other.
         ManifestError: a document is at fault.
     """
+    # --after on the command line is for the first job of the chain; in the others it would hide that they name none.
+    parts = [*parts[:1], *(replace(part, after=()) for part in parts[1:])]
     loaded = [read_manifest(part) for part in parts]
     names = [each.spec.name for each in loaded]
     for name in names:
@@ -78,11 +80,9 @@ def _references(loaded: Loaded) -> list[str]:
 
 def _after_the_last(parts: Sequence[RunOptions], loaded: Sequence[Loaded], at: int) -> RunOptions:
     """Make a document that names no other come after the one above it."""
-    options = parts[at]
     if at and _names_no_job(loaded[at]):
-        return replace(options, after=(f"{loaded[at - 1].spec.name}:completed",))
-    # --after on the command line is for the first job of the chain.
-    return options if not at else replace(options, after=())
+        return replace(parts[at], after=(f"{loaded[at - 1].spec.name}:completed",))
+    return parts[at]
 
 
 def _sorted(before: dict[str, list[str]]) -> list[str]:

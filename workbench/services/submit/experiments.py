@@ -174,7 +174,7 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         CannotWrite: the home takes no more.
     """
     from workbench.controller.client.connect import ensure_controller
-    from workbench.controller.runtime.secrets import forget_secrets, write_secrets
+    from workbench.controller.runtime.secrets import replace_secrets
     from workbench.spec import spec_from_json
     from workbench.store.db.home_folder import require_home
     from workbench.store.queries.experiments import RUNNING, experiment, newest_search, read_experiment_file
@@ -198,8 +198,7 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         _check_over(now)
         count = _count_going_on(store, now, spec)
         # The controller reads them as soon as the event is there.
-        forget_secrets(store.home, row.id)
-        write_secrets(store.home, row.id, secrets)
+        replace_secrets(store.home, row.id, secrets)
         event = {"do": "continue", "who": who, "state": RUNNING, "reason": "", "search": dict(spec.search)}
         record_event(store, row.id, event)
     ensure_controller(store.home)

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.job import State, short_id
+from workbench.job import Intent, State, short_id
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
@@ -160,6 +160,8 @@ def _check_resumable(row: JobRow) -> None:
             f"{short_id(row.id)} completed; there is nothing to resume",
             hint=f"`fabric rerun {short_id(row.id)}` runs it again",
         )
+    if row.intent is Intent.DELETE:
+        raise UsageError(f"{short_id(row.id)} is being deleted")
     if not is_over(row):
         raise UsageError(
             f"{short_id(row.id)} is {row.state.lower()}, not halted or failed",

@@ -20,15 +20,14 @@ def find_again(home: Home, job_id: str, spec: JobSpec) -> list[str]:
         NotAllowed: the user's file of secrets may be read by others.
         CannotWrite: the home takes no more.
     """
-    from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
+    from workbench.controller.runtime.secrets import read_secrets, replace_secrets
     from workbench.manifest.keys.credentials import needed_by
 
     have = read_secrets(home, job_id)
     missing = [name for name in needed_by(spec) if name not in have]
     found = {name: value for name in missing if (value := _value_of(name, spec)) is not None}
     if found:
-        forget_secrets(home, job_id)
-        write_secrets(home, job_id, {**have, **found})
+        replace_secrets(home, job_id, {**have, **found})
     return [name for name in missing if name not in found]
 
 
@@ -39,13 +38,12 @@ def renew_credentials(home: Home, whole: JobDetail) -> None:
         NotAllowed: the user's file of secrets may be read by others.
         CannotWrite: the home takes no more.
     """
-    from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
+    from workbench.controller.runtime.secrets import read_secrets, replace_secrets
 
     have = read_secrets(home, whole.row.id)
     renewed = {path: value for path, value in _now(whole) if path in have and value != have[path]}
     if renewed:
-        forget_secrets(home, whole.row.id)
-        write_secrets(home, whole.row.id, {**have, **renewed})
+        replace_secrets(home, whole.row.id, {**have, **renewed})
 
 
 def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:

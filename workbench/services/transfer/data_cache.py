@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import FabricError, UsageError
+from workbench.errors import FabricError, InputMissing, UsageError
 from workbench.formats import iso
 from workbench.paths import Home, default_home
 from workbench.services.transfer.events import Report, TransferNotice, ignore
@@ -196,13 +196,12 @@ def _stores_by_key() -> dict[str, str]:
     with existing_store() as store:
         if store is None:
             return {}
-        rows = list_jobs(store, limit=EXAMINED_JOBS)
-        return {
-            each.key: each.address
-            for row in rows
-            for each in stores_of(detail(store, row.id).spec)
-            if each.is_copied
-        }
+        found: dict[str, str] = {}
+        for row in list_jobs(store, limit=EXAMINED_JOBS):
+            with suppress(InputMissing):  # its folder is not whole: others may have the same stores
+                stores = stores_of(detail(store, row.id).spec)
+                found |= {each.key: each.address for each in stores if each.is_copied}
+        return found
 
 
 def _copies_on_claim(backend: Backend, cluster: Cluster, report: Report) -> list[Mapping[str, Any]]:
@@ -256,7 +255,10 @@ def _image_at(backend: Backend) -> str:
         for row in list_jobs(store, limit=EXAMINED_JOBS):
             if row.target.type != backend.type or row.target.address != address:
                 continue
-            spec = detail(store, row.id).spec
+            try:
+                spec = detail(store, row.id).spec
+            except InputMissing:
+                continue
             if not spec.build and any(each.is_copied for each in stores_of(spec)):
                 return reference_of(spec.framework)
     return ""

@@ -82,6 +82,9 @@ def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
 
 HERE: Final = "this home"
 
+SUBMIT_SECONDS: Final = 600.0
+"""So long after its code was packed a job may be submitted."""
+
 SETTLE_SECONDS: Final = 2.0
 """How long an agent may take to go after its learner has ended."""
 
@@ -259,7 +262,15 @@ def _folders(store: Store) -> Iterator[Leftover]:
     if store.home.jobs.is_dir():
         for folder in sorted(store.home.jobs.iterdir()):
             if job(store, folder.name) is None and not (folder / "job.json").exists():
-                yield _files("folder", folder.name, "no job was ever submitted from it", folder)
+                action = partial(_remove_unsubmitted, folder)
+                why = "no job was ever submitted from it"
+                yield Leftover("folder", HERE, folder.name, why, _size(folder), action)
+
+
+def _remove_unsubmitted(folder: Path) -> None:
+    """Remove a folder without a job, unless it has one by now."""
+    if not (folder / "job.json").exists():
+        remove_path(folder)
 
 
 def _secrets(store: Store) -> Iterator[Leftover]:
@@ -279,30 +290,46 @@ def _code(store: Store) -> Iterator[Leftover]:
     for file in unused_code(store, set()):
         code_hash = file.name.removesuffix(".tar.gz")
         yield Leftover(
-            "code", HERE, code_hash[:12], "no job uses it", _size(file), partial(remove_pack, file)
+            "code", HERE, code_hash[:12], "no job uses it", _size(file), partial(remove_unused_code, file)
         )
 
 
 def unused_code(store: Store, removed: set[str]) -> list[Path]:
-    """Return the snapshots that no job was made of, but perhaps the ``removed`` ones.
+    """Return the snapshots that no job was made of, but perhaps the ``removed`` ones, and that no open search needs.
 
-    None while there are job folders that the store does not know.
+    None while there are job folders that the store does not know. One that was used a moment ago may be that of a job
+    which is about to be submitted: it is none of them.
     """
+    from workbench.store.queries.experiments import experiments, read_experiment_file
     from workbench.store.queries.jobs import detail, job, list_jobs
 
     folders = list(store.home.jobs.iterdir()) if store.home.jobs.is_dir() else []
     if not store.home.code.is_dir() or any(job(store, folder.name) is None for folder in folders):
         return []
-    used = set()
-    for row in list_jobs(store):
-        if row.id in removed:
-            continue
-        try:
-            used.add(detail(store, row.id).code_hash)
-        except FabricError:
-            return []
+    try:
+        used = {detail(store, row.id).code_hash for row in list_jobs(store) if row.id not in removed}
+        for search in experiments(store, only_open=True):
+            used.add(read_experiment_file(store.home, search.id).get("code_hash") or "")
+    except FabricError:
+        return []
     files = sorted(store.home.code.glob("*.tar.gz"))
-    return [file for file in files if file.name.removesuffix(".tar.gz") not in used]
+    return [
+        file for file in files if file.name.removesuffix(".tar.gz") not in used and not _was_just_used(file)
+    ]
+
+
+def remove_unused_code(file: Path) -> None:
+    """Remove a snapshot that :func:`unused_code` has returned, unless a job that is being submitted uses it by now."""
+    if not _was_just_used(file):
+        remove_pack(file)
+
+
+def _was_just_used(file: Path) -> bool:
+    """Say whether a snapshot was made or taken so recently that its job may not be in the store yet."""
+    try:
+        return time.time() - file.stat().st_mtime < SUBMIT_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def _files(kind: str, name: str, why: str, path: Path) -> Leftover:

@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.data.code.pack import remove_pack
-from workbench.errors import FabricError, UsageError
+from workbench.errors import CannotWrite, FabricError, UsageError
 from workbench.formats import MICROSECONDS
 from workbench.job import State
 from workbench.services.transfer.events import Report, ignore
 from workbench.services.upkeep.disk_usage import DiskUse, disk_bytes, log_files, use_of
-from workbench.services.upkeep.orphans import code_at, expire_code_at, unused_code
+from workbench.services.upkeep.orphans import code_at, expire_code_at, remove_unused_code, unused_code
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
@@ -123,18 +122,21 @@ def remove(store: Store, plan: RemovalPlan, *, origin: str) -> Iterator[Removed]
     """Remove what a plan names, and yield each thing when it is done; what cannot be removed stays, with its error."""
     if plan.logs_only:
         for use in plan.jobs:
-            _remove_logs(store, use.row, origin)
-            yield Removed(use.row.id)
+            yield _attempted(use.row.id, partial(_remove_logs, store, use.row, origin))
         return
     _delete(store, [use.row for use in plan.jobs], origin)
     yield from (Removed(use.row.id) for use in plan.jobs)
-    for each in plan.caches:
-        try:
-            each.remove()
-        except FabricError as error:
-            yield Removed(each.name, error)
-        else:
-            yield Removed(each.name)
+    yield from (_attempted(each.name, each.remove) for each in plan.caches)
+
+
+def _attempted(name: str, remove_it: Callable[[], None]) -> Removed:
+    try:
+        remove_it()
+    except FabricError as error:
+        return Removed(name, error)
+    except OSError as error:
+        return Removed(name, CannotWrite(f"{name} stays: {error}"))
+    return Removed(name)
 
 
 def _delete(store: Store, rows: Sequence[JobRow], origin: str) -> None:
@@ -165,7 +167,8 @@ def rule_of(
     """
     from workbench.services.durations import seconds_of
 
-    given = {**retention, **{key: value for key, value in options.items() if value not in (None, False)}}
+    said = {key: value for key, value in options.items() if value is not None and value is not False}
+    given = {**retention, **said}
     older = given.get("older_than")
     return RetentionRule(
         None if older is None else seconds_of(str(older), "--older-than"),
@@ -179,7 +182,8 @@ def rule_of(
 def removable_jobs(store: Store, rule: RetentionRule) -> list[JobRow]:
     """Return the jobs that a rule allows to be removed, oldest first.
 
-    Never one that is not over, one that open jobs come after, or one with the tag ``keep``.
+    Never one that is not over, one that open jobs come after or begin with, one of an open search, or one with the
+    tag ``keep``.
 
     Raises:
         UsageError: the filter cannot be read.
@@ -215,16 +219,24 @@ def removable_jobs(store: Store, rule: RetentionRule) -> list[JobRow]:
 
 
 def _needed(store: Store, rows: list[JobRow]) -> set[str]:
-    """Return the jobs that open ones come after or read."""
+    """Return the jobs that open ones come after, read or begin with, and those of open searches.
+
+    A search goes on with trials that it has halted, and begins others with the checkpoints of those that have ended.
+    """
+    from workbench.store.queries.experiments import experiments
     from workbench.store.queries.jobs import detail
 
-    needed: set[str] = set()
+    searches = {each.id for each in experiments(store, only_open=True)}
+    needed: set[str] = {row.id for row in rows if row.parent in searches}
     for row in rows:
         if not is_over(row):
             try:
-                needed |= {each.partition(":")[0] for each in detail(store, row.id).spec.after}
+                whole = detail(store, row.id)
             except FabricError:
                 continue
+            needed |= {each.partition(":")[0] for each in whole.spec.after}
+            if first := whole.recorded.get("from"):
+                needed.add(str(first["job"]))
     return needed
 
 
@@ -235,7 +247,7 @@ def unused_caches(store: Store, removed: set[str], report: Report = ignore) -> I
 
     home, kept = store.home, [row for row in list_jobs(store) if row.id not in removed]
     for path in unused_code(store, removed):
-        yield UnusedCache("code", path.name[:12], disk_bytes(path), partial(remove_pack, path))
+        yield UnusedCache("code", path.name[:12], disk_bytes(path), partial(remove_unused_code, path))
     used = {key for row in kept for key in _environments_of(home, row)}
     for path in _folders(home.environments):
         if path.name not in used and not path.name.startswith("."):

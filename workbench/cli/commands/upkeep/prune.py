@@ -56,9 +56,9 @@ def prune(
     """Remove jobs that ended long ago, and caches that no job uses.
 
     Nothing is removed automatically. prune lists what it would remove and asks first, unless --yes is given.
-    Without options, [retention] in the configuration decides. Jobs that are open, that other jobs wait for,
-    or that have the tag `keep` stay. Caches are code, environments, copies of data, and images built from
-    jobs' code; with --backend, the copies of data on that host.
+    Without options, [retention] in the configuration decides. Jobs that are open, that open jobs wait for or
+    begin with, that belong to an open search, or that have the tag `keep` stay. Caches are code, environments,
+    copies of data, and images built from jobs' code; with --backend, the copies of data on that host.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.config import load_config
