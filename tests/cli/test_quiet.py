@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.values import row
+from tests.quick.controller.values import row
 from tests.support.command import Fabric
 from workbench.cli.follow.views import PlainView
 from workbench.job import Reason, State

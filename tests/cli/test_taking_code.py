@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.support import packed_names
+from tests.quick.data.support import packed_names
 from tests.support.command import EXECUTABLE, Fabric
 from tests.support.processes import end_everything
 from tests.support.terminal import OnTerminal

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.values import LOCAL
+from tests.quick.controller.values import LOCAL
 from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit
 from workbench.controller.runtime.secrets import forget_secrets, read_secrets, secrets_file

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.controller.values import JOB, row, spec
+from tests.quick.controller.values import JOB, row, spec
 from tests.support.waiting import patience, until
 from workbench.controller.decide.messages import Event, JournalsDrained
 from workbench.controller.runtime.log import ControllerLog

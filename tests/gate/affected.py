@@ -114,7 +114,7 @@ def affected(
         if path.suffix == ".py" and module in arrows:
             changed.add(module)
         elif path.parts[0] == "tests":
-            folders.add("/".join(path.parts[:2]))
+            folders.add("/".join(path.parts[:3] if path.parts[1] == "quick" else path.parts[:2]))
         else:
             folders.update(READ_BY.get(path.parts[0], READ_BY[""]))
     away = distances(arrows, changed)

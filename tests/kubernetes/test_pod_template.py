@@ -17,7 +17,7 @@ from runners.pod.options import options_for
 from runners.pod.plan import refusals
 from runners.pod.runner import PodRunner
 from runners.pod.template import ResultVolume, patched, template
-from tests.manifest.support import loaded
+from tests.quick.manifest.support import loaded
 from tests.support.waiting import ended, until
 
 EXPERIMENT = """\

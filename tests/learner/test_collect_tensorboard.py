@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.gate.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
-from tests.metrics.costs import loops
+from tests.quick.metrics.costs import loops
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector, read_points
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner

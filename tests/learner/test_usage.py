@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.metrics.costs import loops
+from tests.quick.metrics.costs import loops
 from tests.stubs import Gpus
 from tests.support.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml

@@ -14,7 +14,7 @@ from screens.charts.curve import Curve
 from screens.charts.data import ChartData
 from screens.charts.plot import ChartView, x_axis
 from screens.charts.queries import Charted, charts_page
-from tests.metrics.writing import Records
+from tests.quick.metrics.writing import Records
 from workbench.metrics import ingest
 from workbench.metrics.queries import series
 from workbench.metrics.table import table
