@@ -74,12 +74,12 @@ def test_the_agent_serves_on_python_38(opened: list[PipeHost], agent: str, tmp_p
         (["sh", "-c", r"printf '\nfabric-host\nGARBAGEGARBAGE'"], "lost"),
     ],
 )
-def test_what_is_no_agent_is_said(argv: list[str], words: str) -> None:
+def test_what_is_no_agent_is_reported(argv: list[str], words: str) -> None:
     with pytest.raises(BackendUnreachable, match=words):
         PipeHost(argv)
 
 
-def test_a_command_that_is_not_there_is_said() -> None:
+def test_a_command_that_is_not_there_is_reported() -> None:
     with pytest.raises(BackendError, match="no-such-program cannot be started"):
         PipeHost(["no-such-program"])
 

@@ -55,7 +55,7 @@ def test_a_wrong_requirement_starts_nothing(fabric: Fabric, manifest: Path) -> N
     assert fabric.json("list", "--json") == []
 
 
-def test_reports_that_cannot_be_written_are_said_before_anything_starts(
+def test_reports_that_cannot_be_written_are_reported_before_anything_starts(
     fabric: Fabric, manifest: Path
 ) -> None:
     for option in ("--junit", "--summary"):

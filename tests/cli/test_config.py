@@ -19,7 +19,7 @@ def test_what_is_set_is_listed_with_its_origin(fabric: Fabric) -> None:
     assert lines_of(fabric("config").stdout)[1].split() == ["defaults.max_restarts", "2", "config.toml"]
 
 
-def test_a_value_that_is_not_said_is_an_error_that_names_the_nearest(fabric: Fabric) -> None:
+def test_a_value_that_is_not_set_is_an_error_that_names_the_nearest(fabric: Fabric) -> None:
     fabric("config", "set", "defaults.gpus", "0")
 
     said = fabric("config", "get", "defaults.gpu", expect=64).stderr
@@ -60,7 +60,7 @@ def test_options_of_run_have_defaults_in_the_configuration(fabric: Fabric) -> No
     assert told.stdout == "here\n"
 
 
-def test_a_template_that_does_not_exist_is_said_at_once(fabric: Fabric) -> None:
+def test_a_template_that_does_not_exist_is_reported_at_once(fabric: Fabric) -> None:
     said = fabric("run", "--template", "gpu", "--", "true", expect=64).stderr
 
     assert "there is no template 'gpu'" in said

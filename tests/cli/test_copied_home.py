@@ -196,7 +196,7 @@ def test_a_home_that_was_copied_and_removed_is_bound_and_its_job_begins_again(
     fabric("kill", "long")
 
 
-def test_a_home_of_another_machine_is_bound_only_when_that_is_said(fabric: Fabric, home: Home) -> None:
+def test_a_home_of_another_machine_is_bound_only_when_that_is_confirmed(fabric: Fabric, home: Home) -> None:
     fabric("run", "-q", "--name", "over", "--", "true")
     stop_controller(fabric, home)
     bound = json.loads(home.binding.read_bytes())

@@ -70,7 +70,7 @@ def test_instances_of_inotify_that_are_used_up_are_noticed(fabric: Fabric) -> No
     assert found["remedy"].startswith("sysctl fs.inotify.max_user_instances=")
 
 
-def test_retention_is_said_and_not_done(fabric: Fabric, home: Home) -> None:
+def test_retention_is_listed_and_not_done(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store:
         add_job(store, "old", State.COMPLETED)
     fabric("config", "set", "retention.older_than", "0")

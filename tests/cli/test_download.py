@@ -47,7 +47,7 @@ def test_several_kinds_at_once(fabric: Fabric, row: JobRow) -> None:
     assert (Path(written["logs"]) / "learner-1.log").read_bytes() == b"printed\n"
 
 
-def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
+def test_what_is_there_is_kept_unless_it_may_be_overwritten(fabric: Fabric, row: JobRow) -> None:
     fabric("download", "done")
     kept = fabric.folder / row.id / "results" / "mine"
     kept.write_text("mine")
@@ -62,7 +62,7 @@ def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
     assert sorted(path.name for path in (fabric.folder / row.id).iterdir()) == ["results"]
 
 
-def test_what_a_job_does_not_have_is_said(fabric: Fabric, row: JobRow) -> None:
+def test_what_a_job_does_not_have_is_reported(fabric: Fabric, row: JobRow) -> None:
     assert "has no code" in fabric("download", "done", "code", expect=66).stderr
     assert not (fabric.folder / row.id / "code").exists()
 

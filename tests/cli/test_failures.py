@@ -128,7 +128,7 @@ def test_looking_makes_nothing(fabric: Fabric, clean_environment: Path) -> None:
     assert not (clean_environment / "fabric").exists()
 
 
-def test_a_bug_is_said_in_a_sentence_and_shown_on_demand(fabric: Fabric) -> None:
+def test_a_bug_is_reported_in_a_sentence_and_shown_on_demand(fabric: Fabric) -> None:
     (fabric.folder.parent / "config.toml").write_text("[defaults\n")
 
     quiet = fabric("backend", "list", expect=78)
@@ -153,7 +153,7 @@ def test_a_closed_pipe_is_silent(fabric: Fabric) -> None:
     assert ran.stderr == b""
 
 
-def test_a_full_disk_behind_stdout_is_said(fabric: Fabric) -> None:
+def test_a_full_disk_behind_stdout_is_reported(fabric: Fabric) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("wb") as full:

@@ -200,7 +200,7 @@ def test_an_attached_run_in_a_read_only_home_ends_when_it_is_stopped(fabric: Fab
     fabric("wait", "@last", expect=143)
 
 
-def test_what_keeps_a_home_from_being_repaired_is_told(fabric: Fabric, small: Home) -> None:
+def test_what_keeps_a_home_from_being_repaired_is_reported(fabric: Fabric, small: Home) -> None:
     fabric("run", "-q", "-d", "--name", "gone", "--", "true")
     fabric("wait", "gone")
     gone = small.job(fabric.json("show", "gone", "--json")["id"]).path

@@ -44,7 +44,7 @@ def running(home: Home) -> int:
     return until(lambda: found.pid if (found := status(home)) else 0, "the controller")
 
 
-def test_a_job_is_killed_and_why_it_took_so_long_is_said(fabric: Fabric, hanging: int) -> None:
+def test_a_job_is_killed_and_why_it_took_so_long_is_shown(fabric: Fabric, hanging: int) -> None:
     ran = fabric("kill", "job")
 
     assert (

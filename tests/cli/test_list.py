@@ -73,7 +73,7 @@ def test_other_names_list_too(fabric: Fabric, rows: list[JobRow], name: str) -> 
     assert len(fabric(name, "-q").stdout.split()) == len(rows)
 
 
-def test_what_is_cut_off_is_said(fabric: Fabric, home: Home) -> None:
+def test_what_is_cut_off_is_reported(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store, store.atomic():
         for number in range(60):
             add_job(store, f"job-{number}")

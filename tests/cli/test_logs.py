@@ -132,7 +132,7 @@ def run_on_terminal(words: list[str]) -> bytes:
         (["--grep", "("], "not a regular expression"),
     ],
 )
-def test_what_is_not_there_is_said(fabric: Fabric, row: JobRow, words: list[str], error: str) -> None:
+def test_what_is_not_there_is_reported(fabric: Fabric, row: JobRow, words: list[str], error: str) -> None:
     assert error in fabric("logs", "one", *words, expect=64).stderr
 
 

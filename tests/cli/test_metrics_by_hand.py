@@ -116,7 +116,7 @@ evaluation_metrics:
 """
 
 
-def test_why_a_line_gives_nothing_is_said(fabric: Fabric) -> None:
+def test_why_a_line_gives_nothing_is_explained(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text(MANIFEST)
     log = "step 1 loss 0.5\nstep 2 los 0.4\n[info] step 3 loss 0.3\nnothing\n"
 
@@ -133,7 +133,7 @@ def test_why_a_line_gives_nothing_is_said(fabric: Fabric) -> None:
     )
 
 
-def test_what_cannot_be_tried_is_said(fabric: Fabric) -> None:
+def test_what_cannot_be_tried_is_reported(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text("name: x\nframework: {command: 'true'}\n")
 
     assert "needs a manifest and a log" in fabric("metrics", "--try", "m.yml", expect=64).stderr

@@ -65,7 +65,7 @@ def test_a_job_goes_on_with_more_epochs(fabric: Fabric, home: Home) -> None:
         (["params.size=2GB"], "would change memory_bytes"),
     ],
 )
-def test_what_a_job_that_goes_on_keeps_is_said(fabric: Fabric, words: list[str], said: str) -> None:
+def test_what_a_job_that_goes_on_keeps_is_refused(fabric: Fabric, words: list[str], said: str) -> None:
     text = MANIFEST.replace("learners: 1", "memory: ${params.size}").replace("code: 3", "code: 3, size: 1GB")
     (fabric.folder / "manifest.yml").write_text(text)
     fabric("run", "--quiet", "manifest.yml", "--runner", "process", expect=3)

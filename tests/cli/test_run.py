@@ -178,7 +178,7 @@ def test_json_detached_is_one_document(fabric: Fabric) -> None:
     fabric("wait", document["id"])
 
 
-def test_several_learners_are_told_apart(fabric: Fabric) -> None:
+def test_several_learners_are_distinguished(fabric: Fabric) -> None:
     (fabric.folder / "two.yml").write_text(
         "name: two\nlearners: 2\nends_when: all\nframework:\n  command: echo from $LEARNER_ID\n"
     )

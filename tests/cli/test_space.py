@@ -99,7 +99,7 @@ def test_the_newest_are_kept_by_their_number(fabric: Fabric, rows: dict[str, Job
     assert [each["name"] for each in shown["jobs"]] == ["old", "failed"]
 
 
-def test_retention_is_what_counts_when_nothing_is_said(fabric: Fabric, rows: dict[str, JobRow]) -> None:
+def test_retention_is_what_counts_when_no_rule_is_given(fabric: Fabric, rows: dict[str, JobRow]) -> None:
     fabric("config", "set", "retention.older_than", "30d")
     fabric("config", "set", "retention.keep_failed", "true")
 

@@ -113,7 +113,7 @@ def test_one_that_was_killed_is_not_believed_and_leaves_no_server(
     until(lambda: rclone(store, "lsf", "S:").returncode != 0, "its server to end")
 
 
-def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_said(fabric: Fabric, serve: Serve) -> None:
+def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_reported(fabric: Fabric, serve: Serve) -> None:
     store = serve(str(fabric.folder / "store"))
     port = store["address"].rpartition(":")[2]
     (fabric.folder / "file").touch()
@@ -165,7 +165,9 @@ def test_data_that_the_served_store_does_not_have_is_named(fabric: Fabric, serve
     assert "fabric data put FOLDER served:tf_training_data" in refused.stderr
 
 
-def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, clean_environment: Path) -> None:
+def test_an_alias_to_an_address_where_nobody_answers_is_reported(
+    fabric: Fabric, clean_environment: Path
+) -> None:
     (clean_environment / "config.toml").write_text(f'[store_alias]\n"{ALIAS}" = "http://127.0.0.1:1"\n')
     write_manifest(fabric)
 
@@ -174,7 +176,7 @@ def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, cle
     assert "the store sl-internal-os does not answer at http://127.0.0.1:1" in refused.stderr
 
 
-def test_an_alias_to_nothing_is_said(fabric: Fabric, clean_environment: Path) -> None:
+def test_an_alias_to_nothing_is_reported(fabric: Fabric, clean_environment: Path) -> None:
     (clean_environment / "config.toml").write_text(f'[store_alias]\n"{ALIAS}" = "lab"\n')
     write_manifest(fabric)
 
@@ -301,7 +303,7 @@ def test_all_files_of_a_folder_are_put_whatever_their_names_have_in_common(
     assert there == {name: name for name in names}
 
 
-def test_a_store_that_does_not_take_all_files_of_a_folder_is_said(fabric: Fabric, serve: Serve) -> None:
+def test_a_store_that_does_not_take_all_files_of_a_folder_is_reported(fabric: Fabric, serve: Serve) -> None:
     serve(str(fabric.folder / "store"))
     (fabric.folder / "set").mkdir()
     for name in ("a", "lost"):
@@ -432,7 +434,7 @@ def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
     assert (s3.results(job["id"]) / "model").read_text() == "trained\n"
 
 
-def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:
+def test_what_cannot_be_stored_again_is_reported(fabric: Fabric) -> None:
     fabric("run", "--quiet", "--", "true")
 
     assert "has no result store" in fabric("store", "retry", "@last", expect=64).stderr

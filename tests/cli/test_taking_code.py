@@ -112,7 +112,7 @@ def test_a_whole_home_folder_is_refused_however_it_is_chosen(
         ([], {"FABRIC_CODE_ANYWAY": "true"}),
     ],
 )
-def test_a_whole_home_folder_is_taken_without_keys_when_that_is_said(
+def test_a_whole_home_folder_is_taken_without_keys_on_request(
     persons_home: Path,
     home: Home,
     monkeypatch: pytest.MonkeyPatch,
@@ -139,7 +139,7 @@ def test_what_holds_everything_is_refused_at_once(fabric: Fabric, folder: str) -
     assert REFUSED in fabric("run", "m.yml", expect=64).stderr
 
 
-def test_python_refuses_it_too_and_takes_it_when_that_is_said(persons_home: Path) -> None:
+def test_python_refuses_it_too_and_takes_it_on_request(persons_home: Path) -> None:
     script = (
         "import fabric_workbench as fabric\n"
         "command = ['ls', '-A']\n"

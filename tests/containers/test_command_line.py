@@ -225,7 +225,7 @@ def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(
     assert "python  " not in fabric("show", "@last", expect=None).stdout
 
 
-def test_the_plan_shows_what_the_engine_is_told(fabric: Fabric, engine: None) -> None:
+def test_the_plan_shows_what_the_engine_is_asked_for(fabric: Fabric, engine: None) -> None:
     shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true", expect=None)
     document = json.loads(shown.stdout)
 

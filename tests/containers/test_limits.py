@@ -35,7 +35,7 @@ def test_memory_that_suffices_is_given(make_job: MakeJob) -> None:
     assert job.until_over()[1].exit_code == 0
 
 
-def test_shared_memory_is_four_gibibytes_unless_said(make_job: MakeJob) -> None:
+def test_shared_memory_is_four_gibibytes_unless_configured(make_job: MakeJob) -> None:
     look = "df -k /dev/shm | tail -1 | while read a size rest; do echo $size; done"
     plain, small = make_job(look).launch(), make_job(look, shm_size_bytes=128 << 20).launch()
     plain.until_over()

@@ -85,7 +85,7 @@ def test_files_belong_to_the_person_whoever_wrote_them_also_after_a_kill(someone
     assert not folder.path.exists()
 
 
-def test_whoever_may_not_use_the_engine_is_told_how_to() -> None:
+def test_whoever_may_not_use_the_engine_gets_a_hint_how_to() -> None:
     with person(in_group=False) as user:
         ran = run_as(user, FABRIC, "run", "--runner", "container", "--image", DEBIAN, "--", "true")
         as_process = run_as(user, FABRIC, "run", "--image", DEBIAN, "--", "echo", "ran")

@@ -20,7 +20,7 @@ from workbench.errors import LaunchRefused
 from workbench.paths import Home
 
 
-def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
+def test_an_image_is_pulled_with_our_login_counted_in_bytes_and_goes_on_record(
     make_job: MakeJob, home: Home, clean_environment: Path
 ) -> None:
     subprocess.run(["docker", "tag", BUSYBOX, "fabric-test/pulled"], check=True)
@@ -74,7 +74,7 @@ def test_a_registry_that_comes_back_is_pulled_from(monkeypatch: pytest.MonkeyPat
     assert next(answers, "both were used") == "both were used"
 
 
-def test_progress_is_told_in_bytes_of_all_layers() -> None:
+def test_progress_is_counted_in_bytes_of_all_layers() -> None:
     told = LaunchLines()
     layers = Layers("image:1", told)
     layers.update(

@@ -106,7 +106,7 @@ def test_a_request_keeps_who_asked_and_what_for(store: Store) -> None:
     assert found is not None and found.state is State.QUEUED
 
 
-def test_a_secrets_file_that_was_damaged_is_told_in_a_sentence(store: Store) -> None:
+def test_a_secrets_file_that_was_damaged_is_reported_in_a_sentence(store: Store) -> None:
     row = submit(store, SUBMISSION, origin="cli")
     secrets_file(store.home, row.id).write_text("[not an object")
 

@@ -363,7 +363,7 @@ def test_one_that_lives_and_has_not_looked_for_long_is_not_called_gone(made: Hom
     assert hang_sentence(made) == f"controller {os.getpid()} has not looked since"
 
 
-def test_controllers_that_end_at_once_are_started_ever_less_often_and_it_is_said(
+def test_controllers_that_end_at_once_are_started_ever_less_often_with_a_message(
     made: Home, spawned: list[Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     false = shutil.which("false")

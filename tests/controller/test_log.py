@@ -54,7 +54,7 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "home").exists()  # nor is the folder made anew
 
 
-def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> None:
+def test_a_defect_is_logged_with_its_place_and_without_values(tmp_path: Path) -> None:
     log = ControllerLog(tmp_path / "controller.log")
     secret = "hunter2"
     try:

@@ -409,7 +409,7 @@ def test_a_store_of_a_newer_version_is_left_alone_and_the_log_says_why(made: Hom
     assert "newer version of fabric" in log_of(made)
 
 
-def test_words_it_does_not_know_are_told(made: Home) -> None:
+def test_options_that_it_does_not_know_are_named(made: Home) -> None:
     assert ended(controller(made, "--dance", stderr=subprocess.DEVNULL)) == 64
 
 

@@ -138,7 +138,7 @@ def test_a_refusal_of_a_server_that_is_ready_is_final_after_a_second_one(
     assert sum(path == PODS for _, path, _ in server.asked) >= 2
 
 
-def test_what_is_no_kubernetes_is_said(server: Server) -> None:
+def test_what_is_no_kubernetes_is_reported(server: Server) -> None:
     server.says("/version", Answer(raw=b"<html>Welcome to nginx!</html>"))
 
     with pytest.raises(BackendError, match="is not a Kubernetes API"):
@@ -226,7 +226,7 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
         (None, 66, "cannot be run"),
     ],
 )
-def test_a_plugin_that_fails_is_said(
+def test_a_plugin_that_fails_is_reported(
     fabric: Fabric, server: Server, script: str | None, code: int, words: str
 ) -> None:
     plugin = server.folder / "plugin"
@@ -246,7 +246,7 @@ def test_a_plugin_that_fails_is_said(
     assert ("get it from the moon" in ran.stderr) == (script is None)
 
 
-def test_a_server_that_does_not_answer_is_said_soon(fabric: Fabric, server: Server) -> None:
+def test_a_server_that_does_not_answer_is_reported_soon(fabric: Fabric, server: Server) -> None:
     config = server.kubeconfig()
     text = config.read_text().replace(server.address, "https://127.0.0.1:1")
     config.write_text(text)
@@ -310,7 +310,7 @@ def shake_hands(listening: socket.socket, context: ssl.SSLContext) -> None:
                 pass
 
 
-def test_a_name_that_nobody_knows_is_said(server: Server) -> None:
+def test_a_name_that_nobody_knows_is_reported(server: Server) -> None:
     config = server.kubeconfig()
     config.write_text(config.read_text().replace(server.address, "https://cluster.invalid:6443"))
     backend = KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": str(config)}))

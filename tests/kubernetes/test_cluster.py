@@ -72,7 +72,7 @@ def test_an_object_is_made_read_listed_changed_and_deleted(space: Space) -> None
     assert cluster.delete("Secret", "one") is False
 
 
-def test_a_name_that_is_taken_is_said(cluster: KubernetesCluster) -> None:
+def test_a_name_that_is_taken_is_reported(cluster: KubernetesCluster) -> None:
     cluster.create(secret("one"))
 
     with pytest.raises(AlreadyThere, match="already exists"):
@@ -184,7 +184,7 @@ def test_a_log_is_read_and_followed(cluster: KubernetesCluster) -> None:
     assert b"".join(cluster.logs("talks", "main", timestamps=True)).split(b"\n")[0].endswith(b"Z one")
 
 
-def test_a_log_that_is_not_there_is_said(cluster: KubernetesCluster) -> None:
+def test_a_log_that_is_not_there_is_reported(cluster: KubernetesCluster) -> None:
     with pytest.raises(Absent, match="not found"):
         cluster.logs("nobody", "main")
 
@@ -288,7 +288,7 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
     assert refused is not None and "count/secrets=0" in refused.message
 
 
-def test_a_namespace_that_is_not_there_is_said(space: Space) -> None:
+def test_a_namespace_that_is_not_there_is_reported(space: Space) -> None:
     from tests.support.cluster_health import administrator
 
     elsewhere = administrator("nowhere-at-all")

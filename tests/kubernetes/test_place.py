@@ -54,7 +54,7 @@ def found(address: str, kubeconfig: str, **told: str) -> tuple[str, str]:
     return access.context, access.namespace
 
 
-def test_the_current_context_and_its_namespace_are_meant_when_nothing_is_said(write: WriteConfig) -> None:
+def test_the_current_context_and_its_namespace_are_meant_when_none_is_named(write: WriteConfig) -> None:
     config = write("dev=team", "prod", current="dev")
 
     assert found("k8s://", config) == ("dev", "team")
@@ -64,7 +64,7 @@ def test_the_current_context_and_its_namespace_are_meant_when_nothing_is_said(wr
     assert found("k8s:///mine", config) == ("dev", "mine")
 
 
-def test_what_is_said_beside_the_address_counts_more(write: WriteConfig) -> None:
+def test_what_stands_beside_the_address_counts_more(write: WriteConfig) -> None:
     config = write("dev=team", "prod", current="dev")
 
     assert found("k8s://dev/x", config, context="prod", namespace="y") == ("prod", "y")
@@ -103,7 +103,7 @@ def test_a_context_that_is_not_there_is_refused_with_those_there_are(write: Writ
     assert "dev, prod" in caught.value.hint
 
 
-def test_no_kubeconfig_is_said_with_where_it_was_looked_for(clean_environment: Path) -> None:
+def test_no_kubeconfig_is_reported_with_where_it_was_looked_for(clean_environment: Path) -> None:
     with pytest.raises(ConfigError, match="no KUBECONFIG is set"):
         resolve("k8s://", environ={"HOME": str(clean_environment)})
     with pytest.raises(ConfigError, match="/not/there \\(KUBECONFIG\\) is not there"):
@@ -119,7 +119,7 @@ def test_no_kubeconfig_is_said_with_where_it_was_looked_for(clean_environment: P
         ("", "no current"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_reported(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
 

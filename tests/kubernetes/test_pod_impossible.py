@@ -179,7 +179,9 @@ def test_a_place_on_a_queue_is_kept_while_others_use_the_quota(pods: Pods) -> No
         ("", ""),
     ],
 )
-def test_a_wait_that_ends_by_itself_is_told_from_one_that_never_does(message: str, meant: str) -> None:
+def test_a_wait_that_ends_by_itself_is_distinguished_from_one_that_never_does(
+    message: str, meant: str
+) -> None:
     assert unschedulable_reason(message) == meant
 
 

@@ -87,7 +87,7 @@ def test_what_cannot_be_installed_is_refused_in_one_sentence_and_no_pod_runs(
         ),
     ],
 )
-def test_setup_runs_before_the_command_and_its_failure_is_told_from_the_commands(
+def test_setup_runs_before_the_command_and_its_failure_is_distinguished_from_the_commands(
     pods: Pods, image: str
 ) -> None:
     ran = pods.run(

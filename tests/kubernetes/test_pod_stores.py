@@ -130,7 +130,7 @@ class TestOneJob:
 
 
 @pytest.mark.parametrize("s3_words", [["--bwlimit", "4M"]])
-def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_told_all_the_same(
+def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_reported_all_the_same(
     pods: Pods, s3: Server
 ) -> None:
     data = os.urandom(10_000_000)
@@ -180,7 +180,7 @@ class TestOneFailure:
         ran = shared_pods.run("--set", "data_stores.0.training_data.container=nothing", path, expect=None)
         return ran, shared_pods.show()["id"]
 
-    def test_what_cannot_be_had_or_written_is_said_before_the_command_starts(
+    def test_what_cannot_be_had_or_written_is_reported_before_the_command_starts(
         self, shared_pods: Pods, failed: tuple[subprocess.CompletedProcess[str], str]
     ) -> None:
         ran, job = failed
@@ -377,7 +377,7 @@ def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
         assert (home.job(fetched).results / "m").read_text() == "model\n"
 
 
-def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -> None:
+def test_a_claim_that_is_not_there_is_reported_before_anything_is_made(pods: Pods) -> None:
     store = DataStore(id="lab", type="volume", training_data="x", connection={"name": "nowhere"})
 
     ran = pods.run(manifest(pods, store, "true"), expect=None)

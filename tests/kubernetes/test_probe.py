@@ -61,7 +61,7 @@ def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Spa
     assert "cannot be used" in tried.stdout and "you may not create jobs" in tried.stdout
 
 
-def test_a_quota_and_limits_are_told(space: Space) -> None:
+def test_a_quota_and_limits_are_reported(space: Space) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
     space.admin.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "0", "pods": "9"}}})
     limit = {"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}
@@ -100,7 +100,7 @@ def test_an_object_that_is_named_and_not_there_is_found(space: Space, option: st
         assert f"there is no {kind} nix in {space.namespace}" in findings[0].found
 
 
-def test_a_claim_for_one_node_is_told(space: Space) -> None:
+def test_a_claim_for_one_node_is_reported(space: Space) -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine"}}
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     space.admin.create({**claim, "spec": spec})
@@ -110,7 +110,7 @@ def test_a_claim_for_one_node_is_told(space: Space) -> None:
     assert told.level == "lack" and "ReadWriteOnce" in told.found and "cannot share" in told.consequence
 
 
-def test_a_user_who_may_not_list_nodes_is_told_so(fabric: Fabric, space: Space) -> None:
+def test_a_user_who_may_not_list_nodes_is_warned(fabric: Fabric, space: Space) -> None:
     (told,) = found(space, "nodes")
     assert "may not list the nodes" in told.found
 
@@ -179,7 +179,7 @@ def test_a_place_is_added_with_what_was_found_there(
     ("user", "code", "words"),
     [({"token": "no-such-token"}, 77, "does not accept your credentials"), ({}, 77, "cannot be used")],
 )
-def test_credentials_that_are_wrong_or_missing_are_said(
+def test_credentials_that_are_wrong_or_missing_are_reported(
     fabric: Fabric, space: Space, tmp_path: Path, user: dict[str, Any], code: int, words: str
 ) -> None:
     config = write_kubeconfig(tmp_path / "wrong", space.namespace, user)
@@ -189,7 +189,9 @@ def test_credentials_that_are_wrong_or_missing_are_said(
     assert words in ran.stdout
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said(fabric: Fabric, space: Space, tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_reported(
+    fabric: Fabric, space: Space, tmp_path: Path
+) -> None:
     config = write_kubeconfig(
         tmp_path / "untrusted", space.namespace, {"token": "x"}, certificate_authority_data=None
     )
@@ -199,7 +201,7 @@ def test_a_certificate_that_nobody_vouches_for_is_said(fabric: Fabric, space: Sp
     assert "is not trusted" in ran.stderr and "certificate-authority" in ran.stderr
 
 
-def test_a_certificate_that_is_not_checked_is_told(space: Space) -> None:
+def test_a_certificate_that_is_not_checked_is_reported(space: Space) -> None:
     said = yaml.safe_load(space.kubeconfig.read_text())
     entry = said["clusters"][0]["cluster"]
     entry["insecure-skip-tls-verify"] = True

@@ -136,7 +136,7 @@ def test_one_that_raises_is_put_aside_with_a_note_and_its_cursor(
     assert collector.take() == []
 
 
-def test_a_cursor_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_cursor_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     collector = make({"type": "emetrics_file"}, context(tmp_path))[0]
     collector.restore({"from": "another version"})
 

@@ -136,7 +136,7 @@ def test_numbers_of_every_kind_are_taken(job: Rig, value: Any, expected: Any) ->
     assert job.points["", "", "v"] == [(1, expected)]
 
 
-def test_what_is_no_number_is_left_out_and_said_once(job: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_number_is_left_out_with_one_message(job: Rig, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         report({"bad": Scalar([1, 2]), "none": None, "good": 1}, step=object())  # type: ignore[arg-type] # a mistake of the user's
     job.finish()
@@ -180,7 +180,7 @@ def test_a_request_to_stop_is_seen(job: Rig, tmp_path: Path) -> None:
     assert should_stop() is True
 
 
-def test_parameters_keep_names_and_types_where_they_are_told_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_keep_names_and_types_where_they_are_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABRIC_PARAM_LR", "0.1")
     monkeypatch.setenv("FABRIC_PARAM_OPTIMIZER", "adam")
     assert hparams() == {"lr": 0.1, "optimizer": "adam"}

@@ -82,7 +82,7 @@ def learner(attempt: Path, place: Place) -> Iterator[Callable[..., ShLearner]]:
     assert not any(left.values()), left
 
 
-def test_every_test_of_the_python_agent_is_run_again_or_said_not_to_be() -> None:
+def test_every_test_of_the_python_agent_is_run_again_or_listed_as_left_out() -> None:
     for module, again in AGAIN.items():
         named = {name for name in vars(module) if name.startswith("test_")}
         assert named - set(NOT_PROMISED) == set(again)
@@ -271,7 +271,7 @@ def test_the_reader_reads_event_files_that_were_left(learner: Make) -> None:
     assert points_of(one.records("metrics"))["tb", "", "loss"] == [(1, 0.5), (2, 0.25)]
 
 
-def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_command_waits_for_it(learner: Make, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a file system of its own size can be mounted by root only")
     disk = tmp_path / "disk"

@@ -381,7 +381,7 @@ def test_what_an_ended_child_wrote_counts_once(monkeypatch: pytest.MonkeyPatch) 
     assert found == [None, 100.0, 0.0]
 
 
-def test_where_a_process_may_not_be_asked_nothing_is_said_of_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_process_may_not_be_asked_disks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = usage._Process((10, 1), 1, 1.0, 0.0, 0, None)
     monkeypatch.setattr(usage, "_read", lambda _pids: [unknown])
     meter = usage.Meter()
@@ -443,7 +443,7 @@ def test_a_network_of_its_own_is_counted_without_what_goes_round(
 
 
 @pytest.mark.skipif(not system.LINUX, reason="networks are told apart by /proc")
-def test_a_process_in_another_network_is_told_from_ours(start: Start) -> None:
+def test_a_process_in_another_network_is_distinguished_from_ours(start: Start) -> None:
     process = start(IDLE)
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-Urn", "true"], check=False).returncode:
         pytest.skip("no network namespace can be made here")

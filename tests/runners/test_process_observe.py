@@ -133,7 +133,7 @@ def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost_whoever_looks(
     assert job.ref() not in set(job.runner.leftovers())
 
 
-def test_a_restarted_machine_is_noticed_and_said(jobs: Jobs) -> None:
+def test_a_restarted_machine_is_noticed_and_reported(jobs: Jobs) -> None:
     job = jobs.run(FOREVER)
     job.until_running()
     folder = Path(job.plan.learners[0].native["folder"])

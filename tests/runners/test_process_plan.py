@@ -120,7 +120,7 @@ def test_more_cpus_than_there_are_gets_those_and_says_so(jobs: Jobs) -> None:
     assert any("5000 CPUs are asked for" in note for note in plan.notes)
 
 
-def test_an_image_that_is_not_used_is_said_aloud(jobs: Jobs) -> None:
+def test_an_image_that_is_not_used_is_a_warning(jobs: Jobs) -> None:
     job = jobs.plan("true")
     spec = replace(job.request.spec, framework=Framework("pytorch", "1.0", "true"))
 

@@ -170,7 +170,7 @@ def test_more_gpus_than_there_are_is_refused_for_good(jobs: Jobs, gpus: Gpus) ->
     )
 
 
-def test_a_driver_that_is_missing_is_said(jobs: Jobs, gpus: Gpus) -> None:
+def test_a_driver_that_is_missing_is_reported(jobs: Jobs, gpus: Gpus) -> None:
     gpus.only(["init 18"])
 
     with pytest.raises(

@@ -341,7 +341,7 @@ async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(t
 
 
 @journey
-async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
+async def test_the_end_of_a_job_is_shown_and_rings_when_it_was_looked_at(
     three: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[int] = []

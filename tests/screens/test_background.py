@@ -150,7 +150,7 @@ def test_ctrl_c_ends_what_would_be_finished_after_the_screens_and_the_rest_ends_
     assert kept.cancel.is_set() and other.cancel.is_set()
 
 
-def test_a_transfer_is_told_in_the_words_of_the_command_line() -> None:
+def test_a_transfer_is_narrated_as_on_the_command_line() -> None:
     told: list[tuple[str, float | None]] = []
 
     class Told:

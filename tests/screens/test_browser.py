@@ -76,7 +76,7 @@ def test_the_address_is_printed_when_it_can_be_opened_and_ctrl_c_stops(served: S
     assert ended(served.process) == 0
 
 
-def test_a_port_that_is_taken_is_said_and_no_address(clean_environment: Path, home: Home) -> None:
+def test_a_port_that_is_taken_is_named_and_no_address_shown(clean_environment: Path, home: Home) -> None:
     Store.open(home).close()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

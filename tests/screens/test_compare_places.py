@@ -478,7 +478,7 @@ def test_a_place_that_does_not_answer_keeps_what_was_seen_last_with_its_age() ->
     assert "start sshd" in page and "GPU 0 A100" in page
 
 
-def test_a_place_that_hangs_is_said_to() -> None:
+def test_a_backend_that_hangs_is_shown_as_hanging() -> None:
     assert "no answer for 42 s" in shown_page(seen(box(), ago=42))
     assert "connecting" in shown_page()
 
@@ -542,7 +542,7 @@ def test_gpus_stand_in_columns(width: int) -> None:
     assert all(len(line) <= width for line in lines)
 
 
-def test_what_a_place_lacks_is_said_with_its_remedy() -> None:
+def test_what_a_backend_lacks_is_shown_with_its_remedy() -> None:
     lack = Finding("engine", "no Docker", "lack", "no containers", "install it")
     page = shown_page(seen(box(), findings=(lack, Finding("python", "3.11"))))
 
@@ -639,7 +639,7 @@ async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
         await shown.until_shown("engine: no Docker")
 
 
-def test_a_machine_that_is_told_of_twice_counts_once_in_its_curve() -> None:
+def test_a_machine_that_is_recorded_twice_counts_once_in_its_curve() -> None:
     found, state = box(), BackendState("gpubox", "ssh")
     state.take(seen(found))
     state.take(seen(found, findings=(Finding("python", "3.11"),)))
@@ -657,7 +657,9 @@ async def test_this_machine_is_a_place(home: Home) -> None:
 
 
 @journey
-async def test_configuration_that_cannot_be_read_is_said(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_configuration_that_cannot_be_read_is_reported(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from workbench.paths import config_file
 
     config_file().write_text("not = [toml")
@@ -707,7 +709,7 @@ def test_on_a_narrow_screen_who_holds_a_gpu_stands_below_it_with_its_curve() -> 
     assert all(len(line) <= 78 for line in lines)
 
 
-def test_which_versions_run_there_is_said() -> None:
+def test_which_versions_run_there_is_shown() -> None:
     assert "Python 3.11 · engine docker 27" in shown_page(
         seen(box(), findings=(Finding("python", "3.11"), Finding("engine", "docker 27")))
     )

@@ -49,7 +49,7 @@ def test_signs_are_understood_as_people_write_them() -> None:
         ({"run.tab": ["x"]}, "its keys are digits"),
     ],
 )
-def test_what_cannot_be_is_said_and_has_no_effect(told: dict[str, list[str]], fault: str) -> None:
+def test_what_cannot_be_is_reported_and_has_no_effect(told: dict[str, list[str]], fault: str) -> None:
     keys = key_map(told)
 
     assert fault in keys.faults[0]

@@ -153,7 +153,7 @@ async def test_a_bare_command_is_enough(folder: Path, home: Home) -> None:
 
 
 @journey
-async def test_what_is_wrong_is_said_beside_its_line_while_one_types(folder: Path, home: Home) -> None:
+async def test_what_is_wrong_is_shown_beside_its_line_while_one_types(folder: Path, home: Home) -> None:
     async with form_of_manifest(home) as (shown, screen):
         await shown.until_shown("ready to start")
         screen.form.go_to("learners")
@@ -362,7 +362,7 @@ def test_manifests_are_found_the_nearest_first(folder: Path) -> None:
     assert manifests_here() == ["manifest.yml", "examples/one/manifest.yml"]
 
 
-def test_what_the_command_refuses_is_said_in_its_own_words(home: Home) -> None:
+def test_what_the_command_refuses_is_shown_in_its_own_words(home: Home) -> None:
     with pytest.raises(FabricError, match="there is no job"):
         call(home, ["rerun", "nobody"])
 

@@ -129,7 +129,7 @@ async def test_capitals_and_regular_expressions_are_found_as_written(
 
 
 @journey
-async def test_a_wrong_regular_expression_is_said_and_the_line_stays_open(
+async def test_a_wrong_regular_expression_is_reported_and_the_line_stays_open(
     home: Home, job: JobRow, output: seeding.JournalWriter
 ) -> None:
     output.write(numbered(1, 5))

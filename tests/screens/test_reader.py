@@ -92,7 +92,7 @@ def test_a_query_is_not_run_when_nothing_that_it_depends_on_moved(
     assert runs == [1]
 
 
-def test_an_answer_that_stays_the_same_is_not_told_again(
+def test_an_answer_that_stays_the_same_is_not_sent_again(
     home: Home, reader: StoreReader, box: Mailbox
 ) -> None:
     reader.watch(box, "same", lambda store: "same", counters=None, every_seconds=0.0)
@@ -141,7 +141,7 @@ def test_what_is_newly_watched_is_answered_once_while_it_is_paused(
         box.messages.get(timeout=0.2)
 
 
-def test_trouble_is_told_once_and_its_end_too(
+def test_trouble_is_reported_once_and_its_end_too(
     home: Home, reader: StoreReader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.01)

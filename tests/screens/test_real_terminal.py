@@ -136,7 +136,7 @@ def test_it_fits_itself_to_a_terminal_that_changes_its_size(terminal: Terminal) 
     terminal.until_shown("3 jobs", "mnist-big")
 
 
-def test_readonly_is_said_and_nothing_is_changed(terminal: Terminal) -> None:
+def test_readonly_is_shown_and_nothing_is_changed(terminal: Terminal) -> None:
     terminal.start(80, 24, "--readonly")
     terminal.until_shown("read-only", "mnist-wide")
     terminal.keys("x")

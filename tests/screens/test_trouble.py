@@ -18,7 +18,7 @@ from workbench.store.queries.jobs import open_jobs
 
 
 @journey
-async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
+async def test_a_locked_store_is_reported_and_read_as_soon_as_it_is_free(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.LOCKED_SECONDS", 0.05)
@@ -38,7 +38,7 @@ async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
 
 
 @journey
-async def test_a_store_of_a_newer_version_is_said(home: Home) -> None:
+async def test_a_store_of_a_newer_version_is_reported(home: Home) -> None:
     with Store.open(home) as store:
         store.execute("PRAGMA user_version = 99")
 
@@ -64,7 +64,7 @@ async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home
 
 
 @journey
-async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
+async def test_a_bug_in_a_query_is_reported_and_the_screens_stay(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.05)
@@ -86,7 +86,7 @@ async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
 
 
 @journey
-async def test_a_job_file_that_is_gone_is_said_in_the_overview(home: Home) -> None:
+async def test_a_job_file_that_is_gone_is_reported_in_the_overview(home: Home) -> None:
     with Store.open(home) as store:
         row = seeding.three_runs(store)[2]
     home.job(row.id).job_file.unlink()

@@ -106,7 +106,7 @@ def test_a_percentage_is_found_in_words() -> None:
 
 
 @journey
-async def test_what_a_controller_refuses_is_said_in_a_window(
+async def test_what_a_controller_refuses_is_shown_in_a_window(
     three: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(home: Home) -> None:

@@ -157,7 +157,7 @@ def test_an_interpreter_that_does_not_start_any_more_costs_one_try(known_box: Bo
     known_box.backend().open().close()
 
 
-def test_what_a_shell_would_read_otherwise_is_never_said_to_one(known_box: Box) -> None:
+def test_what_a_shell_would_read_otherwise_is_never_sent_to_one(known_box: Box) -> None:
     known_box.backend().open().close()
     change(python="/bin/sh -c 'touch ~/oops';")
     known_box.backend().open().close()

@@ -58,7 +58,7 @@ class TestAnotherArchitecture:
     def box_within(self) -> list[str]:
         return ["setarch", "i686"]  # what uname says of the kernel, to all that sshd starts
 
-    def test_a_process_runs_and_the_architecture_is_told(self, box: Box, fabric: Fabric) -> None:
+    def test_a_process_runs_and_the_architecture_is_reported(self, box: Box, fabric: Fabric) -> None:
         tested = fabric.json("backend", "test", box.address, "--json")[0]
         (reach,) = (one for one in tested["findings"] if one["subject"] == "reach")
 

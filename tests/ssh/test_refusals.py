@@ -321,7 +321,7 @@ def is_over(home: Home, job: str) -> bool:
     return found.deleted_us is not None or found.state is State.HALTED
 
 
-def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
+def test_what_a_host_has_not_got_is_reported_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     engine = Path("/var/run/docker.sock").exists()
     words = ("--runner", "container", "--image", "nothing", "--", "true")
@@ -338,7 +338,7 @@ def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: 
     assert len(fabric.json("list", "--json")) == 1
 
 
-def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, fabric: Fabric) -> None:
+def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_informed_once(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
     tries = Tries(box)

@@ -66,7 +66,7 @@ def listening(says: Says) -> Iterator[int]:
     ],
     ids=["silent", "hangs up", "silent behind its name", "half a name", "no SSH"],
 )
-def test_a_host_that_takes_a_connection_and_does_not_go_on_is_said_to(
+def test_a_host_that_takes_a_connection_and_does_not_go_on_is_named(
     says: Says, said: str, hint: str, monkeypatch: pytest.MonkeyPatch, clean_environment: Path
 ) -> None:
     monkeypatch.setattr("backends.ssh.connection.BANNER_SECONDS", 1.0)

@@ -128,7 +128,7 @@ def test_a_container_that_is_not_there_is_named(
     assert "training" in row.reason.hint
 
 
-def test_a_wrong_key_of_swifts_is_said(ground: Ground, swift: tuple[dict[str, str], Rclone]) -> None:
+def test_a_wrong_key_of_swifts_is_reported(ground: Ground, swift: tuple[dict[str, str], Rclone]) -> None:
     store = store_of(("softlayer_objectstore", *swift), connection={"password": "wrong"})
     row = ground.ends(ground.submit("true", data_stores=(store,)))
 

@@ -42,7 +42,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_copied(
 @pytest.mark.parametrize(
     "files", [1, pytest.param(24, marks=pytest.mark.soak("many files; the gate has one large file"))]
 )
-def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_left(
+def test_a_disk_that_fills_up_while_data_is_copied_is_reported_and_no_half_file_is_left(
     files: int, small_disk: SmallDisk, ground: Ground, tmp_path: Path
 ) -> None:
     disk = small_disk(ground.home.data, 100)

@@ -175,7 +175,7 @@ def again(ground: Ground, job_id: str) -> list[Any]:
 
 
 @pytest.mark.usefixtures("short_patience")
-def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
+def test_credentials_that_are_withdrawn_in_mid_run_are_reported_and_nothing_is_lost(
     own_ground: Ground, s3: Server
 ) -> None:
     job_id = own_ground.submit(UNTIL_GO, data_stores=(s3.store(),))

@@ -110,7 +110,7 @@ def test_several_stores_are_named_by_number_and_by_id_and_a_sub_path_stands_for_
     assert ground.output(job_id) == "more.txt\nval\nval\n"
 
 
-def test_what_was_brought_in_is_told_with_its_fingerprint(ground: Ground, s3: Server) -> None:
+def test_what_was_brought_in_is_recorded_with_its_fingerprint(ground: Ground, s3: Server) -> None:
     job_id = ground.submit("true", data_stores=(s3.store(),))
     ground.ends(job_id)
 

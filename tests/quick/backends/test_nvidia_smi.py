@@ -47,7 +47,7 @@ def test_gpus_and_their_processes_are_read(tmp_path: Path, monkeypatch: pytest.M
     assert second["processes"] == []
 
 
-def test_what_nvidia_smi_complains_of_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nvidia_smi_complains_of_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, monkeypatch, "echo 'NVIDIA-SMI has failed: no driver'; exit 9\n")
 
     found = nvidia_smi.read_gpus()

@@ -31,7 +31,7 @@ def test_ours_are_found_by_name() -> None:
     assert load_runner("process") is ProcessRunner
 
 
-def test_a_missing_one_is_said_with_those_that_there_are() -> None:
+def test_a_missing_one_is_reported_with_those_that_there_are() -> None:
     with pytest.raises(UnknownName, match="no backend of type 'moon'") as backend:
         load_backend(BackendOptions("m", "moon"))
     with pytest.raises(UnknownName, match="no runner 'rocket'") as runner:
@@ -43,7 +43,7 @@ def test_a_missing_one_is_said_with_those_that_there_are() -> None:
 
 @pytest.mark.usefixtures("broken")
 @pytest.mark.parametrize("name", ["broken", "wrong"])
-def test_a_broken_one_is_said_and_the_others_still_load(name: str) -> None:
+def test_a_broken_one_is_reported_and_the_others_still_load(name: str) -> None:
     with pytest.raises(BackendError, match=name):
         load_backend(BackendOptions("b", name))
     with pytest.raises(RunnerError, match=name):

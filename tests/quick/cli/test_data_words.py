@@ -120,7 +120,7 @@ def test_addresses_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ssh["connection"] == {"auth_url": "sftp://box:2222", "user_name": "me"}
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(InputMissing, match="there is no such folder"):
@@ -146,5 +146,5 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     ("word", "is_here"),
     [("/tmp", True), ("id=/tmp", True), ("lab:x", False), ("s3://x", False), ("file:///tmp", True)],
 )
-def test_folders_of_this_machine_are_told_from_all_else(word: str, is_here: bool) -> None:
+def test_folders_of_this_machine_are_distinguished_from_all_else(word: str, is_here: bool) -> None:
     assert is_folder_here(word) is is_here

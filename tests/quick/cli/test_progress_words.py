@@ -23,9 +23,7 @@ from workbench.store.db.rows import JobRow, TargetRef
         (State.FAILED, "the command ended with exit code 3", " failed: the command ended with exit code 3"),
     ],
 )
-def test_a_reason_that_begins_as_the_line_does_is_not_said_twice(
-    state: State, reason: str, line: str
-) -> None:
+def test_a_reason_that_begins_as_the_line_does_is_not_repeated(state: State, reason: str, line: str) -> None:
     row = JobRow(
         id=JobId("training-23456789a"),
         name="digits",

@@ -46,7 +46,7 @@ def test_a_secret_that_is_nowhere_is_named_with_the_ways_to_give_it() -> None:
         find_secrets(["ONE", "TWO", "ONE"], {})
 
 
-def test_what_is_no_text_in_the_file_is_said_without_its_value() -> None:
+def test_what_is_no_text_in_the_file_is_reported_without_its_value() -> None:
     write("ONE = 4711\n")
 
     with pytest.raises(ConfigError, match="ONE must be a text") as caught:

@@ -26,14 +26,14 @@ def test_an_address_stands_for_another_however_it_ends(tmp_path: Path) -> None:
     assert aliased("http://other.example.com", config) is None
 
 
-def test_an_address_stands_for_a_named_store_with_all_that_is_said_of_it(tmp_path: Path) -> None:
+def test_an_address_stands_for_a_named_store_with_all_its_settings(tmp_path: Path) -> None:
     config = read(LAB + '[store_alias]\n"http://s3.example.com" = "lab"\n', tmp_path)
 
     assert aliased("http://s3.example.com", config) == named_store("lab", config)
     assert named_store("lab", config)["password"] == "${LAB_KEY}"
 
 
-def test_an_alias_to_nothing_is_said(tmp_path: Path) -> None:
+def test_an_alias_to_nothing_is_reported(tmp_path: Path) -> None:
     config = read(LAB + '[store_alias]\n"http://s3.example.com" = "lap"\n', tmp_path)
 
     with pytest.raises(ConfigError, match="neither an address nor a store") as caught:

@@ -41,7 +41,7 @@ def test_a_signal_becomes_128_and_its_number_and_is_named() -> None:
 
 
 @pytest.mark.parametrize(("code", "word"), [(127, "not found"), (126, "cannot be executed")])
-def test_a_command_that_is_not_there_or_not_executable_is_told_apart(code: int, word: str) -> None:
+def test_a_command_that_is_not_there_or_not_executable_is_distinguished(code: int, word: str) -> None:
     outcome = ended(exited(1, code))
 
     assert (outcome.exit_code, outcome.reason.code) == (code, "C202")
@@ -81,7 +81,7 @@ def test_an_agent_that_was_killed_is_the_platforms_fault() -> None:
     [(0, (State.COMPLETED, 0, "job"), "S206"), (7, (State.FAILED, 7, "job"), "C201")],
     ids=["success", "failure"],
 )
-def test_output_that_may_be_missing_is_said_and_does_not_repeat_the_training(
+def test_output_that_may_be_missing_is_reported_and_does_not_repeat_the_training(
     code: int, end: tuple[State, int, str], reason_code: str
 ) -> None:
     outcome = ended(exited(1, code, reason=Reason("output may be missing", "S206")))

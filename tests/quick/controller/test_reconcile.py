@@ -216,7 +216,7 @@ def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_
     assert decide(view(State.PENDING, trouble=AWAY, never_started=True, intent=Intent.KILL)).actions == waits
 
 
-def test_a_place_that_goes_while_a_learner_is_being_started_is_said() -> None:
+def test_a_place_that_goes_while_a_learner_is_being_started_is_reported() -> None:
     for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
         away = view(State.PENDING, statuses=those(learner(1, phase)), unreachable="gpubox does not answer")
 

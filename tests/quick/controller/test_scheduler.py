@@ -77,7 +77,7 @@ def test_waiting_for_gpus_holds_up_nobody_who_wants_only_cpus() -> None:
     assert verdicts["b"].reason == "waits for 1 GPU: a holds 4 of 4 GPUs"
 
 
-def test_slots_that_others_hold_are_told_in_the_runners_words() -> None:
+def test_slots_that_others_hold_are_reported_in_the_runners_words() -> None:
     verdict = schedule(
         FOUR_GPUS, [], [SlotRequest("a", 1, slots=1, busy="GPU 0 is used by blender (4 GiB)")]
     )["a"]

@@ -70,7 +70,7 @@ def test_all_of_a_long_journal_comes_in_turns_and_its_end_last(
     assert state.exists()
 
 
-def test_what_could_not_be_written_is_told_and_asked_for_again(
+def test_what_could_not_be_written_is_reported_and_asked_for_again(
     elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
 ) -> None:
     mirrors, output = Mirrors(elsewhere.home), folder_here(elsewhere) / "output.log"

@@ -47,7 +47,7 @@ def test_more_than_the_bound_is_refused_with_the_ten_largest(
     assert not list(home.code.iterdir())
 
 
-def test_it_is_taken_when_that_is_said_or_somebody_agrees(large: Path, home: Home) -> None:
+def test_it_is_taken_on_request_or_when_somebody_agrees(large: Path, home: Home) -> None:
     asked: list[CodeExcess] = []
 
     def agree(found: CodeExcess) -> bool:
@@ -102,7 +102,7 @@ def test_an_archive_is_weighed_before_it_is_unpacked(
     assert take_snapshot(archive, home, SnapshotOptions(bounds=SMALL, anyway=True)).files == 12
 
 
-def test_how_far_a_look_is_is_told(large: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_scan_is_reported(large: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "_ENTRIES_A_REPORT", 5)
     told: list[tuple[str, int, int]] = []
 

@@ -197,7 +197,7 @@ def test_the_homes_of_who_can_log_in_are_refused(
         check_chosen(tree, home, anyway=False)
 
 
-def test_the_home_folder_is_refused_unless_it_is_said(clean_environment: Path, home: Home) -> None:
+def test_the_home_folder_is_refused_unless_it_is_requested(clean_environment: Path, home: Home) -> None:
     make_tree(clean_environment, {"train.py": ""})
 
     with pytest.raises(UsageError, match="a whole home folder, which is not taken") as caught:
@@ -239,7 +239,7 @@ def test_a_file_system_s_root_is_refused_and_a_folder_that_was_mounted_is_not(
 
 
 @pytest.mark.parametrize("name", [".ssh", ".aws/sso", ".config/gcloud/configurations"])
-def test_a_folder_of_keys_is_refused_unless_it_is_said(
+def test_a_folder_of_keys_is_refused_unless_it_is_requested(
     clean_environment: Path, home: Home, name: str
 ) -> None:
     folder = make_tree(clean_environment / name, {"notes.txt": ""})

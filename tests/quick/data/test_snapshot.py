@@ -264,7 +264,7 @@ def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> Non
     assert "big.bin (100 MB)" in warning
 
 
-def test_progress_is_told(tree: Path, home: Home) -> None:
+def test_progress_is_reported(tree: Path, home: Home) -> None:
     told: list[tuple[str, int, int]] = []
 
     take_snapshot(tree, home, SnapshotOptions(progress=lambda *how_far: told.append(how_far)))

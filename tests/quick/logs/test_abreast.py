@@ -55,7 +55,7 @@ def test_a_search_that_is_left_leaves_no_process(
     assert set(psutil.Process().children()) <= before
 
 
-def test_a_log_that_cannot_be_read_is_said(
+def test_a_log_that_cannot_be_read_is_reported(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", 1)

@@ -73,7 +73,7 @@ def test_case_is_ignored_when_asked_and_cleverly_when_there_are_no_capitals() ->
 
 
 @pytest.mark.parametrize("text", ["(", "[a", "*", "a{2,1}", "(?P<x", "\\"])
-def test_what_is_no_regular_expression_is_said_in_a_sentence(text: str) -> None:
+def test_what_is_no_regular_expression_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="is not a regular expression"):
         Pattern(text)
     assert Pattern(text, literal=True).matches(b"x" + text.encode())

@@ -70,7 +70,7 @@ def test_a_point_in_time(text: str, expected: int | None) -> None:
     "text",
     ["", "soon", "5x", "m", "25:00", "13:00pm", "2026-13-01", "99999-01-01", "ago", "five m ago", "٣m"],
 )
-def test_what_is_no_time_is_said_with_examples(text: str) -> None:
+def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="is not a time") as caught:
         since_us(text, NOW)
     assert "5m" in caught.value.hint

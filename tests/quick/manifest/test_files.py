@@ -175,7 +175,7 @@ def test_the_configuration_s_defaults_are_the_lowest_layer(folder: Path, clean_e
     assert checked(path) == [Validation(str(path))]
 
 
-def test_what_is_doubtful_in_the_configuration_is_said_with_the_manifest(
+def test_what_is_doubtful_in_the_configuration_is_shown_with_the_manifest(
     folder: Path, clean_environment: Path
 ) -> None:
     (clean_environment / "config.toml").write_text("[defaults]\ngpu = 1\n")

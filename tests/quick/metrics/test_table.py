@@ -225,7 +225,9 @@ def test_a_report_is_one_row_though_steps_go_back_or_are_absent(store: Store, tm
 
 
 @pytest.mark.parametrize("limit", [300, 1 << 20])
-def test_reports_are_told_apart_however_they_are_taken_in(store: Store, tmp_path: Path, limit: int) -> None:
+def test_reports_are_distinguished_however_they_are_taken_in(
+    store: Store, tmp_path: Path, limit: int
+) -> None:
     records = Records(tmp_path / "records.jsonl")
     for number in range(40):
         group = "train" if number % 3 else "test"

@@ -173,7 +173,7 @@ def test_a_file_that_is_no_database_is_named_with_the_way_out(home: Home) -> Non
     assert "fabric doctor --rebuild" in caught.value.hint
 
 
-def test_damage_found_later_is_said_the_same_way(home: Home) -> None:
+def test_damage_found_later_is_reported_the_same_way(home: Home) -> None:
     with Store.open(home) as store:
         for number in range(50):
             add_job(store, f"job-{number}")
@@ -218,7 +218,7 @@ def test_a_home_on_a_read_only_disk_cannot_be_made(tmp_path: Path) -> None:
         Store.open(Home(disk / "home"))
 
 
-def test_a_home_whose_disk_became_read_only_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_home_whose_disk_became_read_only_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         home = Home(disk / "home")
         with Store.open(home) as store:

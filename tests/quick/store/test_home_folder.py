@@ -189,7 +189,7 @@ def test_a_home_that_is_mounted_a_second_time_is_the_home(home: Home, tmp_path: 
         subprocess.run(["umount", again], check=True)
 
 
-def test_a_moved_home_is_told_from_a_copy(home: Home) -> None:
+def test_a_moved_home_is_distinguished_from_a_copy(home: Home) -> None:
     home_uuid(home)
     moved = Home(home.path.rename(home.path.with_name("moved")))
 

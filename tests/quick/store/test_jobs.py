@@ -79,7 +79,7 @@ def test_a_job_that_is_not_there_is_none_and_has_no_detail(store: Store) -> None
         detail(store, "training-222222222")
 
 
-def test_a_lost_job_file_is_said_in_a_sentence(store: Store) -> None:
+def test_a_lost_job_file_is_reported_in_a_sentence(store: Store) -> None:
     row = add_job(store)
     store.home.job(row.id).job_file.write_text("{")
 
@@ -264,7 +264,7 @@ def test_saying_the_same_again_writes_nothing(store: Store) -> None:
     assert (revision(store), store.home.job(row.id).events.read_bytes()) == (before, history)
 
 
-def test_annotations_change_only_what_is_told(store: Store) -> None:
+def test_annotations_change_only_what_is_given(store: Store) -> None:
     row = add_job(store, tags=("old",), labels={"a": "1"})
     annotate(store, row.id, note="look at this", tags=["new", "old"])
     annotate(store, row.id, name="better")

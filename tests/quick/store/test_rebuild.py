@@ -230,7 +230,7 @@ def test_an_old_log_is_not_applied_to_the_new_database(home: Home) -> None:
         assert again.rows("SELECT * FROM ui_state") == []
 
 
-def test_who_has_the_old_database_open_is_told_to_restart(home: Home) -> None:
+def test_who_has_the_old_database_open_is_asked_to_restart(home: Home) -> None:
     with Store.open(home) as screen:
         rebuild(home, ingest=ingest)
 
