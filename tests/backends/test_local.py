@@ -169,12 +169,12 @@ def test_the_place_tells_the_same_of_gpus_as_the_backend(gpus: Gpus, computing: 
     gpus.say("fail GPU-4 15")
     host = LocalHost()
 
-    told = host.call("inventory", leases_folder=str(leases_folder()))
+    inventory = host.call("inventory", leases_folder=str(leases_folder()))
     host.close()
 
-    assert [Slot(**slot) for slot in told["slots"]][:3] == list(slots())[:3]
-    assert told["driver"] == BACKEND.inventory().nodes[0].driver
-    assert not Slot(**told["slots"][3]).free
+    assert [Slot(**slot) for slot in inventory["slots"]][:3] == list(slots())[:3]
+    assert inventory["driver"] == BACKEND.inventory().nodes[0].driver
+    assert not Slot(**inventory["slots"][3]).free
 
 
 def test_the_probe_names_each_lack_with_consequence_and_remedy() -> None:

@@ -1,4 +1,4 @@
-"""A place with nothing but a shell: what is read in two steps is told as if it had been read in one."""
+"""A place with nothing but a shell: what is read in two steps is reported as if it had been read in one."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def ground(**options: Any) -> Iterator[Ground]:
         space_of(Path(kept)) as space,
     ):
         environment["KUBECONFIG"] = str(space.kubeconfig)
-        told = {**OPTIONS, **options}
-        lines = ["[backends.lab]", *(f"{key} = {_toml(value)}" for key, value in told.items())]
+        settings = {**OPTIONS, **options}
+        lines = ["[backends.lab]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
         Path(environment["FABRIC_CONFIG"]).write_text("\n".join(lines) + "\n")
         folder = Path(environment["HOME"]) / "work"
         folder.mkdir()

@@ -138,8 +138,8 @@ def _run_all(it: Ground) -> float:
         seconds_of([*run, "--", "python3", "meet.py"], it.environment, it.folder)
     until = time.monotonic() + LONGEST_SECONDS
     while True:
-        said = subprocess.run([FABRIC, "list", "--json"], env=it.environment, capture_output=True, check=True)
-        states = [str(row["state"]) for row in json.loads(said.stdout)]
+        ran = subprocess.run([FABRIC, "list", "--json"], env=it.environment, capture_output=True, check=True)
+        states = [str(row["state"]) for row in json.loads(ran.stdout)]
         if bad := [state for state in states if state in ("FAILED", "HALTED")]:
             raise SystemExit(f"{len(bad)} of {JOBS} jobs ended badly")
         if states.count("COMPLETED") == JOBS:

@@ -62,8 +62,8 @@ def _once(way: str) -> tuple[float, float]:
         else:
             folder.mkdir()
         argv = [sys.executable, "-m", "tests.bench.screen_tasks", way, str(folder)]
-        told = subprocess.run(argv, env=environment, check=True, stdout=subprocess.PIPE)
-    seconds, pause = json.loads(told.stdout.splitlines()[-1])
+        ran = subprocess.run(argv, env=environment, check=True, stdout=subprocess.PIPE)
+    seconds, pause = json.loads(ran.stdout.splitlines()[-1])
     return seconds, pause
 
 

@@ -122,8 +122,8 @@ def ending(fabric: Fabric, home: Home, identity: str, *words: str, expect: int |
         job_folder = home.job(identity)
         states = [file.read_text() for file in sorted(job_folder.path.glob("attempt-*/learner-*/state.json"))]
         events = job_folder.events.read_text().splitlines()[-12:] if job_folder.events.exists() else []
-        said = "\n".join([*events, *states, stuck(home, identity)])
-        pytest.fail(f"fabric {' '.join(words)} {identity} did not end:\n{said}")
+        report = "\n".join([*events, *states, stuck(home, identity)])
+        pytest.fail(f"fabric {' '.join(words)} {identity} did not end:\n{report}")
 
 
 @pytest.mark.chaos

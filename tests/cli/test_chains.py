@@ -88,14 +88,14 @@ def test_a_child_that_failed_for_its_parent_goes_on_once_that_has_completed(fabr
     (fabric.folder / "flag").write_text("")
     fabric("run", "-q", "--name", "first", "--", "test -e $CHECKPOINT_DIR/mended", expect=1)
     fabric("run", "-d", "-q", "--name", "late", "--after", "first:ended", "--", "true")
-    said = fabric("run", "--name", "second", "--after", "first", "--", "true", expect=64).stderr
+    message = fabric("run", "--name", "second", "--after", "first", "--", "true", expect=64).stderr
 
-    assert "did not complete: it is failed" in said
-    assert ":ended starts anyway" in said
+    assert "did not complete: it is failed" in message
+    assert ":ended starts anyway" in message
 
 
 @pytest.mark.parametrize(
-    ("documents", "said"),
+    ("documents", "message"),
     [
         ([("a", "b"), ("b", "a")], "wait for each other: "),
         ([("a", "a")], "wait for each other"),
@@ -105,7 +105,7 @@ def test_a_child_that_failed_for_its_parent_goes_on_once_that_has_completed(fabr
     ],
 )
 def test_chains_that_cannot_be_are_refused_and_start_nothing(
-    fabric: Fabric, documents: list[tuple[str, str]], said: str
+    fabric: Fabric, documents: list[tuple[str, str]], message: str
 ) -> None:
     texts = [
         f"name: {name}\n" + (f"after: '{after}'\n" if after else "") + "framework: {command: 'true'}\n"
@@ -113,7 +113,7 @@ def test_chains_that_cannot_be_are_refused_and_start_nothing(
     ]
     (fabric.folder / "chain.yml").write_text("---\n".join(texts))
 
-    assert said in fabric("run", "chain.yml", expect=64).stderr
+    assert message in fabric("run", "chain.yml", expect=64).stderr
     assert fabric.json("list", "--json") == []
 
 

@@ -1,4 +1,4 @@
-"""``fabric download`` copies whole folders or nothing, and over nothing without being told."""
+"""``fabric download`` copies whole folders or nothing, and over nothing unless an option allows it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def row(home: Home) -> JobRow:
 
 
 def test_results_come_to_a_folder_named_after_the_job(fabric: Fabric, row: JobRow) -> None:
-    said = fabric("download", "done").stdout
+    output = fabric("download", "done").stdout
 
     there = fabric.folder / row.id / "results"
-    assert said == f"{row.id}/results\n"
+    assert output == f"{row.id}/results\n"
     assert (there / "deep" / "model.bin").read_bytes() == b"\x00\x01"
     assert (there / "link").is_symlink()
 

@@ -67,9 +67,9 @@ def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
 def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, words: list[str], error: str, hint: str) -> None:
     ran = fabric(*words, expect=64)
 
-    said, *more = ran.stderr.splitlines()
-    assert said.startswith("error: ")
-    assert error in said
+    message, *more = ran.stderr.splitlines()
+    assert message.startswith("error: ")
+    assert error in message
     assert ran.stdout == ""
     if hint:
         assert more[0].startswith("hint: ")

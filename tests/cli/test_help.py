@@ -51,9 +51,9 @@ def test_every_option_and_argument_is_explained(name: str) -> None:
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
 def test_the_line_in_the_overview_begins_the_help(entry: registry.Entry) -> None:
     target: Command | Family = load(entry)
-    told = target.help if isinstance(target, Family) else (target.function.__doc__ or "").splitlines()[0]
+    summary = target.help if isinstance(target, Family) else (target.function.__doc__ or "").splitlines()[0]
 
-    assert told == entry.help
+    assert summary == entry.help
     assert entry.help.endswith(".")
     assert entry.name in registry.overview()
 

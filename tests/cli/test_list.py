@@ -174,6 +174,6 @@ def test_a_column_of_the_list_that_jobs_lack_is_last_in_both_directions(
     for sort in ("exit", "-exit"):
         listed = lines_of(fabric("list", "--columns", "name,exit", "--sort", sort).stdout)
         assert listed[1].split() == ["broken", "3"]
-    told = fabric("list", "--sort", "runer", expect=64).stderr
-    assert "error: cannot sort by 'runer'" in told
-    assert "did you mean runner? Sort keys are id, name, state, backend, runner," in told
+    message = fabric("list", "--sort", "runer", expect=64).stderr
+    assert "error: cannot sort by 'runer'" in message
+    assert "did you mean runner? Sort keys are id, name, state, backend, runner," in message

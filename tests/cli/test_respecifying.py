@@ -58,21 +58,21 @@ def test_a_job_goes_on_with_more_epochs(fabric: Fabric, home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["gpus=2"], "other params and another env, nothing else"),
         (["params.lrr"], "--set needs path=value"),
         (["params.size=2GB"], "would change memory_bytes"),
     ],
 )
-def test_what_a_job_that_goes_on_keeps_is_refused(fabric: Fabric, words: list[str], said: str) -> None:
+def test_what_a_job_that_goes_on_keeps_is_refused(fabric: Fabric, words: list[str], message: str) -> None:
     text = MANIFEST.replace("learners: 1", "memory: ${params.size}").replace("code: 3", "code: 3, size: 1GB")
     (fabric.folder / "manifest.yml").write_text(text)
     fabric("run", "--quiet", "manifest.yml", "--runner", "process", expect=3)
 
     refused = fabric("resume", "@last", *(part for word in words for part in ("--set", word)), expect=64)
 
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert fabric.json("show", "@last", "--json")["state"] == "FAILED"
 
 

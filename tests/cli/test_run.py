@@ -94,9 +94,9 @@ def test_a_manifest_with_flags_sets_and_variables(fabric: Fabric, project: Path)
 
 
 def test_metrics_are_live_in_the_narration(fabric: Fabric, project: Path) -> None:
-    said = fabric("run", "manifest.yml").stderr
+    narration = fabric("run", "manifest.yml").stderr
 
-    assert "metrics: step 2 train/loss=0.166667" in said
+    assert "metrics: step 2 train/loss=0.166667" in narration
 
 
 def test_the_last_line_names_the_results_and_commands_that_work(fabric: Fabric, project: Path) -> None:
@@ -110,9 +110,9 @@ def test_the_last_line_names_the_results_and_commands_that_work(fabric: Fabric, 
 
 
 def test_a_command_line_keeps_the_manifest_that_it_used(fabric: Fabric, project: Path) -> None:
-    said = fabric("run", "-e", "MODE=x", "--", "echo", "two words").stderr
+    narration = fabric("run", "-e", "MODE=x", "--", "echo", "two words").stderr
 
-    line = next(line for line in said.splitlines() if line.startswith("manifest: "))
+    line = next(line for line in narration.splitlines() if line.startswith("manifest: "))
     kept = Path(line.removeprefix("manifest: "))
     again = fabric("run", str(kept), str(project))
     assert fabric.json("show", "@last", "--json")["spec"]["env"] == {"MODE": "x"}
@@ -204,10 +204,10 @@ def test_the_plan_shows_what_is_sent_and_starts_nothing(fabric: Fabric, project:
 
 
 def test_a_job_that_names_an_image_says_that_it_is_not_used(fabric: Fabric) -> None:
-    said = fabric("run", "--image", "python:3.12", "--", "true").stderr
+    narration = fabric("run", "--image", "python:3.12", "--", "true").stderr
 
-    assert "python:3.12" in said
-    assert "not used" in said
+    assert "python:3.12" in narration
+    assert "not used" in narration
 
 
 def test_memory_that_the_machine_does_not_have_is_refused(fabric: Fabric) -> None:

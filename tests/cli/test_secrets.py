@@ -1,4 +1,4 @@
-"""Secrets at the command line: found by name, told when they are nowhere, kept for what comes later."""
+"""Secrets at the command line: found by name, reported when they are nowhere, kept for what comes later."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ def test_a_template_with_a_password_is_no_part_of_the_code(
     (fabric.folder / "manifest.yml").write_text("name: a\nframework: {command: 'true'}\n")
     (fabric.folder / "train.py").write_text("")
 
-    said = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
+    ran = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
     monkeypatch.chdir(fabric.folder)
     prepare(RunOptions(manifest="manifest.yml", templates=("store.yml",)), home)
 
-    assert "hidden-in-a-template" not in said.stdout + said.stderr
+    assert "hidden-in-a-template" not in ran.stdout + ran.stderr
     (snapshot,) = home.code.glob("*.tar.gz")
     with tarfile.open(snapshot) as tar:
         assert "train.py" in tar.getnames()

@@ -86,10 +86,10 @@ def test_nothing_goes_without_being_asked_for(fabric: Fabric, rows: dict[str, Jo
 def test_old_jobs_go_and_the_others_stay(fabric: Fabric, home: Home, rows: dict[str, JobRow]) -> None:
     fabric("tag", "kept", "keep")
 
-    said = fabric("prune", "--older-than", "30d", "--keep-failed", "--yes")
+    ran = fabric("prune", "--older-than", "30d", "--keep-failed", "--yes")
 
     assert names(fabric) == {"failed", "kept", "open", "new"}
-    assert "removed 1 job" in said.stderr
+    assert "removed 1 job" in ran.stderr
     fabric("controller", "stop")
 
 
@@ -109,13 +109,13 @@ def test_retention_is_what_counts_when_no_rule_is_given(fabric: Fabric, rows: di
 
 
 def test_only_logs_go_and_what_was_learnt_stays(fabric: Fabric, home: Home, rows: dict[str, JobRow]) -> None:
-    said = fabric("prune", "--where", "name:old", "--logs-only", "--yes")
+    ran = fabric("prune", "--where", "name:old", "--logs-only", "--yes")
 
     folder = home.job(rows["old"].id)
     assert (folder.results / "model").exists()
     assert not folder.attempt(1).learner(1).output.exists()
     assert fabric("logs", "old").stdout == ""
-    assert "removed 1 job's log" in said.stderr
+    assert "removed 1 job's log" in ran.stderr
     assert fabric.json("events", "old", "--kind", "note", "--json")[-1]["text"] == "its logs were removed"
 
 

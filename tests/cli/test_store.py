@@ -55,11 +55,11 @@ def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.
         "ACCESS_KEY_ID": key,
         "SECRET_ACCESS_KEY": key,
     }
-    told = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
+    variables = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
     argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
     return subprocess.run(
         argv,
-        env={**os.environ, "RCLONE_CONFIG": "", **told},
+        env={**os.environ, "RCLONE_CONFIG": "", **variables},
         capture_output=True,
         text=True,
         timeout=patience(),
@@ -377,15 +377,15 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     assert "still not stored" in fabric("store", "retry", job["id"], expect=75).stderr
     serve(str(folder), "--port", store["address"].rpartition(":")[2])
 
-    told = fabric.json("store", "retry", job["id"], "--json")
+    document = fabric.json("store", "retry", job["id"], "--json")
 
-    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    assert (document["missing_files"], document["state"]) == (0, "COMPLETED")
     mended = fabric.json("show", job["id"], "--json")
     assert (mended["state"], mended["reason_code"], mended["exit_code"]) == ("COMPLETED", "", 0)
-    said = [
+    texts = [
         each["text"] for each in fabric.json("events", job["id"], "--json") if each["state"] == "COMPLETED"
     ]
-    assert said == ["its results are in the store after all"]
+    assert texts == ["its results are in the store after all"]
     assert json.loads((learner.path / "state.json").read_text())["reason"] is None
     assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
     assert [path for path in home.path.rglob("*") if path.parent.name == "secrets"] == [
@@ -428,9 +428,11 @@ def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
     assert "does not accept the credentials" in fabric.json("show", job["id"], "--json")["reason"]
     fabric("store", "retry", job["id"], expect=75)
 
-    told = fabric.json("store", "retry", job["id"], "--json", S3_USER="somebody", S3_KEY="else-altogether")
+    document = fabric.json(
+        "store", "retry", job["id"], "--json", S3_USER="somebody", S3_KEY="else-altogether"
+    )
 
-    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    assert (document["missing_files"], document["state"]) == (0, "COMPLETED")
     assert (s3.results(job["id"]) / "model").read_text() == "trained\n"
 
 

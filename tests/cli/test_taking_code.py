@@ -1,4 +1,4 @@
-"""What is taken as a job's code, however it was chosen: never a home of fabric, much only when that was said."""
+"""What is taken as a job's code, however it was chosen: never a home of fabric, much only on request."""
 
 from __future__ import annotations
 
@@ -219,17 +219,17 @@ def test_a_person_is_asked_once_whether_code_above_the_limit_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("max_size", "much", "must be|cannot be"),
         ("max_files", "0", "must be a number from 1"),
         ("max_seconds", "soon", "must be a number from 1"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused(fabric: Fabric, key: str, value: str, said: str) -> None:
+def test_a_limit_that_cannot_be_is_refused(fabric: Fabric, key: str, value: str, message: str) -> None:
     import re
 
-    assert re.search(said, fabric("config", "set", f"code.{key}", value, expect=64).stderr)
+    assert re.search(message, fabric("config", "set", f"code.{key}", value, expect=64).stderr)
     assert fabric.json("config", "list", "--json") == []
 
 

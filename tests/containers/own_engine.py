@@ -106,13 +106,13 @@ class OwnEngine:
             argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *argv]
         (self.folder / "pid").unlink(missing_ok=True)
         self._process = self._spawn(*argv)
-        until(self._has_come_up, self._said, every=0.05)
+        until(self._has_come_up, self._log, every=0.05)
 
     def _has_come_up(self) -> bool:
-        assert self._process is not None and self._process.poll() is None, self._said()
+        assert self._process is not None and self._process.poll() is None, self._log()
         return self.is_up()
 
-    def _said(self) -> str:
+    def _log(self) -> str:
         return (self.folder / "log").read_text()[-2000:]
 
     @property

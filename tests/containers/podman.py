@@ -91,12 +91,12 @@ def served(podman: Podman) -> Iterator[str]:
         shutil.chown(folder, podman.user)
     address = f"unix://{folder}/podman.sock"
     log = folder / "log"
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         service = subprocess.Popen(
             podman.argv("system", "service", "--time=0", address),
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env=dict(podman.environment),
             cwd="/",
             start_new_session=True,

@@ -58,7 +58,7 @@ def planned_text(home: Home, text: str) -> LaunchPlan:
 
 
 def container(plan: LaunchPlan, learner: int = 1) -> dict[str, Any]:
-    """Return what the engine would be told."""
+    """Return the document that the engine would get."""
     found: dict[str, Any] = plan.learners[learner - 1].native["container"]
     return found
 
@@ -166,7 +166,10 @@ def test_all_of_ffdls_manifests_plan(home: Home) -> None:
         spec = load(file).spec
         plan = planned(home, replace(spec, memory_bytes=min(spec.memory_bytes or 1 << 30, 1 << 30)))
         assert len(plan.learners) == spec.learners
-        told = container(plan)
-        assert told["Image"].startswith(IMAGES[spec.framework.name]), file.name
-        assert told["Image"] == spec.image
-        assert len(told["HostConfig"].get("DeviceRequests", [{"DeviceIDs": []}])[0]["DeviceIDs"]) == spec.gpus
+        document = container(plan)
+        assert document["Image"].startswith(IMAGES[spec.framework.name]), file.name
+        assert document["Image"] == spec.image
+        assert (
+            len(document["HostConfig"].get("DeviceRequests", [{"DeviceIDs": []}])[0]["DeviceIDs"])
+            == spec.gpus
+        )

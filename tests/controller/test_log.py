@@ -63,6 +63,6 @@ def test_a_defect_is_logged_with_its_place_and_without_values(tmp_path: Path) ->
         log.bug("requests", error)
     log.close()
 
-    told = (tmp_path / "controller.log").read_text()
-    assert "defect in requests: KeyError: 7 (test_log.py:" in told
-    assert "hunter2" not in told
+    text = (tmp_path / "controller.log").read_text()
+    assert "defect in requests: KeyError: 7 (test_log.py:" in text
+    assert "hunter2" not in text

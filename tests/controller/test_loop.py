@@ -289,11 +289,11 @@ def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
 
 
 def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
-    begun, told = threading.Event(), threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     def build(plan: LaunchPlan, progress: LaunchProgress) -> None:
         begun.set()
-        while not told.wait(0.01):
+        while not cancelled.wait(0.01):
             progress("builds the environment", stage="preparing")
 
     bench.backend.on_launch = build
@@ -303,7 +303,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
     bench.says(job_id, "builds the environment")
     bench.ask(job_id, "halt")
     row = bench.ends(job_id)
-    told.set()
+    cancelled.set()
 
     assert (row.state, row.exit_code) == (State.HALTED, 143)
     assert bench.backend.starts == []

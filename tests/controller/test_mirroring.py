@@ -292,7 +292,7 @@ def test_all_that_an_attempt_left_comes_home_and_links_out_of_it_do_not(elsewher
     runner = elsewhere.runner()
     folder = elsewhere.folder(runner, learners_of([attempt])[0])
     journal = Journal(folder)
-    journal.prints(b"said\n")
+    journal.prints(b"printed\n")
     results = folder.parent.parent / "results"
     (results / "deep" / "empty").mkdir(parents=True)
     (results / "deep" / "file").write_bytes(b"\0made")
@@ -302,7 +302,7 @@ def test_all_that_an_attempt_left_comes_home_and_links_out_of_it_do_not(elsewher
     (results / "folder").symlink_to("../../..")
     bring_all(Mirrors(elsewhere.home), runner, attempt, elsewhere.home, lambda: None)
 
-    assert here.attempt(1).learner(1).output.read_bytes() == b"said\n"
+    assert here.attempt(1).learner(1).output.read_bytes() == b"printed\n"
     assert (here.results / "deep" / "file").read_bytes() == b"\0made"
     assert (here.results / "deep" / "file").stat().st_mode & 0o111
     assert (here.results / "deep" / "empty").is_dir()

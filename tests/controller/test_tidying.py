@@ -1,4 +1,4 @@
-"""What crashes left in a home is repaired; what keeps that from happening is told, and it is tried again."""
+"""What crashes left in a home is repaired; what keeps that from happening is reported, and it is tried again."""
 
 from __future__ import annotations
 

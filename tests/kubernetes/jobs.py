@@ -58,8 +58,8 @@ class Pods:
 
     def start(self, *words: str, image: str = DEBIAN) -> str:
         """Start a job and return its id."""
-        said = self.run("-d", "--accept-loss", *words, image=image)
-        return str(said.stdout).split()[-1]
+        ran = self.run("-d", "--accept-loss", *words, image=image)
+        return str(ran.stdout).split()[-1]
 
     def show(self, job: str = "@last") -> dict[str, Any]:
         """Return a job's document, as ``fabric show --json`` prints it."""
@@ -144,12 +144,12 @@ def configure(space: Space, **options: Any) -> None:
 
 def configure_in(file: Path, space: Space, **options: Any) -> None:
     """Write it to a file."""
-    told = {**OPTIONS, "kubeconfig": str(space.kubeconfig), **options}
+    settings = {**OPTIONS, "kubeconfig": str(space.kubeconfig), **options}
     lines = [
         "[backends.cluster]",
         'type = "kubernetes"',
         f'address = "{space.address}"',
-        *(f"{key} = {json.dumps(value)}" for key, value in told.items()),
+        *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
     ]
     file.write_text("\n".join(lines) + "\n")
 

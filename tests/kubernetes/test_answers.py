@@ -199,18 +199,18 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
         '"status":{"token":"\'"$WHO$n"\'","expirationTimestamp":"2020-01-01T00:00:00Z"}}\'\n'
     )
     plugin.chmod(0o755)
-    told = {
+    user = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": "./plugin",
         "env": [{"name": "WHO", "value": "me"}],
     }
-    cluster = server.cluster({"exec": told})
+    cluster = server.cluster({"exec": user})
 
     cluster.list("Pod")
     cluster.list("Pod")
 
-    said = [who for _, path, who in server.asked if path == PODS]
-    assert said[0].startswith("Bearer me") and said[0] != said[1]
+    tokens = [who for _, path, who in server.asked if path == PODS]
+    assert tokens[0].startswith("Bearer me") and tokens[0] != tokens[1]
 
 
 @pytest.mark.parametrize(
@@ -233,12 +233,12 @@ def test_a_plugin_that_fails_is_reported(
     if script is not None:
         plugin.write_text(f"#!/bin/sh\n{script}\n")
         plugin.chmod(0o755)
-    told = {
+    user = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": str(plugin),
         "installHint": "get it from the moon",
     }
-    config = server.kubeconfig({"exec": told})
+    config = server.kubeconfig({"exec": user})
 
     ran = fabric("gpus", "-b", "k8s", KUBECONFIG=str(config), expect=code)
 

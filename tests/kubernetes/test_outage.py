@@ -87,7 +87,7 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(nowhere(clean_environment)))
     with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
-        until_said(process, b"cannot be reached")
+        until_stderr_has(process, b"cannot be reached")
 
         process.send_signal(number)
 
@@ -104,7 +104,7 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
         with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
-            until_said(process, b": starting")
+            until_stderr_has(process, b": starting")
 
             process.send_signal(signal.SIGTERM)
 
@@ -136,14 +136,14 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
         process.send_signal(signal.SIGTERM)
 
         assert has_ended(process) == 69
-        said = process.stderr.read().decode()
-    assert "the stop of" in said and "is recorded" in said
-    assert holds or "cannot be reached" in said
+        message = process.stderr.read().decode()
+    assert "the stop of" in message and "is recorded" in message
+    assert holds or "cannot be reached" in message
     with ended(start("delete", "--yes", "@last")) as deletion:
         assert deletion.stderr is not None
-        told = deletion.stderr.read().decode()
+        deletion_message = deletion.stderr.read().decode()
         assert has_ended(deletion) == 69
-    assert "the deletion of" in told and "is recorded" in told
+    assert "the deletion of" in deletion_message and "is recorded" in deletion_message
     if holds:
         relay.release()
         until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
@@ -201,7 +201,7 @@ current-context: x
     return config
 
 
-def until_said(process: subprocess.Popen[bytes], text: bytes) -> None:
+def until_stderr_has(process: subprocess.Popen[bytes], text: bytes) -> None:
     stream: IO[bytes] | None = process.stderr
     assert stream is not None
     for line in stream:

@@ -49,8 +49,8 @@ def write(tmp_path: Path) -> WriteConfig:
     return write
 
 
-def found(address: str, kubeconfig: str, **told: str) -> tuple[str, str]:
-    access = resolve(address, environ={"KUBECONFIG": kubeconfig}, **told)
+def found(address: str, kubeconfig: str, **named: str) -> tuple[str, str]:
+    access = resolve(address, environ={"KUBECONFIG": kubeconfig}, **named)
     return access.context, access.namespace
 
 

@@ -47,8 +47,8 @@ class TestOneJob:
         assert shared_pods.wait(job)["state"] == "COMPLETED"
         assert shared_pods.printed(job) == "1.0 /.fabric/journal/env\n"
         folder = shared_pods.fabric.jobs_home.job(job).attempt(1).path
-        told = json.loads((folder / "environment.json").read_text())
-        assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
+        document = json.loads((folder / "environment.json").read_text())
+        assert [line.replace("_", "-") for line in document["packages"]] == ["fabric-sample==1.0"]
 
 
 @pytest.mark.parametrize(

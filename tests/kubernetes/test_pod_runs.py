@@ -183,10 +183,10 @@ class TestOneThatRuns:
     def test_show_says_how_ports_of_a_pod_are_forwarded(self, shared_pods: Pods, job: str) -> None:
         (pod,) = shared_pods.pods()
         assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == 6006
-        said = shared_pods.fabric("show", job).stdout
+        output = shared_pods.fabric("show", job).stdout
         forwarded = f"--namespace={shared_pods.space.namespace} port-forward job/learner-"
-        assert forwarded in " ".join(said.split())
-        assert "6006" in said
+        assert forwarded in " ".join(output.split())
+        assert "6006" in output
 
     def test_a_kill_ends_at_once_and_leaves_no_pod_running(self, shared_pods: Pods, job: str) -> None:
         shared_pods.fabric("kill", job)
@@ -266,8 +266,8 @@ class TestNobodyWatches:
     ) -> None:
         assert shown["state"] == "COMPLETED"
 
-        said = shared_pods.fabric("logs", shown["id"]).stdout
-        assert said == "".join(f"line {n} of this job\n" for n in range(30000))
+        output = shared_pods.fabric("logs", shown["id"]).stdout
+        assert output == "".join(f"line {n} of this job\n" for n in range(30000))
 
 
 class TestTheControllerIsKilled:

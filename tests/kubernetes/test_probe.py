@@ -69,9 +69,9 @@ def test_a_quota_and_limits_are_reported(space: Space) -> None:
     space.admin.create({**document, "spec": {"limits": [limit]}})
     until(lambda: found(space, "quota"), "the quota to be counted")
 
-    (told,) = found(space, "quota")
-    assert told.level == "lack" and "0 of 9 pods" in told.found
-    assert "wait until there is room again for requests.nvidia.com/gpu" in told.consequence
+    (finding,) = found(space, "quota")
+    assert finding.level == "lack" and "0 of 9 pods" in finding.found
+    assert "wait until there is room again for requests.nvidia.com/gpu" in finding.consequence
     (limits,) = found(space, "limits")
     assert "at most 2 cpu" in limits.found and "else" in limits.found
 
@@ -105,14 +105,16 @@ def test_a_claim_for_one_node_is_reported(space: Space) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     space.admin.create({**claim, "spec": spec})
 
-    (told,) = found(space, "claim", claim="mine")
+    (finding,) = found(space, "claim", claim="mine")
 
-    assert told.level == "lack" and "ReadWriteOnce" in told.found and "cannot share" in told.consequence
+    assert (
+        finding.level == "lack" and "ReadWriteOnce" in finding.found and "cannot share" in finding.consequence
+    )
 
 
 def test_a_user_who_may_not_list_nodes_is_warned(fabric: Fabric, space: Space) -> None:
-    (told,) = found(space, "nodes")
-    assert "may not list the nodes" in told.found
+    (finding,) = found(space, "nodes")
+    assert "may not list the nodes" in finding.found
 
     ran = fabric("gpus", "-b", space.address, KUBECONFIG=str(space.kubeconfig))
     assert ran.stdout == "" and "may not list the nodes" in ran.stderr
@@ -151,8 +153,8 @@ def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(fabric: F
     taken = gpus()
     assert taken[ours]["holder_job"] == "training-abcdefghj" and not taken[ours]["free"]
     assert taken[theirs]["foreign"] and not taken[theirs]["free"]
-    told = [each for each in space_probe(KUBECONFIG) if each.subject == "gpu"]
-    assert "nvidia.com/gpu" in told[0].found and "free" in told[0].found
+    findings = [each for each in space_probe(KUBECONFIG) if each.subject == "gpu"]
+    assert "nvidia.com/gpu" in findings[0].found and "free" in findings[0].found
     admin.close()
 
 
@@ -202,16 +204,16 @@ def test_a_certificate_that_nobody_vouches_for_is_reported(
 
 
 def test_a_certificate_that_is_not_checked_is_reported(space: Space) -> None:
-    said = yaml.safe_load(space.kubeconfig.read_text())
-    entry = said["clusters"][0]["cluster"]
+    config = yaml.safe_load(space.kubeconfig.read_text())
+    entry = config["clusters"][0]["cluster"]
     entry["insecure-skip-tls-verify"] = True
     entry.pop("certificate-authority", None)
     entry.pop("certificate-authority-data", None)
-    space.kubeconfig.write_text(yaml.safe_dump(said))
+    space.kubeconfig.write_text(yaml.safe_dump(config))
 
-    (told,) = found(space, "certificate")
+    (finding,) = found(space, "certificate")
 
-    assert told.level == "lack" and "not checked" in told.found
+    assert finding.level == "lack" and "not checked" in finding.found
     start_pod(space.admin, "waits", "sleep 600")
     assert space.cluster().exec("waits", "main", ["sh", "-c", "exit 5"]).wait() == 5
 
@@ -231,7 +233,7 @@ def test_the_doctor_says_whether_configured_clusters_answer(
         f'[backends.lab]\naddress = "{space.address}"\n[backends.gone]\naddress = "k8s://gone/x"\n'
     )
 
-    told = fabric("doctor", KUBECONFIG=str(space.kubeconfig), expect=None).stdout
+    output = fabric("doctor", KUBECONFIG=str(space.kubeconfig), expect=None).stdout
 
-    assert f"{space.address} at https://" in told
-    assert "There is no context 'gone'" in told
+    assert f"{space.address} at https://" in output
+    assert "There is no context 'gone'" in output

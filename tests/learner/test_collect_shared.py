@@ -265,8 +265,8 @@ def test_that_a_writer_is_not_known_is_noted_once_however_often_reading_begins_a
         logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
         one.end()
 
-    said = [text for one in found for text in one.rig.notes]
-    assert len(said) == 1 and "red.11.0 is not known" in said[0]
+    notes = [text for one in found for text in one.rig.notes]
+    assert len(notes) == 1 and "red.11.0 is not known" in notes[0]
 
 
 @pytest.mark.parametrize(

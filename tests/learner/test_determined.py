@@ -309,8 +309,8 @@ def test_invalid_hyperparameters_end_the_trial_well(run, tmp_path: Path) -> None
 
     assert ran.returncode == 0
     assert "too large" in ran.stderr
-    (said,) = reported(tmp_path)
-    assert (said["group"], said["values"]) == ("searcher", {"invalid_hp": 1})
+    (record,) = reported(tmp_path)
+    assert (record["group"], record["values"]) == ("searcher", {"invalid_hp": 1})
 
 
 def test_older_code_asks_for_a_length(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -191,8 +191,8 @@ def test_secrets_reach_the_command_and_neither_a_command_line_nor_what_is_read(l
     one.start()
     one.until_printed(b"ready\n")
 
-    told = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
-    assert secret.encode() not in told
+    command_lines = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert secret.encode() not in command_lines
     (one.work / "go").touch()
     state = one.wait()
 
@@ -411,9 +411,9 @@ def test_launch_sh_holds_any_text_and_refuses_what_no_shell_can_hold(tmp_path: P
     text = sh_launch.render({"command": odd, "env": {"X": odd, "x.y": odd}}, learner_dir=str(tmp_path))
     (tmp_path / "launch.sh").write_text(text)
     script = '. "$0"; launch_export; printf "%s\\0%s\\0" "$launch_command" "$X"; launch_exec env -0'
-    told = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
+    ran = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
 
-    command, value, *entries = told.stdout.decode().split("\0")
+    command, value, *entries = ran.stdout.decode().split("\0")
     assert (command, value) == (odd, odd)
     assert f"x.y={odd}" in entries
     with pytest.raises(ValueError, match="NUL"):

@@ -85,8 +85,8 @@ def test_requirements_become_an_environment_that_is_recorded_and_shared(
     document = json.loads(record.read_text())
     assert document["key"] == folder.name
     assert any(line.startswith("sixpence") for line in document["packages"])
-    told = first.plan.learners[0].native["launch"]["env"]
-    assert (told["FABRIC_ENVIRONMENT"], told["PATH"].split(":")[0]) == (folder.name, f"{folder}/bin")
+    env = first.plan.learners[0].native["launch"]["env"]
+    assert (env["FABRIC_ENVIRONMENT"], env["PATH"].split(":")[0]) == (folder.name, f"{folder}/bin")
     assert any(
         (stage == "preparing" and "$ " in text) or "pip" in text for stage, text in first.progress.lines
     )

@@ -1,4 +1,4 @@
-"""Launching where there is no room, or where the home is not a folder: said in a sentence, and later it works."""
+"""Launching where there is no room, or where the home is not a folder: refused in a sentence, and later it works."""
 
 from __future__ import annotations
 

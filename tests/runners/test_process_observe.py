@@ -1,4 +1,4 @@
-"""What became of learners whose agents were killed, or whose machine was restarted, is found out and said."""
+"""What became of learners whose agents were killed, or whose machine was restarted, is found out and reported."""
 
 from __future__ import annotations
 
@@ -212,11 +212,11 @@ def test_an_agent_that_begins_while_it_is_looked_at_is_not_taken_for_dead(
         return held
 
     monkeypatch.setattr(leases, "is_held", held_until_it_begins)
-    told = learners.learner(str(tmp_path))
+    document = learners.learner(str(tmp_path))
     begun[0].release()
 
-    assert told["alive"]
-    assert not is_dead(told)
+    assert document["alive"]
+    assert not is_dead(document)
 
 
 def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object]:
@@ -239,9 +239,9 @@ def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object
     ],
 )
 def test_what_facts_mean(phase: str | None, alive: bool, begun: bool, dead: bool, over: bool) -> None:
-    told = facts(phase, alive=alive)
+    document = facts(phase, alive=alive)
 
-    assert (is_begun(told), is_dead(told), is_over(told)) == (begun, dead, over)
+    assert (is_begun(document), is_dead(document), is_over(document)) == (begun, dead, over)
 
 
 def test_why_output_waits_is_the_reason_of_a_learner_that_runs() -> None:
@@ -274,9 +274,9 @@ def test_why_a_learner_has_no_state_yet_is_its_reason() -> None:
     ("state", "code"), [({}, "S104"), ({"boot_id": "b"}, "S202"), ({"boot_id": "a"}, "S203")]
 )
 def test_the_reason_of_a_lost_learner(state: dict[str, str], code: str) -> None:
-    told = {"alive": False, "state": state, "slots": ["GPU-1"], "launched": True, "secrets_file": None}
+    document = {"alive": False, "state": state, "slots": ["GPU-1"], "launched": True, "secrets_file": None}
 
-    seen = lost(REF, told, "b", "box")
+    seen = lost(REF, document, "b", "box")
 
     assert seen.reason is not None
     assert (seen.reason.code, seen.slots, seen.node) == (code, ("GPU-1",), "box")

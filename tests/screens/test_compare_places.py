@@ -420,11 +420,11 @@ async def test_one_job_alone_is_not_compared(pair: Home) -> None:
 
 
 def slot(index: int, **more: Any) -> Slot:
-    told = {
+    fields = {
         "memory_used_bytes": 8 << 30, "utilization_percent": 97.0, "temperature_celsius": 65.0,
         "power_watts": 210.0, "power_limit_watts": 300.0,
     }  # fmt: skip
-    return Slot(f"GPU-{index}", index, "A100", 40 << 30, **(told | more))
+    return Slot(f"GPU-{index}", index, "A100", 40 << 30, **(fields | more))
 
 
 def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> BackendStatus:

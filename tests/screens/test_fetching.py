@@ -204,10 +204,12 @@ def test_a_checkpoint_that_was_reported_stands_once(home: Home) -> None:
     from screens.jobs.files import FoundFile
     from workbench.metrics.queries import CheckpointRow
 
-    told = CheckpointRow(seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {})
+    reported = CheckpointRow(
+        seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {}
+    )
     found = [FoundFile("results/b", 1, 9), FoundFile("checkpoints/a.pt", 7, 5)]
 
-    shown = with_checkpoints(found, [told])
+    shown = with_checkpoints(found, [reported])
 
     assert [(one.path, one.size, one.step, one.facts) for one in shown] == [
         ("checkpoints/a.pt", 7, 3, "loss 0.5"), ("results/b", 1, None, ""),

@@ -368,15 +368,15 @@ def test_what_the_command_refuses_is_shown_in_its_own_words(home: Home) -> None:
 
 
 def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> None:
-    said: list[str] = []
+    narration: list[str] = []
 
     call(
         home,
         ["run", "-d", "--runner", "process", "manifest.yml"],
-        said.append,
+        narration.append,
     )
 
-    assert said[-1].startswith("it runs in the background")
+    assert narration[-1].startswith("it runs in the background")
 
 
 def test_a_command_that_takes_too_long_is_ended(home: Home) -> None:

@@ -266,11 +266,11 @@ async def test_what_is_shown_is_saved_but_no_file_is_overwritten(
         await shown.type("keep")
         await shown.press("enter")
         await shown.until_shown("2 of 3 lines")
-        for said in ("saved 2 lines", "exists already"):
+        for message in ("saved 2 lines", "exists already"):
             await shown.press("ctrl+s")
             await shown.until_shown("save to: digits.log")
             await shown.press("enter")
-            await shown.until_shown(said)
+            await shown.until_shown(message)
 
     assert (tmp_path / "digits.log").read_text() == "keep red\nkeep two\n"
 

@@ -161,9 +161,9 @@ def test_trouble_is_reported_once_and_its_end_too(
     _until(lambda: len(tried) > 3)
     broken.clear()
 
-    told = [box.next(), box.next()]
-    assert {type(message) for message in told} == {QueryAnswer, StoreTrouble}
-    assert next(m for m in told if isinstance(m, StoreTrouble)).error is None
+    messages = [box.next(), box.next()]
+    assert {type(message) for message in messages} == {QueryAnswer, StoreTrouble}
+    assert next(m for m in messages if isinstance(m, StoreTrouble)).error is None
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -187,13 +187,13 @@ def test_writes_are_done_in_order_and_answered(home: Home, box: Mailbox) -> None
     writer.give(box, "second", refused)
     writer.give(box, "third", wrong)
     writer.give(box, "fourth", lambda store: "still here")
-    told: list[WriteDone] = [box.next() for _ in range(4)]
+    answers: list[WriteDone] = [box.next() for _ in range(4)]
     writer.close()
 
-    assert [done.label for done in told] == ["first", "second", "third", "fourth"]
-    assert [done.text for done in told] == ["0 jobs", "", "", "still here"]
-    assert [str(done.error) for done in told[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
-    assert told[0].error is None and told[3].error is None
+    assert [done.label for done in answers] == ["first", "second", "third", "fourth"]
+    assert [done.text for done in answers] == ["0 jobs", "", "", "still here"]
+    assert [str(done.error) for done in answers[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
+    assert answers[0].error is None and answers[3].error is None
 
 
 class Ended:

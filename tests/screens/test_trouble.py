@@ -54,12 +54,12 @@ async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home
         async with opened(home, (120, 40)) as shown:
             await shown.until_shown("mnist-big")
             store.execute("PRAGMA user_version = 99")
-            said = (
+            message = (
                 "was changed by another version",
                 "from a newer version of fabric",
             )  # now, and a second later
             await shown.until(
-                lambda: any(each in shown.text() for each in said) and "mnist-big" in shown.text()
+                lambda: any(each in shown.text() for each in message) and "mnist-big" in shown.text()
             )
 
 
@@ -107,11 +107,11 @@ def test_leaving_says_which_jobs_go_on(home: Home) -> None:
         rows = seeding.three_runs(store)
         for number in range(20, 32):
             seeding.add_job(store, number, f"waiting-{number}")
-        said = exit_summary(open_jobs(store))
+        summary = exit_summary(open_jobs(store))
 
-    assert said.startswith("13 jobs are still running or waiting:\n")
-    assert "waiting-31" in said and "  and 3 more\n" in said
-    assert rows[0].name not in said
+    assert summary.startswith("13 jobs are still running or waiting:\n")
+    assert "waiting-31" in summary and "  and 3 more\n" in summary
+    assert rows[0].name not in summary
     assert exit_summary([]) == ""
     assert "1 job is still running or waiting:" in exit_summary([rows[2]])
 

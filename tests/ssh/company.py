@@ -47,7 +47,7 @@ def place_of(box: Box, daemon: Daemon) -> TargetRef:
 
 
 def counts(ground: Ground, job_id: str) -> None:
-    """Wait for the end of a job that counts, and see that it told all of it."""
+    """Wait for the end of a job that counts, and see that it printed all of it."""
     row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
     assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
 

@@ -173,18 +173,18 @@ def test_doctor_asks_all_hosts_at_once_and_says_what_each_lacks(
         silent.settimeout(patience())
         for _ in range(2):  # both were asked, though the first has not answered
             silent.accept()[0].close()
-    said = {
+    findings = {
         name: [one for one in found if one.subject == f"backend {name}"]
         for name in ("box", "again", "mute", "muter")
     }
 
     for name in ("box", "again"):
-        assert box.user.name in said[name][0].found
-        (gpu,) = (one for one in said[name] if one.found.startswith("gpu: "))
+        assert box.user.name in findings[name][0].found
+        (gpu,) = (one for one in findings[name] if one.found.startswith("gpu: "))
         assert gpu.remedy == "If the machine has one, install NVIDIA's driver."
     for name in ("mute", "muter"):
-        assert said[name][0].level == "lack"
-        assert said[name][0].remedy == f"fabric backend test {name}"
+        assert findings[name][0].level == "lack"
+        assert findings[name][0].remedy == f"fabric backend test {name}"
 
 
 def _configure(laptop: Fabric, name: str, address: str) -> None:

@@ -71,8 +71,8 @@ def at_once(count: int, work: Callable[[], object]) -> None:
 
 
 @dataclass
-class Said:
-    """A pipe to a host that has said all its first words before anybody reads one."""
+class GreetedPipe:
+    """A pipe to a host that has sent its whole greeting before anybody reads it."""
 
     reader: BinaryIO
     writer: BinaryIO
@@ -96,7 +96,7 @@ def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
     agent.greet()
     agent.send_json(0, frames.HELLO, {"format": frames.FORMAT})
     os.write(other, b"welcome" + GREETING + first_words + b"\n" + frames_follow.getvalue())
-    pipe = Said(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
+    pipe = GreetedPipe(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
 
     start_agent(pipe, AgentRequest(tmp_path, "uuid"), "box")
     client = FrameClient(pipe.reader, pipe.writer, pipe.explain)
@@ -199,10 +199,10 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pyte
         assert over.wait(patience())
 
     monkeypatch.setattr(prewarming, "time", SimpleNamespace(sleep=hold))
-    told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
-    prewarming.prewarm(told)
+    target: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
+    prewarming.prewarm(target)
     until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
-    shared = SHARED.open(TargetRef(**told), box.backend())
+    shared = SHARED.open(TargetRef(**target), box.backend())
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1

@@ -37,7 +37,7 @@ for part in range(60):
     time.sleep(0.03)
 """
 """Prints 3 MB in two seconds or so."""
-TOLD = {
+LABELS = {
     "session": "SSH session killed",
     "agent": "agent that serves a host killed",
     "controller": "controller killed",
@@ -112,7 +112,7 @@ def test_killed_in_the_middle_of_the_stream(
     job_id = submit_stream(ground)
     for share in sorted(draw.uniform(0.05, 0.8) for _ in range(3)):
         has_come(ground, job_id, int(share * len(streamed())))
-        note_harm(TOLD[what])
+        note_harm(LABELS[what])
         if what == "session":
             box.daemon.kill_sessions()
         elif what == "agent":

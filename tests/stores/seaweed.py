@@ -71,12 +71,12 @@ class Weed:
 
     def rclone(self, *words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Run rclone; ``X:`` is the store."""
-        told = {
+        variables = {
             "TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": self.address, "ACCESS_KEY_ID": KEY,
             "SECRET_ACCESS_KEY": SECRET,
         }  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": ""}
-        environment |= {f"RCLONE_CONFIG_X_{name}": value for name, value in told.items()}
+        environment |= {f"RCLONE_CONFIG_X_{name}": value for name, value in variables.items()}
         argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
         options.setdefault("input", b"")
         return subprocess.run(

@@ -97,8 +97,10 @@ def cloud(request: pytest.FixtureRequest) -> tuple[str, dict[str, str], Rclone]:
 
 def store_of(cloud: tuple[str, dict[str, str], Rclone], **fields: Any) -> DataStore:
     kind, connection, _ = cloud
-    told = {"training_data": "training", "training_results": "results", **fields}
-    return DataStore(id="cloud", type=kind, connection={**connection, **told.pop("connection", {})}, **told)
+    containers = {"training_data": "training", "training_results": "results", **fields}
+    return DataStore(
+        id="cloud", type=kind, connection={**connection, **containers.pop("connection", {})}, **containers
+    )
 
 
 def test_data_comes_and_results_go(ground: Ground, cloud: tuple[str, dict[str, str], Rclone]) -> None:

@@ -90,6 +90,6 @@ def test_a_store_whose_disk_is_full_keeps_no_half_file_and_takes_the_results_lat
         stored = s3.results(job_id) / "model.bin"
         assert not stored.exists() or stored.stat().st_size == 0, stored.stat()
         filler.unlink()
-        (told,) = again(ground, job_id)
-        assert (told["missing_files"], told["reason"]) == (0, None)
+        (retried,) = again(ground, job_id)
+        assert (retried["missing_files"], retried["reason"]) == (0, None)
         assert stored.read_bytes() == model.read_bytes()

@@ -1,4 +1,4 @@
-"""Data stores as values, and what rclone is told of each type."""
+"""Data stores as values, and rclone's options for each type."""
 
 from __future__ import annotations
 

@@ -60,9 +60,11 @@ class Fabric:
     def __call__(
         self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        argv, told = [str(EXECUTABLE), *words], {**self.variables, **env}
-        if FORKS.can_run(told):
-            ran = FORKS.run(argv, cwd=self.folder, env=told, input=input, timeout=patience(DEADLINE_SECONDS))
+        argv, environment = [str(EXECUTABLE), *words], {**self.variables, **env}
+        if FORKS.can_run(environment):
+            ran = FORKS.run(
+                argv, cwd=self.folder, env=environment, input=input, timeout=patience(DEADLINE_SECONDS)
+            )
         else:
             ran = subprocess.run(
                 argv,
@@ -72,12 +74,12 @@ class Fabric:
                 text=True,
                 errors="surrogateescape",
                 cwd=self.folder,
-                env=told,
+                env=environment,
                 timeout=patience(DEADLINE_SECONDS),
             )
         if expect is not None:
-            said = f"{words}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
-            assert ran.returncode == expect, said
+            transcript = f"{words}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+            assert ran.returncode == expect, transcript
         assert "Traceback" not in ran.stderr
         if "--json" in words and ran.stdout:
             from tests.support.schemas import check_printed
@@ -90,9 +92,14 @@ class Fabric:
         return json.loads(self(*words, expect=expect, **env).stdout)
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a command and return at once; stdout and stderr are pipes unless told otherwise."""
-        told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **{"env": self.variables, **told})
+        """Start a command and return at once; stdout and stderr are pipes unless the options say otherwise."""
+        streams = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
+        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **{"env": self.variables, **streams})
 
 
 @pytest.fixture
@@ -123,9 +130,9 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
         server = fabric.start("store", "serve", *words, *port, "--json")
         started.append(server)
         assert server.stdout is not None
-        said = json.loads(server.stdout.readline())
-        assert isinstance(said, dict)
-        return {**said, "process": server}
+        greeting = json.loads(server.stdout.readline())
+        assert isinstance(greeting, dict)
+        return {**greeting, "process": server}
 
     yield start
     for server in started:

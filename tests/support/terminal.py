@@ -24,14 +24,14 @@ class OnTerminal:
     def __init__(self, folder: Path, *words: str, columns: int = 100, **options: Any) -> None:
         self._main, side = os.openpty()
         fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        told: dict[str, Any] = {"stdin": side, "stdout": side, "stderr": side, **options}
+        streams: dict[str, Any] = {"stdin": side, "stdout": side, "stderr": side, **options}
         self.process = subprocess.Popen(
             [EXECUTABLE, *words],
             cwd=folder,
             env={**os.environ, "TERM": "xterm"},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(told["stderr"], termios.TIOCSCTTY, 0) and None,
-            **told,
+            preexec_fn=lambda: fcntl.ioctl(streams["stderr"], termios.TIOCSCTTY, 0) and None,
+            **streams,
         )
         os.close(side)
         self.shown = b""

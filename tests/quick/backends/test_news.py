@@ -36,7 +36,7 @@ class Answer:
         return next(self._frames)
 
 
-def told(draw: random.Random) -> tuple[dict[str, dict[str, bytes]], dict[str, Any], list[bytes]]:
+def drawn(draw: random.Random) -> tuple[dict[str, dict[str, bytes]], dict[str, Any], list[bytes]]:
     """Make news, their sizes, and their bytes in frames that end anywhere."""
     news = {
         folder: {name: draw.randbytes(draw.randint(0, 50)) for name in NAMES if draw.random() < 0.7}
@@ -58,7 +58,7 @@ def told(draw: random.Random) -> tuple[dict[str, dict[str, bytes]], dict[str, An
 @pytest.mark.parametrize("sizes_last", [False, True], ids=["sizes first", "sizes last"])
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_are_what_was_sent_wherever_frames_end(seed: int, sizes_last: bool) -> None:
-    news, sizes, pieces = told(random.Random(seed))
+    news, sizes, pieces = drawn(random.Random(seed))
     came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces, sizes_last=sizes_last)), None)
 
     for folder, parts in news.items():
@@ -72,7 +72,7 @@ def test_parts_are_what_was_sent_wherever_frames_end(seed: int, sizes_last: bool
 def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(
     seed: int, sizes_last: bool
 ) -> None:
-    news, sizes, pieces = told(random.Random(seed))
+    news, sizes, pieces = drawn(random.Random(seed))
     early: dict[tuple[str, str], bytes] = {}
 
     def take(folder: str, name: str, data: memoryview, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""Backends and runners are found by name; one that is missing or broken is said, and takes nothing down."""
+"""Backends and runners are found by name; one that is missing or broken is named, and takes nothing down."""
 
 from __future__ import annotations
 

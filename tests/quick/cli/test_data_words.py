@@ -32,7 +32,7 @@ FFDL = DataStore(
 )
 
 
-def said(
+def stores_of(
     *data: str,
     results: str = "",
     stores: Sequence[DataStore] = (FFDL,),
@@ -42,7 +42,7 @@ def said(
 
 
 def test_a_folder_is_the_data_and_the_results_stay_where_they_were(tmp_path: Path) -> None:
-    data, results = said(str(tmp_path))
+    data, results = stores_of(str(tmp_path))
 
     assert data == {
         "id": "sl-internal-os",
@@ -56,7 +56,7 @@ def test_a_folder_is_the_data_and_the_results_stay_where_they_were(tmp_path: Pat
 
 
 def test_results_alone_leave_the_data_where_it_was(tmp_path: Path) -> None:
-    data, results = said(results=str(tmp_path / "new"))
+    data, results = stores_of(results=str(tmp_path / "new"))
 
     assert data["training_data"] == {"container": "tf_training_data"}
     assert "training_results" not in data
@@ -68,7 +68,7 @@ def test_results_alone_leave_the_data_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_store_of_the_configuration_is_named_with_its_container() -> None:
-    (store,) = said("lab:mnist/2024/train", stores=())
+    (store,) = stores_of("lab:mnist/2024/train", stores=())
 
     assert store == {
         "id": "data",
@@ -82,14 +82,14 @@ def test_a_store_of_the_configuration_is_named_with_its_container() -> None:
 def test_an_id_says_which_store_it_takes_the_place_of(tmp_path: Path) -> None:
     second = DataStore(id="other", type="host_path", training_data="/x")
 
-    stores = said(f"other={tmp_path}", stores=(FFDL, second))
+    stores = stores_of(f"other={tmp_path}", stores=(FFDL, second))
 
     assert [store["id"] for store in stores] == ["sl-internal-os", "other"]
     assert stores[1]["training_data"] == {"container": str(tmp_path)}
 
 
 def test_an_id_that_is_new_and_a_second_word_are_further_stores(tmp_path: Path) -> None:
-    stores = said(str(tmp_path), f"extra={tmp_path}", str(tmp_path), stores=())
+    stores = stores_of(str(tmp_path), f"extra={tmp_path}", str(tmp_path), stores=())
 
     assert [store["id"] for store in stores] == ["data", "extra", "data-2"]
 
@@ -97,14 +97,14 @@ def test_an_id_that_is_new_and_a_second_word_are_further_stores(tmp_path: Path) 
 def test_the_permission_to_write_to_data_stays_with_a_store_that_is_kept(tmp_path: Path) -> None:
     store = DataStore(id="x", type="host_path", training_data="/x", read_only=False)
 
-    assert said(results=str(tmp_path), stores=(store,))[0]["read_only"] is False
+    assert stores_of(results=str(tmp_path), stores=(store,))[0]["read_only"] is False
 
 
 def test_addresses_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.lab:9000")
-    (amazon,) = said("s3://bucket/a/b", stores=())
-    (web,) = said("https://example.org/sets/mnist", stores=())
-    (ssh,) = said("sftp://me@box:2222/data/mnist", stores=())
+    (amazon,) = stores_of("s3://bucket/a/b", stores=())
+    (web,) = stores_of("https://example.org/sets/mnist", stores=())
+    (ssh,) = stores_of("sftp://me@box:2222/data/mnist", stores=())
 
     assert (amazon["type"], amazon["training_data"], amazon["path"]) == (
         "s3_datastore",
@@ -124,21 +124,21 @@ def test_what_is_not_there_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(InputMissing, match="there is no such folder"):
-        said("/no/such")
+        stores_of("/no/such")
     with pytest.raises(UsageError, match="this is a file"):
-        said(str(file))
+        stores_of(str(file))
     with pytest.raises(UsageError, match="this is a file"):
-        said(results=str(file))
+        stores_of(results=str(file))
     with pytest.raises(UnknownName, match="no store 'lap'") as caught:
-        said("lap:mnist")
+        stores_of("lap:mnist")
     assert "did you mean lab?" in caught.value.hint
     with pytest.raises(UsageError, match="ftp://"):
-        said("ftp://x/y")
+        stores_of("ftp://x/y")
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError, match="holds a password") as caught:
-        said("sftp://me:hunter2@box/data")
+        stores_of("sftp://me:hunter2@box/data")
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
 
 

@@ -98,7 +98,7 @@ def test_a_link_to_the_file_stays_a_link(file: Path, clean_environment: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "address", "said"),
+    ("name", "kind", "address", "message"),
     [
         ("local", "", "ssh://x", "this machine"),
         ("a b", "", "ssh://x", "not a valid name"),
@@ -110,11 +110,11 @@ def test_a_link_to_the_file_stays_a_link(file: Path, clean_environment: Path) ->
     ],
 )
 def test_what_cannot_be_added_is_refused_and_nothing_changes(
-    file: Path, name: str, kind: str, address: str, said: str
+    file: Path, name: str, kind: str, address: str, message: str
 ) -> None:
     file.write_text(WRITTEN)
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         add_backend(name, kind, address)
 
     assert file.read_text() == WRITTEN

@@ -88,7 +88,7 @@ def test_unknown_keys_are_warnings_with_line_and_nearest(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a = \n", ":1:5: this is not TOML"),
         ("[defaults]\na = 1\na = 2\n", ":3:6: this is not TOML"),
@@ -106,14 +106,14 @@ def test_unknown_keys_are_warnings_with_line_and_nearest(file: Path) -> None:
         ("#" + "x" * (1 << 20), "larger"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_line(file: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_named_with_file_and_line(file: Path, text: str, message: str) -> None:
     file.write_text(text)
 
     with pytest.raises(ConfigError) as caught:
         load_config()
 
     assert str(file) in caught.value.message
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.exit_code == 78
 
 
@@ -198,7 +198,7 @@ def test_a_limit_of_copies_counts_at_every_place_and_another_one_at_its_own(tmp_
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("written", "problem"),
     [
         ("cache = 7", r":2: data.cache must be a size in quotes"),
         ("cache = '7'", r":2: data.cache cannot be: 7 has no unit"),
@@ -206,30 +206,30 @@ def test_a_limit_of_copies_counts_at_every_place_and_another_one_at_its_own(tmp_
         ("cache_at.box = 'x'", r"data.cache_at.box cannot be"),
     ],
 )
-def test_a_limit_that_is_no_size_is_named_with_its_line(tmp_path: Path, said: str, problem: str) -> None:
+def test_a_limit_that_is_no_size_is_named_with_its_line(tmp_path: Path, written: str, problem: str) -> None:
     file = tmp_path / "config.toml"
-    file.write_text(f"[data]\n{said}\n")
+    file.write_text(f"[data]\n{written}\n")
 
     with pytest.raises(ConfigError, match=problem):
         read_config(file)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "written",
     [
         "data_stores = [{id = 'a', type = 'mount_cos', connection = {user_name = 'me', password = 'canary-hush'}}]",
         "framework = {image_location = {access_token = 'canary-hush'}}",
     ],
 )
 @pytest.mark.parametrize("table", ["defaults", "profiles.ci.defaults"])
-def test_a_password_in_defaults_is_refused_and_not_repeated(tmp_path: Path, said: str, table: str) -> None:
+def test_a_password_in_defaults_is_refused_and_not_repeated(tmp_path: Path, written: str, table: str) -> None:
     file = tmp_path / "fabric.toml"
-    file.write_text(f"[{table}]\n{said}\n")
+    file.write_text(f"[{table}]\n{written}\n")
 
     with pytest.raises(ConfigError, match="is written out") as error:
         read_config(file)
 
     assert "canary-hush" not in str(error.value)
     assert "secrets.toml" in str(error.value)
-    file.write_text(f"[{table}]\n{said.replace('canary-hush', '${LAB_KEY}')}\n")
+    file.write_text(f"[{table}]\n{written.replace('canary-hush', '${LAB_KEY}')}\n")
     assert read_config(file)

@@ -18,25 +18,25 @@ def ended(*learners: LearnerStatus, ends_when: object = "first", intent: Intent 
     return judge(those(*learners), ends_when=ends_when, intent=intent, asked_by="me@box")  # type: ignore[arg-type]
 
 
-def told(outcome: Outcome) -> tuple[State, int, str]:
+def end_of(outcome: Outcome) -> tuple[State, int, str]:
     return outcome.state, outcome.exit_code, outcome.exit_by
 
 
 def test_a_command_that_ends_with_0_completes() -> None:
-    assert told(ended(exited(1))) == (State.COMPLETED, 0, "job")
+    assert end_of(ended(exited(1))) == (State.COMPLETED, 0, "job")
 
 
 def test_a_command_that_fails_keeps_its_own_exit_code() -> None:
     outcome = ended(exited(1, 3))
 
-    assert told(outcome) == (State.FAILED, 3, "job")
+    assert end_of(outcome) == (State.FAILED, 3, "job")
     assert outcome.reason == Reason("the command ended with exit code 3", "C201")
 
 
 def test_a_signal_becomes_128_and_its_number_and_is_named() -> None:
     outcome = ended(exited(1, None, signal=signal.SIGSEGV))
 
-    assert told(outcome) == (State.FAILED, 139, "job")
+    assert end_of(outcome) == (State.FAILED, 139, "job")
     assert "SIGSEGV" in outcome.reason.text
 
 
@@ -59,21 +59,21 @@ def test_the_agents_own_reason_is_kept() -> None:
 def test_a_time_limit_is_124_and_final() -> None:
     outcome = ended(exited(1, 143, stopped="max_runtime"))
 
-    assert told(outcome) == (State.FAILED, 124, "timeout")
+    assert end_of(outcome) == (State.FAILED, 124, "timeout")
     assert outcome.final and outcome.reason.code == "C204"
 
 
 def test_a_lost_learner_fails_the_attempt_with_75_and_an_s_code() -> None:
     outcome = ended(lost(1))
 
-    assert told(outcome) == (State.FAILED, 75, "lost")
+    assert end_of(outcome) == (State.FAILED, 75, "lost")
     assert outcome.reason.code == "S104"
 
 
 def test_an_agent_that_was_killed_is_the_platforms_fault() -> None:
     outcome = ended(exited(1, 137, reason=Reason("the agent was killed", "S202")))
 
-    assert told(outcome) == (State.FAILED, 75, "lost")
+    assert end_of(outcome) == (State.FAILED, 75, "lost")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_output_that_may_be_missing_is_reported_and_does_not_repeat_the_training
 ) -> None:
     outcome = ended(exited(1, code, reason=Reason("output may be missing", "S206")))
 
-    assert told(outcome) == end
+    assert end_of(outcome) == end
     assert outcome.reason == Reason(
         f"the command ended with exit code {code}; output may be missing", reason_code
     )
@@ -106,7 +106,7 @@ def test_what_was_stopped_for_a_person_is_halted_by_name(
     # A command that catches SIGTERM, saves and ends with 0 was halted, not completed.
     outcome = ended(exited(1, 0, stopped=stopped), intent=intent)
 
-    assert told(outcome) == (State.HALTED, code, by)
+    assert end_of(outcome) == (State.HALTED, code, by)
     assert outcome.reason.text == words
 
 
@@ -114,7 +114,7 @@ def test_what_was_stopped_for_a_person_is_halted_by_name(
 def test_what_ended_by_itself_before_the_stop_reached_it_is_not_called_halted(
     code: int, state: State
 ) -> None:
-    assert told(ended(exited(1, code), intent=Intent.HALT)) == (state, code, "job")
+    assert end_of(ended(exited(1, code), intent=Intent.HALT)) == (state, code, "job")
 
 
 def test_a_stop_from_outside_that_no_agent_could_note_is_a_halt_all_the_same() -> None:
@@ -123,14 +123,14 @@ def test_a_stop_from_outside_that_no_agent_could_note_is_a_halt_all_the_same() -
 
 
 def test_a_halt_before_anything_was_started_needs_no_learner() -> None:
-    assert told(ended(intent=Intent.HALT)) == (State.HALTED, 143, "halt")
-    assert told(ended(intent=Intent.DELETE)) == (State.HALTED, 137, "kill")
+    assert end_of(ended(intent=Intent.HALT)) == (State.HALTED, 143, "halt")
+    assert end_of(ended(intent=Intent.DELETE)) == (State.HALTED, 137, "kill")
 
 
 def test_first_takes_the_first_to_end_and_blames_no_one_that_was_settled() -> None:
     outcome = ended(exited(1, 143, stopped="settle", ended_us=9), exited(2, 0, ended_us=5, decided=True))
 
-    assert told(outcome) == (State.COMPLETED, 0, "job")
+    assert end_of(outcome) == (State.COMPLETED, 0, "job")
     assert outcome.reason.text.startswith("learner 2: ")
 
 
@@ -139,7 +139,7 @@ def test_the_first_failure_decides_whatever_ended_well_before() -> None:
         exited(1, 0, ended_us=1), exited(2, 7, ended_us=2), exited(3, 8, ended_us=3), ends_when="all"
     )
 
-    assert told(outcome) == (State.FAILED, 7, "job")
+    assert end_of(outcome) == (State.FAILED, 7, "job")
 
 
 def test_what_the_agents_wrote_down_as_decision_goes_before_any_time() -> None:

@@ -269,12 +269,12 @@ def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
 
 def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
     halting = decide(view(State.PENDING, operation=Operation.LAUNCH, intent=Intent.HALT))
-    told = view(
+    cancelling = view(
         State.PENDING, operation=Operation.LAUNCH, is_cancelling=True, intent=Intent.HALT, reason=Reason("x")
     )
 
     assert halting.actions[0] == CancelLaunch()
-    assert CancelLaunch() not in decide(told).actions
+    assert CancelLaunch() not in decide(cancelling).actions
 
 
 def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_later() -> None:

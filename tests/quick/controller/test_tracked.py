@@ -17,7 +17,7 @@ def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_t
     assert decide(tracked.snapshot(0.0)).actions == (StartLaunch(),)
 
     tracked.call(Operation.LAUNCH)
-    assert tracked.launched(1.0), "a place that has told already that one is lost does not tell it again"
+    assert tracked.launched(1.0), "a backend that has reported one as lost does not report it again"
 
     assert decide(tracked.snapshot(1.0)).actions == ()
     tracked.observed([learner(1)], whole=False)

@@ -45,7 +45,7 @@ def spec(**keys: Any) -> JobSpec:
 
 
 def view(state: State = State.PROCESSING, **how: Any) -> JobSnapshot:
-    """A job that runs and was looked at, but for what is said otherwise."""
+    """A job that runs and was looked at, but for the given fields."""
     keys = {key: how.pop(key) for key in list(how) if key in JobSpec.__dataclass_fields__}
     how.setdefault("spec", spec(**keys))
     how.setdefault("is_observed", True)

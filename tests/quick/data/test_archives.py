@@ -197,9 +197,11 @@ ESCAPES: list[tuple[str, Callable[[Path], Path], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "said"), [case[1:] for case in ESCAPES], ids=[case[0] for case in ESCAPES])
+@pytest.mark.parametrize(
+    ("make", "message"), [case[1:] for case in ESCAPES], ids=[case[0] for case in ESCAPES]
+)
 def test_an_archive_that_would_write_outside_is_refused_and_leaves_nothing(
-    home: Home, clean_environment: Path, make: Callable[[Path], Path], said: str
+    home: Home, clean_environment: Path, make: Callable[[Path], Path], message: str
 ) -> None:
     path = make(clean_environment)
     before = {path.name for path in clean_environment.iterdir()}
@@ -207,7 +209,7 @@ def test_an_archive_that_would_write_outside_is_refused_and_leaves_nothing(
     with pytest.raises(InputMissing) as caught:
         take_snapshot(path, home)
 
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert list(home.code.iterdir()) == []
     assert {path.name for path in clean_environment.iterdir()} - {"fabric"} == before
 

@@ -55,9 +55,9 @@ def test_it_is_taken_on_request_or_when_somebody_agrees(large: Path, home: Home)
         return True
 
     agreed = take_snapshot(large, home, SnapshotOptions(bounds=SMALL, agree=agree))
-    said = take_snapshot(large, home, SnapshotOptions(bounds=SMALL, anyway=True))
+    snapshot = take_snapshot(large, home, SnapshotOptions(bounds=SMALL, anyway=True))
 
-    assert agreed.files == said.files == 12
+    assert agreed.files == snapshot.files == 12
     assert [(each.files, each.size_bytes, each.is_whole) for each in asked] == [(12, 78_000, True)]
 
 
@@ -104,12 +104,12 @@ def test_an_archive_is_weighed_before_it_is_unpacked(
 
 def test_progress_of_a_scan_is_reported(large: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "_ENTRIES_A_REPORT", 5)
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
-    take_snapshot(large, home, SnapshotOptions(progress=lambda *how_far: told.append(how_far)))
+    take_snapshot(large, home, SnapshotOptions(progress=lambda *how_far: reports.append(how_far)))
 
-    assert told[:2] == [("look", 5, 0), ("look", 10, 0)]
-    assert told[-1] == ("pack", 78_000, 78_000)
+    assert reports[:2] == [("look", 5, 0), ("look", 10, 0)]
+    assert reports[-1] == ("pack", 78_000, 78_000)
 
 
 def test_code_that_is_only_looked_at_leaves_the_home_as_it_is(

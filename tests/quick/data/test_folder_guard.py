@@ -1,4 +1,4 @@
-"""Folders that are never taken as code, or only when that is said in so many words."""
+"""Folders that are never taken as code, or only on explicit request."""
 
 from __future__ import annotations
 

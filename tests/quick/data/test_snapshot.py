@@ -265,12 +265,12 @@ def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> Non
 
 
 def test_progress_is_reported(tree: Path, home: Home) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
-    take_snapshot(tree, home, SnapshotOptions(progress=lambda *how_far: told.append(how_far)))
+    take_snapshot(tree, home, SnapshotOptions(progress=lambda *how_far: reports.append(how_far)))
 
-    assert told[-1] == ("pack", 13, 13)
-    assert ("read", 13, 13) in told
+    assert reports[-1] == ("pack", 13, 13)
+    assert ("read", 13, 13) in reports
 
 
 def test_an_empty_folder_is_a_snapshot_of_nothing(home: Home, clean_environment: Path) -> None:

@@ -86,11 +86,11 @@ def test_no_line_is_lost_doubled_or_mixed(outputs: list[list[bytes]]) -> None:
             for n, parts in enumerate(outputs):
                 if turn < len(parts):
                     journals[n].publish(parts[turn], turn)
-        said = written([source(journal, f"[{n}] ") for n, journal in enumerate(journals)])
+        output = written([source(journal, f"[{n}] ") for n, journal in enumerate(journals)])
 
         for n, parts in enumerate(outputs):
             mine = b"".join(
-                line[4:] + b"\n" for line in said.split(b"\n")[:-1] if line.startswith(b"[%d] " % n)
+                line[4:] + b"\n" for line in output.split(b"\n")[:-1] if line.startswith(b"[%d] " % n)
             )
             expected = b"".join(parts)
             assert mine == expected + (b"\n" if expected and not expected.endswith(b"\n") else b"")
@@ -113,9 +113,9 @@ def test_timestamps_stand_before_each_line(tmp_path: Path) -> None:
     journal.publish(b"one\n", START_US + 1_250_000)
     journal.publish(b"two\nthree\n", START_US + 2_000_000)
 
-    said = written([source(journal)], LineFormat(timestamps=True, local=False))
+    output = written([source(journal)], LineFormat(timestamps=True, local=False))
 
-    assert said == (
+    assert output == (
         b"2023-11-14T22:13:21.250Z one\n2023-11-14T22:13:22.000Z two\n2023-11-14T22:13:22.000Z three\n"
     )
     local = written([source(journal, "[1] ")], LineFormat(timestamps=True)).splitlines()
@@ -149,9 +149,9 @@ def test_following_ends_when_everyone_has_ended_and_shows_all(tmp_path: Path) ->
         for happens in turns.pop(0):
             happens()
 
-    said = list(follow([source(one, "[1] "), source(two, "[2] ")], wait=wait))
+    output = list(follow([source(one, "[1] "), source(two, "[2] ")], wait=wait))
 
-    assert said == [b"[1] a\n", b"[2] b!\n", b"[2] last\n"]
+    assert output == [b"[1] a\n", b"[2] b!\n", b"[2] last\n"]
     assert len(waited) == 4
     assert str(two.folder.index) in waited[0]
     assert str(two.folder.state) in waited[0]
@@ -162,14 +162,14 @@ def test_the_store_may_know_that_a_lost_learner_has_ended(tmp_path: Path) -> Non
     journal.publish(b"then silence", 1)
     lost: list[bool] = []
 
-    said = list(
+    output = list(
         follow(
             [LearnerOutput(JournalReader(journal.folder), ended=lambda: bool(lost))],
             wait=lambda paths: lost.append(True),
         )
     )
 
-    assert said == [b"then silence"]
+    assert output == [b"then silence"]
 
 
 def test_following_a_writer_in_another_thread_gives_its_bytes(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ def test_following_a_writer_in_another_thread_gives_its_bytes(tmp_path: Path) ->
     thread = threading.Thread(target=write)
     watcher = Watcher([str(journal.folder.index), str(journal.folder.state)])
     thread.start()
-    said = b"".join(follow([source(journal)], wait=lambda paths: watcher.wait(1.0)))
+    output = b"".join(follow([source(journal)], wait=lambda paths: watcher.wait(1.0)))
     thread.join()
     watcher.close()
 
-    assert said == b"".join(data)
+    assert output == b"".join(data)
 
 
 @pytest.mark.parametrize("kind", ["file", "appended", "pipe"])

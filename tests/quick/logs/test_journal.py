@@ -161,7 +161,7 @@ def test_entries_that_cannot_be_read_yet_do_not_count(
     journal.publish(b"two\n", 2)
     real = reading._size
     with JournalReader(journal.folder) as reader:
-        monkeypatch.setattr(reading, "_size", lambda *said: real(*said) + 5000 * 24)
+        monkeypatch.setattr(reading, "_size", lambda *arguments: real(*arguments) + 5000 * 24)
 
         assert reader.entries() == 2
         assert reader.read(0, 100) == b"one\ntwo\n"

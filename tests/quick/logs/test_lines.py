@@ -257,8 +257,8 @@ def test_a_filter_goes_on_as_the_file_grows(
             with file.open("ab") as stream:
                 stream.write(part)
             index.update()
-            told = list(chosen.advance())
-            assert not told or told[-1] == len(chosen.lines)
+            lines = list(chosen.advance())
+            assert not lines or lines[-1] == len(chosen.lines)
             whole = data.split(b"\n")[:-1]
             assert chosen.searched == len(whole)
             assert list(chosen.lines) == [

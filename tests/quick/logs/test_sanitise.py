@@ -41,21 +41,21 @@ def test_only_text_newlines_tabs_and_colours_are_left(text: str) -> None:
 @given(nasty, st.lists(st.integers(0, 60), max_size=6), st.booleans())
 def test_pieces_are_as_harmless_as_the_whole(text: str, cuts: list[int], returns: bool) -> None:
     data = text.encode("utf-8", "replace")
-    sanitiser, said, position = Sanitiser(returns=returns), b"", 0
+    sanitiser, output, position = Sanitiser(returns=returns), b"", 0
     for cut in sorted(cuts):
-        said += sanitiser.feed(data[position:cut])
+        output += sanitiser.feed(data[position:cut])
         position = max(position, cut)
-    said += sanitiser.feed(data[position:]) + sanitiser.finish()
+    output += sanitiser.feed(data[position:]) + sanitiser.finish()
 
-    assert said.decode() == sanitise(text.encode("utf-8", "replace").decode(), returns=returns)
+    assert output.decode() == sanitise(text.encode("utf-8", "replace").decode(), returns=returns)
 
 
 @given(st.binary())
 def test_any_bytes_are_made_harmless(data: bytes) -> None:
     sanitiser = Sanitiser(returns=False)
-    said = (sanitiser.feed(data) + sanitiser.finish()).decode()
+    output = (sanitiser.feed(data) + sanitiser.finish()).decode()
 
-    assert HARMFUL.search(SGR.sub("", said)) is None
+    assert HARMFUL.search(SGR.sub("", output)) is None
 
 
 @settings(max_examples=200)

@@ -22,7 +22,7 @@ def loaded(
     environ: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """Read a manifest, by itself unless told otherwise."""
+    """Read a manifest, by itself unless given more."""
     return load_text(
         text, "m.yml", overrides=sets, flags=flags or {}, environ=environ or {}, defaults=defaults or {}
     )

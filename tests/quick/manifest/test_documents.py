@@ -12,7 +12,7 @@ from workbench.manifest.yaml.compose import documents
     [
         ("name: a\n", 1),
         ("---\nname: a\n", 1),
-        ("# said first\n---\nname: a\n...\n", 1),
+        ("# a comment first\n---\nname: a\n...\n", 1),
         ("name: a\n---\nname: b\n", 2),
         ("name: a\n---\n# nothing\n---\nname: b\n---\n", 2),
         ("%YAML 1.2\n---\nname: a\n--- {name: b}\n", 2),

@@ -210,19 +210,19 @@ def test_a_job_under_mpi_validates_and_is_not_run_as_something_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("keras", "name: tensorflow"),
         ("pytorh", "pytorch"),
         ("mxnet", "custom"),
     ],
 )
-def test_other_frameworks_are_refused_with_what_to_write(name: str, said: str) -> None:
+def test_other_frameworks_are_refused_with_what_to_write(name: str, message: str) -> None:
     (fault,) = faults_of(manifest(name, "1", "x"))
 
     assert fault.key == "framework.name"
     assert "caffe, tensorflow, caffe2, pytorch, h2o3, horovod, pytorchmpi, custom" in fault.problem
-    assert said in fault.problem + fault.hint
+    assert message in fault.problem + fault.hint
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_name_that_no_file_has_is_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "said"),
+    ("data", "place", "message"),
     [
         (b"name: caf\xe9\n", (1, 10), "0xe9"),
         (b"a: 1\nname: \xff\n", (2, 7), "0xff"),
@@ -112,7 +112,7 @@ def test_a_name_that_no_file_has_is_a_sentence(name: str) -> None:
         (b"# " + "é".encode() * (1 << 20), (0, 0), "larger"),
     ],
 )
-def test_what_is_no_text_is_refused(folder: Path, data: bytes, place: tuple[int, int], said: str) -> None:
+def test_what_is_no_text_is_refused(folder: Path, data: bytes, place: tuple[int, int], message: str) -> None:
     path = folder / "manifest.yml"
     path.write_bytes(data)
 
@@ -121,7 +121,7 @@ def test_what_is_no_text_is_refused(folder: Path, data: bytes, place: tuple[int,
 
     (fault,) = caught.value.faults
     assert (fault.line, fault.column) == place
-    assert said in fault.problem
+    assert message in fault.problem
 
 
 def test_validate_checks_every_file_to_its_end(folder: Path) -> None:

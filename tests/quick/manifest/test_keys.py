@@ -68,7 +68,7 @@ def test_the_same_key_in_two_spellings_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("learners: -1", "m.yml:4:11: learners: found the number -1; write a whole number from 0 to 10,000"),
         ("gpus: 0.5", "a GPU cannot be divided"),
@@ -110,12 +110,12 @@ def test_the_same_key_in_two_spellings_is_refused() -> None:
         ("checkpoints: {keep_best: 1}", "checkpoints.metric: is missing"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_would_be_right(written: str, said: str) -> None:
-    assert said in fault_of(written + "\n")
+def test_a_wrong_value_is_named_with_what_would_be_right(written: str, message: str) -> None:
+    assert message in fault_of(written + "\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "said"),
+    ("text", "key", "message"),
     [
         ("framework: {command: x}\n", "name", "is missing"),
         ("name:\nframework: {command: x}\n", "name", "is empty"),
@@ -128,11 +128,11 @@ def test_a_wrong_value_is_named_with_what_would_be_right(written: str, said: str
         (f"name: a\nframework: {{command: {'a' * 200_000}}}\n", "framework.command", "script file"),
     ],
 )
-def test_what_is_missing_is_named(text: str, key: str, said: str) -> None:
+def test_what_is_missing_is_named(text: str, key: str, message: str) -> None:
     (fault,) = faults_of(text)
 
     assert fault.key == key
-    assert said in f"{fault.problem} {fault.hint}"
+    assert message in f"{fault.problem} {fault.hint}"
 
 
 def test_all_faults_are_named_at_once_in_the_order_of_the_file() -> None:
@@ -150,7 +150,7 @@ def test_all_faults_are_named_at_once_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("memroy: 1Gb", "did you mean memory?"),
         ("GPUs: 1", "did you mean gpus?"),
@@ -164,11 +164,11 @@ def test_all_faults_are_named_at_once_in_the_order_of_the_file() -> None:
         ("checkpoints: {keep_last: 1, metric: loss}", "no effect without keep_best"),
     ],
 )
-def test_what_is_doubtful_is_a_warning_with_advice(written: str, said: str) -> None:
+def test_what_is_doubtful_is_a_warning_with_advice(written: str, message: str) -> None:
     (warning,) = warnings_of(written + "\n")
 
     assert warning.startswith("m.yml:4:")
-    assert said in warning
+    assert message in warning
 
 
 def test_a_script_keeps_its_lines_and_a_folded_command_does_not() -> None:

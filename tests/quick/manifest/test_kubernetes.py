@@ -54,7 +54,7 @@ def test_one_key_of_it_is_set_by_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "where", "said"),
+    ("written", "where", "message"),
     [
         ("{tolerations: [gpu:Never]}", "kubernetes.tolerations.0", "key=value:Effect"),
         ("{tolerations: [{kei: gpu}]}", "kubernetes.tolerations.0.kei", "did you mean key?"),
@@ -66,11 +66,13 @@ def test_one_key_of_it_is_set_by_the_command_line() -> None:
         ("team-a", "kubernetes", "a map"),
     ],
 )
-def test_what_is_wrong_in_it_is_named_with_what_would_be_right(written: str, where: str, said: str) -> None:
+def test_what_is_wrong_in_it_is_named_with_what_would_be_right(
+    written: str, where: str, message: str
+) -> None:
     fault = fault_of(f"kubernetes: {written}\n")
 
     assert where in fault
-    assert said in fault
+    assert message in fault
 
 
 def test_an_unknown_key_of_it_is_a_warning_that_names_the_nearest() -> None:

@@ -98,7 +98,7 @@ def test_scalars_in_every_spelling(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("{type: tensorbord}", "did you mean tensorboard?"),
         ("{type: my/image:1}", "or an installed collector's name"),
@@ -116,12 +116,12 @@ def test_scalars_in_every_spelling(key: str) -> None:
         ("tensorboard", "found the text 'tensorboard'"),
     ],
 )
-def test_what_is_wrong_is_named(written: str, said: str) -> None:
-    assert said in fault_of(f"evaluation_metrics: {written}\n")
+def test_what_is_wrong_is_named(written: str, message: str) -> None:
+    assert message in fault_of(f"evaluation_metrics: {written}\n")
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("{type: regex_extractor}", "no metric will be found"),
         ("{type: tensorboard, groups: {g: {regex: a}}}", "only regex_extractor uses it"),
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_named(written: str, said: str) -> None:
         ),
     ],
 )
-def test_what_has_no_effect_is_a_warning(written: str, said: str) -> None:
+def test_what_has_no_effect_is_a_warning(written: str, message: str) -> None:
     (warning,) = warnings_of(f"evaluation_metrics: {written}\n")
 
-    assert said in warning
+    assert message in warning

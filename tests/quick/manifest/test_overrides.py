@@ -89,7 +89,7 @@ def test_a_command_needs_no_quotes_of_yaml_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("learnrs=2", "did you mean learners?"),
         ("lr=0.1", "params.lr"),
@@ -105,8 +105,8 @@ def test_a_command_needs_no_quotes_of_yaml_s() -> None:
         ("gpus=\udcff", "UTF-8"),
     ],
 )
-def test_what_cannot_be_set_is_a_fault(text: str, said: str) -> None:
-    assert said in fault_of("", text)
+def test_what_cannot_be_set_is_a_fault(text: str, message: str) -> None:
+    assert message in fault_of("", text)
 
 
 @pytest.mark.parametrize("text", ["gpus", "=1", " =1", ""])

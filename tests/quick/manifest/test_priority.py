@@ -1,4 +1,4 @@
-"""Priorities: 0 to 100, larger first, 50 unless said; what older versions stored means 50."""
+"""Priorities: 0 to 100, larger first, 50 unless given; what older versions stored means 50."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_file_beside_the_manifest_is_read_with_those_it_includes(clean_environ
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "No such file"),
         (b"numpy\xff", "UTF-8"),
@@ -45,12 +45,12 @@ def test_a_file_beside_the_manifest_is_read_with_those_it_includes(clean_environ
     ],
 )
 def test_a_file_that_cannot_serve_is_a_fault(
-    clean_environment: Path, content: bytes | None, said: str
+    clean_environment: Path, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (clean_environment / "r.txt").write_bytes(content)
 
-    with pytest.raises(ManifestError, match=said) as caught:
+    with pytest.raises(ManifestError, match=message) as caught:
         read(clean_environment, "requirements: r.txt\n")
 
     assert caught.value.faults[0].key == "requirements"

@@ -32,7 +32,7 @@ def test_a_job_of_an_older_version_has_no_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("metric: loss", "says not when; write one of is:, above:, below:, no_better_for:, worse_than:"),
         ("is: nan", "stop_when.0.metric: is missing; write the name of a metric"),
@@ -49,8 +49,8 @@ def test_a_job_of_an_older_version_has_no_rules() -> None:
         ("metric: loss, patience: 3, is: nan", "write no_better_for:"),
     ],
 )
-def test_what_is_no_rule_is_refused(written: str, said: str) -> None:
-    assert said in fault_of(rule(written))
+def test_what_is_no_rule_is_refused(written: str, message: str) -> None:
+    assert message in fault_of(rule(written))
 
 
 def test_what_is_no_list_is_refused() -> None:

@@ -69,7 +69,7 @@ def test_no_bucket_is_no_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "key", "said"),
+    ("item", "key", "message"),
     [
         ("training_data: {container: a}", "data_stores.0.type", "is missing"),
         ("type: s4, training_data: {container: a}", "data_stores.0.type", "mount_cos"),
@@ -124,10 +124,10 @@ def test_no_bucket_is_no_data() -> None:
         (COS.replace("{container: a}", "a"), "data_stores.0.training_data", "container: NAME"),
     ],
 )
-def test_what_a_store_lacks_is_named(item: str, key: str, said: str) -> None:
+def test_what_a_store_lacks_is_named(item: str, key: str, message: str) -> None:
     faults = faults_of(stores(item))
 
-    assert [fault.key for fault in faults if said in f"{fault.problem} {fault.hint}"] == [key]
+    assert [fault.key for fault in faults if message in f"{fault.problem} {fault.hint}"] == [key]
 
 
 def test_two_stores_of_one_id_are_refused() -> None:
@@ -137,7 +137,7 @@ def test_two_stores_of_one_id_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         (COS.replace("'http://x'", "test"), "placeholder"),
         (COS.replace("'http://x'", "s3.example.com"), "not an address"),
@@ -146,10 +146,10 @@ def test_two_stores_of_one_id_are_refused() -> None:
         (f"bucket: b, {COS}", "under training_data"),
     ],
 )
-def test_what_is_doubtful_in_a_store_is_a_warning(item: str, said: str) -> None:
+def test_what_is_doubtful_in_a_store_is_a_warning(item: str, message: str) -> None:
     (warning,) = loaded(stores(item)).warnings
 
-    assert said in f"{warning.problem} {warning.hint}"
+    assert message in f"{warning.problem} {warning.hint}"
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:

@@ -52,7 +52,7 @@ def test_every_duplicate_key_is_named_with_its_first_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "said"),
+    ("text", "place", "message"),
     [
         ("name: a\nframework:\n\tcommand: x\n\tversion: y\n", (3, 1), "tab"),
         ("name: a\nframework: {command: x\n", (3, 1), "not closed"),
@@ -70,11 +70,11 @@ def test_every_duplicate_key_is_named_with_its_first_place() -> None:
         ("just a text\n", (1, 1), "found the text 'just a text'"),
     ],
 )
-def test_bad_yaml_is_a_sentence_with_its_place(text: str, place: tuple[int, int], said: str) -> None:
+def test_bad_yaml_is_a_sentence_with_its_place(text: str, place: tuple[int, int], message: str) -> None:
     fault = faults_of(text)[0]
 
     assert (fault.file, fault.line, fault.column) == ("m.yml", *place)
-    assert said in fault.problem
+    assert message in fault.problem
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a remark\n", "---\n", "~\n"])

@@ -16,7 +16,7 @@ ATTEMPT_SECONDS = 100_000
 
 
 @dataclass(frozen=True)
-class Said:
+class ReportedValue:
     """What a program reports at once, or a checkpoint that it saves."""
 
     attempt: int
@@ -69,13 +69,13 @@ class Program:
             return round(done / self.batches, 2)
         return (done - 1) // self.batches + 1 if self.has_epochs else None
 
-    def attempt(self, number: int, loaded: int) -> Iterator[Said]:
+    def attempt(self, number: int, loaded: int) -> Iterator[ReportedValue]:
         """Yield what an attempt says that has loaded the state after some batches; it does not end by itself."""
-        said = Said(number, loaded, number * ATTEMPT_SECONDS)
+        reported = ReportedValue(number, loaded, number * ATTEMPT_SECONDS)
         if self.starts_with is not None:
-            yield replace(said, step=self.starts_with, values={"loss": 1e6 * number + loaded})
+            yield replace(reported, step=self.starts_with, values={"loss": 1e6 * number + loaded})
         for done in count(loaded + 1):
-            now = replace(said, at=done, seconds=said.seconds + 10 * (done - loaded))
+            now = replace(reported, at=done, seconds=reported.seconds + 10 * (done - loaded))
             named = replace(now, step=self.step(done), epoch=self.epoch(done))
             if done % self.every == 0:
                 yield replace(named, values={"loss": 1e6 * number + done})
@@ -96,16 +96,16 @@ class Program:
 class Life:
     """A program from its first start to its last end."""
 
-    said: Sequence[Said]
-    course: Sequence[Said]
+    reported: Sequence[ReportedValue]
+    course: Sequence[ReportedValue]
     """Those of it that count in the end."""
     began_anew: Sequence[int] = ()
     """Attempts that loaded nothing though there was something to load."""
 
     @property
-    def given_up(self) -> list[Said]:
+    def given_up(self) -> list[ReportedValue]:
         """What was reported and does not count."""
-        return [one for one in self.said if one not in self.course and not one.is_checkpoint]
+        return [one for one in self.reported if one not in self.course and not one.is_checkpoint]
 
 
 def lived(program: Program, attempts: Sequence[tuple[int, bool]], *, anywhere: bool = False) -> Life:
@@ -116,35 +116,37 @@ def lived(program: Program, attempts: Sequence[tuple[int, bool]], *, anywhere: b
         attempts: After how many batches of its own each attempt is halted, and whether it loads the last checkpoint.
         anywhere: Whether it is after so many things that it says.
     """
-    said: list[Said] = []
-    before: dict[int, list[Said]] = {}
+    reported: list[ReportedValue] = []
+    before: dict[int, list[ReportedValue]] = {}
     """What counts at the end of each attempt."""
-    state: list[Said] = []
+    state: list[ReportedValue] = []
     began_anew: list[int] = []
     for number, (lasts, loads) in enumerate(attempts, 1):
         loaded = state if loads else []
         at = loaded[-1].at if loaded else 0
         began_anew += [number] if state and not loads else []
         says = program.attempt(number, at)
-        own: list[Said] = []
+        own: list[ReportedValue] = []
         for one in islice(says, lasts) if anywhere else takewhile(partial(_is_by, at + lasts), says):
             own.append(one)
             if one.is_checkpoint:
                 state = [*loaded, *own]
         before[number] = [*loaded, *own]
-        said += own
+        reported += own
     course = [one for one in before[len(attempts)] if not one.is_checkpoint]
-    return Life(said, course, began_anew)
+    return Life(reported, course, began_anew)
 
 
-def _is_by(at: int, one: Said) -> bool:
+def _is_by(at: int, one: ReportedValue) -> bool:
     return one.at <= at
 
 
 def tells_its_course(program: Program, life: Life) -> bool:
-    """Say whether somebody who only sees what a program said could tell its course."""
-    attempts = sorted({one.attempt for one in life.said})
-    losses = {n: [one for one in life.said if one.attempt == n and "loss" in one.values] for n in attempts}
+    """Say whether somebody who only sees what a program reported could tell its course."""
+    attempts = sorted({one.attempt for one in life.reported})
+    losses = {
+        n: [one for one in life.reported if one.attempt == n and "loss" in one.values] for n in attempts
+    }
     if any(len(each) < (2 if program.starts_with is None else 4) for each in losses.values()):
         return False  # one step may be a baseline
     if program.starts_with is not None:

@@ -211,9 +211,9 @@ def program_of(kind: str, tells: str) -> tuple[Program, list[tuple[int, bool]]]:
 
 def take_life(store: Store, folder: Path, life: Life) -> JobRow:
     row = add_job(store)
-    for attempt in sorted({one.attempt for one in life.said}):
+    for attempt in sorted({one.attempt for one in life.reported}):
         records = Records(folder / f"records-{attempt}.jsonl")
-        for number, one in enumerate(life.said):
+        for number, one in enumerate(life.reported):
             time = round(one.seconds * 1_000_000)
             if one.attempt != attempt or not one.is_reported:
                 continue
@@ -232,7 +232,7 @@ def check_every_reader(store: Store, row: JobRow, life: Life) -> None:
     """What counts in the end is what every reader shows: no value is there twice, so values tell points apart."""
     live = {
         name: [one.values[name] for one in life.course if name in one.values]
-        for name in dict.fromkeys(name for one in life.said for name in one.values)
+        for name in dict.fromkeys(name for one in life.reported for name in one.values)
     }
     gone = {name: sum(name in one.values for one in life.given_up) for name in live}
 

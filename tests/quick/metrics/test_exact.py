@@ -570,7 +570,7 @@ def job_of(life: Life) -> tuple[Job, set[GivenUp]]:
     job: dict[tuple[int, int], tuple[str, list[Report]]] = {}
     given_up = set()
     gone = {id(one) for one in life.given_up}
-    for one in life.said:
+    for one in life.reported:
         if not one.is_reported:
             continue
         _, found = job.setdefault((1, one.attempt), ("report", []))

@@ -508,13 +508,13 @@ def test_a_record_that_the_store_refuses_is_left_out_alone(
     records.points({"lost": [1.0], "cursed": [1.0]})
     records.add("note", text="kept")
     records.points({"loss": [2.0]})
-    said: list[str] = []
-    ingest(store, JOB, 1, 1, records.file, report=said.append)
+    warnings: list[str] = []
+    ingest(store, JOB, 1, 1, records.file, report=warnings.append)
 
     assert values(store, "loss") == [1.0, 2.0]
     assert {row.name for row in series(store, JOB)} == {"loss"}
     assert {note.text for note in notes(store, JOB)} == {"kept", "1 record could not be understood"}
-    assert any(text.startswith("record 2 of") and "odd" in text for text in said)
+    assert any(text.startswith("record 2 of") and "odd" in text for text in warnings)
     assert not ingest(store, JOB, 1, 1, records.file)
 
 
@@ -528,7 +528,7 @@ ODD_VALUES = st.recursive(
 
 
 def _may_be_true(seq: object) -> bool:
-    """Say whether a made-up number cannot be told from a true one: it hides what its own learner says next."""
+    """Say whether a made-up number cannot be distinguished from a true one: it hides what its own learner says next."""
     return type(seq) is int and 9 < seq < 1_000_000
 
 

@@ -47,7 +47,7 @@ def play(
 ) -> Played:
     """Run a search to its end: trials take turns as ``pick`` says, and report each so many units.
 
-    A trial that is told how far to train reports there only.
+    A trial that gets a length of training reports at its end only.
     """
     searcher, played = Searcher(method, space, seed), Played()
     targets: dict[str, int | None] = {}
@@ -88,7 +88,7 @@ def play(
             continue
         played.units[trial] = units
         if target is not None:
-            running.remove(trial)  # it waits to be told more
+            running.remove(trial)  # it waits for a further length
         metrics = {"loss": value(number, units), "batches": units}
         played.events.append((trial, metrics))
         take(searcher.report(trial, metrics))

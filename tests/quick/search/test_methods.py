@@ -204,13 +204,13 @@ def test_a_search_whose_trials_all_failed_has_failed() -> None:
 def test_promotion_adds_rungs_up_and_tells_each_trial_the_next_length() -> None:
     method = promotion(12, 12)
     searcher, trials = _open(method)
-    told = []
+    targets = []
     for trial in trials:
         found = searcher.report(trial, {"loss": 0.5})
-        told += [each.units for each in found if isinstance(each, RunTo)]
+        targets += [each.units for each in found if isinstance(each, RunTo)]
 
     assert [rung.units for rung in method._rungs] == [1000, 4000, 13000]
-    assert told == [3000] * 4
+    assert targets == [3000] * 4
 
 
 def test_promotion_trains_twelve_trials_this_far() -> None:

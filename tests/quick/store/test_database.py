@@ -46,10 +46,10 @@ def test_several_processes_that_open_a_new_home_at_once_agree(home: Home) -> Non
         subprocess.Popen([sys.executable, "-c", code, str(home.path)], stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    said = [process.communicate()[0] for process in several]
+    outputs = [process.communicate()[0] for process in several]
 
     assert [process.returncode for process in several] == [0, 0, 0, 0]
-    assert said == [f"{home_uuid(home)} {LATEST} ('wal',)\n"] * 4
+    assert outputs == [f"{home_uuid(home)} {LATEST} ('wal',)\n"] * 4
 
 
 def test_listing_jobs_does_not_load_the_library_for_migrations(home: Home) -> None:

@@ -253,10 +253,10 @@ def test_two_processes_write_one_jobs_history_line_by_line(store: Store) -> None
     ]
     assert [ended(process) for process in several] == [0, 0]
 
-    told = [entry.text for entry in transitions(store, row.id)[1:]]
+    texts = [entry.text for entry in transitions(store, row.id)[1:]]
     written = [
         event["text"] for event, _ in read_events(store.home.job(row.id).events) if event["do"] == "note"
     ]
-    assert told == written
+    assert texts == written
     for letter in "ab":
-        assert [text for text in told if text[0] == letter] == [f"{letter}{number}" for number in range(40)]
+        assert [text for text in texts if text[0] == letter] == [f"{letter}{number}" for number in range(40)]

@@ -74,8 +74,8 @@ def test_the_history_tells_each_phase_once_in_words(store: Store) -> None:
         store, replace(found, phase=LearnerPhase.EXITED, exit_code=3, reason=Reason("the command failed"))
     )
 
-    told = [entry.text for entry in transitions(store, job_id) if entry.kind == "learner"]
-    assert told == ["learner 1 running", "learner 1 exited with 3: the command failed"]
+    texts = [entry.text for entry in transitions(store, job_id) if entry.kind == "learner"]
+    assert texts == ["learner 1 running", "learner 1 exited with 3: the command failed"]
 
 
 def test_screens_remember_values_by_key(store: Store) -> None:
