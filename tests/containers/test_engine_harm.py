@@ -25,7 +25,7 @@ from workbench.paths import Home
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
 COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
 HANGS_SECONDS = 6.0
-"""Longer than anything that asks an engine waits for it here: a launch with this limit 1 s; a ping 3 s, an agent's 5 s."""
+"""Longer than anything here waits for an engine: a launch with this limit 1 s, a ping 3 s, an agent's 5 s."""
 
 HANGS_LONG_SECONDS = 62.0
 """Longer than a launch waits by itself."""

@@ -44,7 +44,7 @@ _PASSING: Final = re.compile(
     re.MULTILINE,
 )
 _ASIDE: Final = re.compile(r"^\w{9} the image \S+ is not used: .*\n", re.MULTILINE)
-"""What is printed to stderr beside the output that it belongs to: before its first lines or after, as the machine is quick."""
+"""What is printed to stderr: before the first lines of the output or after them, as the machine is quick."""
 _ALPHABET: Final = "k3v9qw2mxb7hjt4nz8cpay5rdu6gsef"
 
 

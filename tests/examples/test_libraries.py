@@ -35,7 +35,7 @@ RECORDED = pytest.mark.soak(
 
 
 TORCH = pytest.mark.soak(
-    "PyTorch's processes themselves; the gate has the environment of each (tests/runners, tests/learner/test_determined.py)"
+    "PyTorch's processes themselves; the gate has their environments (tests/runners, tests/learner/test_determined.py)"
 )
 
 

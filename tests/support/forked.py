@@ -120,7 +120,7 @@ class Forks:
         return subprocess.CompletedProcess(argv, code, _text(out), _text(err))
 
     def ask(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Have a command started: its three streams, and the descriptor that gets its process and, at its end, its exit code."""
+        """Have a command started: its three streams, and what gets its process's id and, at its end, its exit code."""
         body = json.dumps(request).encode()
         with self._lock:
             if self._line is None:
