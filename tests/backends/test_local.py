@@ -163,7 +163,7 @@ def test_without_a_library_there_are_simply_no_gpus(tmp_path: Path) -> None:
     assert "none lack" in seen.stdout
 
 
-def test_the_place_tells_the_same_of_gpus_as_the_backend(gpus: Gpus, computing: int) -> None:
+def test_the_host_reports_the_same_gpus_as_the_backend(gpus: Gpus, computing: int) -> None:
     gpus.add("GPU-1", used=GIB).add("GPU-2").add("GPU-3").add("GPU-4")
     gpus.say(f"mig GPU-2 MIG-a {10 * GIB} 0").say(f"process GPU-3 {computing} {GIB} compute")
     gpus.say("fail GPU-4 15")

@@ -84,7 +84,7 @@ def test_a_command_that_is_not_there_is_reported() -> None:
         PipeHost(["no-such-program"])
 
 
-def test_a_place_that_does_not_answer_is_given_up() -> None:
+def test_a_host_that_does_not_answer_is_given_up() -> None:
     with pytest.raises(BackendUnreachable, match=r"did not answer within 0\.3 seconds"):
         PipeHost(["cat"], connect_seconds=0.3)
 
@@ -154,7 +154,7 @@ def _run_for_ever(host: PipeHost, pid_file: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("input_ended", [True, False])
-@pytest.mark.parametrize("leaves", ["the command", "the place"])
+@pytest.mark.parametrize("leaves", ["the command", "the host"])
 def test_a_command_that_nobody_is_in_front_of_any_more_is_ended(
     opened: list[PipeHost], agent: str, tmp_path: Path, script: str, input_ended: bool, leaves: str
 ) -> None:

@@ -214,7 +214,7 @@ def test_gc_lists_what_belongs_to_nobody_and_removes_it_on_request(fabric: Fabri
     assert fabric("rerun", "kept").returncode == 0
 
 
-def test_gc_of_one_place_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:
+def test_gc_of_one_backend_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:
     fabric("run", "-q", "--", "true")
 
     refused = fabric("gc", "--backend", "ssh://me@127.0.0.1:1", "--yes", expect=69)

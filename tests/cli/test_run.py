@@ -1,4 +1,4 @@
-"""``fabric run`` for real: output, exit codes, settings, secrets, places, and what is recorded."""
+"""``fabric run`` for real: output, exit codes, settings, secrets, backends, and what is recorded."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["slurm://login/queue", "cloud://context"])
-def test_a_place_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
+def test_a_backend_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
     ran = fabric("run", "--backend", address, "--", "true", expect=64)
 
     assert "local" in ran.stderr

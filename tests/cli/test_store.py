@@ -453,7 +453,7 @@ def test_a_job_that_was_never_launched_has_nothing_to_store(fabric: Fabric, serv
     assert "fabric resume" in retried.stderr
 
 
-def test_what_only_this_machine_has_is_refused_for_another_place(
+def test_what_only_this_machine_has_is_refused_for_another_backend(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:
     store = serve(str(fabric.folder / "store"))

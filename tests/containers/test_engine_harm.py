@@ -47,9 +47,9 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     opened: list[LocalHost] = []
 
     def on(engine: OwnEngine) -> Start:
-        place = LocalHost(lend_agents(home), engine=engine.address)
-        opened.append(place)
-        runner = ContainerRunner(place, home_uuid=HOME)
+        host = LocalHost(lend_agents(home), engine=engine.address)
+        opened.append(host)
+        runner = ContainerRunner(host, home_uuid=HOME)
 
         def launch(command: str, **spec: Any) -> LaunchedAttempt:
             made.append(
@@ -63,8 +63,8 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     for job in made:
         job.stop()
         job.runner.close()
-    for place in opened:
-        place.close()
+    for host in opened:
+        host.close()
 
 
 def is_whole(output: bytes) -> bool:

@@ -161,14 +161,14 @@ IMAGES = {
 @pytest.fixture
 def large(home: Home) -> Callable[[str], list[dict[str, Any]]]:
     """Plan a manifest on a machine that is large enough for any."""
-    place = LocalHost(home, engine="unix:///nowhere")
-    site = replace(read_host_facts(place, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
-    place.close()
+    host = LocalHost(home, engine="unix:///nowhere")
+    facts = replace(read_host_facts(host, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
+    host.close()
 
     def plan(text: str) -> list[dict[str, Any]]:
         spec = load_text(text, "manifest.yml").spec
         attempt = AttemptRef("home", "training-abcdefghj", 1, spec.learners)
-        planned = make_plan(LaunchRequest(attempt, spec, "me@box", "", ""), site)
+        planned = make_plan(LaunchRequest(attempt, spec, "me@box", "", ""), facts)
         return [one.native["container"] for one in planned.learners]
 
     return plan

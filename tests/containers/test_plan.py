@@ -40,8 +40,8 @@ IMAGES = {
 
 def planned(home: Home, spec: JobSpec) -> LaunchPlan:
     """Plan a job on an engine that is not there."""
-    place = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(place, home_uuid="home")
+    host = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(host, home_uuid="home")
     request = LaunchRequest(
         AttemptRef("home", "training-abcdefghj", 1, spec.learners), spec, "me@box", "", ""
     )
@@ -49,7 +49,7 @@ def planned(home: Home, spec: JobSpec) -> LaunchPlan:
         return runner.plan(request)
     finally:
         runner.close()
-        place.close()
+        host.close()
 
 
 def planned_text(home: Home, text: str) -> LaunchPlan:
@@ -138,8 +138,8 @@ def test_bind_mounts_are_in_the_containers_configuration(home: Home) -> None:
 def test_secrets_are_in_no_plan(home: Home) -> None:
     text = "name: a\nsecrets: [TOKEN]\nframework: {name: custom, version: image, command: 'true'}\n"
     spec = load_text(text, "manifest.yml").spec
-    place = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(place, home_uuid="home")
+    host = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(host, home_uuid="home")
     attempt = AttemptRef("home", "training-abcdefghj", 1, 1)
     request = LaunchRequest(attempt, spec, "me@box", "", "", secrets={"TOKEN": "never-shown"})
 

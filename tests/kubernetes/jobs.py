@@ -38,7 +38,7 @@ KINDS = ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """A named place ``cluster``, and who may look into it from outside."""
+    """A backend named ``cluster``, and who may look into it from outside."""
 
     fabric: Fabric
     space: Space

@@ -390,7 +390,7 @@ def test_a_claim_that_is_not_there_is_reported_before_anything_is_made(pods: Pod
 @pytest.mark.soak(
     "the gate sees the pod that is made, in test_pod_template, and such a volume in test_pod_settings"
 )
-def test_folders_of_nodes_are_used_where_the_place_allows_them(
+def test_folders_of_nodes_are_used_where_the_backend_allows_them(
     fabric: Fabric, space: Space, tmp_path: Path
 ) -> None:
     configure(space, host_paths=True, run_as="image")
@@ -412,7 +412,7 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
 
 
 @pytest.mark.soak("the gate has two jobs on one copy where copies are listed and pruned")
-def test_jobs_share_the_copy_on_a_claim_of_the_place(
+def test_jobs_share_the_copy_on_a_claim_of_the_backend(
     fabric: Fabric, space: Space, s3: Server, home: Home
 ) -> None:
     configure(space, data_claim="copies")

@@ -1,4 +1,4 @@
-"""What a place of a cluster says of itself: rights, quota, limits, storage, nodes and GPUs."""
+"""What a probe finds out about a cluster: rights, quota, limits, storage, nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space
     assert f"fabric backend role {space.address}" in lacks[0].remedy
 
 
-def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
+def test_a_cluster_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
     space.take_rights("jobs", verbs=("create",))
     until(lambda: missing_rights(space.cluster()), "the right to be gone")
     config = str(space.kubeconfig)
@@ -165,7 +165,7 @@ def space_probe(kubeconfig: str) -> list[Finding]:
     return list(KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": kubeconfig})).probe())
 
 
-def test_a_place_is_added_with_what_was_found_there(
+def test_a_cluster_is_added_with_what_was_found_there(
     fabric: Fabric, space: Space, clean_environment: Path
 ) -> None:
     config = str(space.kubeconfig)

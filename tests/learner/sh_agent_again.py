@@ -154,7 +154,7 @@ NOT_PROMISED: dict[str, str] = {
 }
 """Tests of the Python agent that are not run again, and why."""
 
-PLACES = {
+MACHINES = {
     **{shell: (shell, ()) for shell in SHELLS},
     "busybox alone": ("busybox", ("flock", "setsid", "taskset")),
     "dash alone": ("dash", ("flock", "setsid", "taskset")),
@@ -171,7 +171,7 @@ EVERYWHERE = {
     "test_many_agents_at_once_start_a_command_once",
     "test_setup_runs_before_the_command_with_a_log_of_its_own",
 }
-"""What runs under every shell; the rest runs at one place, by turns."""
+"""What runs under every shell; the rest runs with one of the machines, by turns."""
 
 
 WITH_LOCKS = {

@@ -134,14 +134,14 @@ def test_an_environment_in_use_is_not_removed(jobs: Jobs, home: Home, wheel: str
     job = jobs.run("echo up; while :; do sleep 1; done", python="requirements", requirements=(wheel,))
     job.until_printed(b"up")
     (folder,) = built(home)
-    site = read_host_facts(jobs.host, HOME)
+    facts = read_host_facts(jobs.host, HOME)
 
     assert in_use(jobs.host) == {folder.name}
-    assert not remove_environment(folder.name, site, jobs.host)
+    assert not remove_environment(folder.name, facts, jobs.host)
     job.stop().until_over()
     job.runner.remove(job.request.attempt)
 
-    assert remove_environment(folder.name, site, jobs.host)
+    assert remove_environment(folder.name, facts, jobs.host)
     assert not folder.exists()
 
 

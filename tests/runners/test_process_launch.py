@@ -214,7 +214,7 @@ def test_cpus_are_chosen_that_others_use_least(jobs: Jobs) -> None:
     assert [int(cpu) for cpu in every.until_printed(b"\n").split()] == available
 
 
-def test_a_job_runs_at_a_place_whose_python_is_38(tmp_path: Path) -> None:
+def test_a_job_runs_at_a_host_whose_python_is_38(tmp_path: Path) -> None:
     python = oldest_python() or pytest.skip("there is no Python 3.8 here to run the agent with")
     host = PipeHost([python, "-I", agent(), "host"], root=str(tmp_path / "place"))
     runner = ProcessRunner(host, home_uuid=HOME)

@@ -166,7 +166,7 @@ def test_a_learner_without_agent_that_did_not_begin_is_lost_and_can_be_launched(
     assert job.statuses[1].exit_code == 0
 
 
-def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Jobs) -> None:
+def test_many_runners_observe_one_host_without_waiting_for_each_other(jobs: Jobs) -> None:
     job = jobs.run(FOREVER)
     job.until_running()
     first, second = jobs.runner(), jobs.runner()
@@ -182,7 +182,7 @@ def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Job
     second.close()
 
 
-def test_a_place_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> None:
+def test_a_host_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> None:
     path = tmp_path / "agent.lock"
     assert not leases.is_held(str(path))
     path.touch()
@@ -293,7 +293,7 @@ def test_an_unreadable_state_is_no_crash(jobs: Jobs) -> None:
     assert observation.seen == ()
 
 
-def test_attempts_of_another_place_are_simply_not_there(jobs: Jobs) -> None:
+def test_attempts_of_another_host_are_simply_not_there(jobs: Jobs) -> None:
     attempt = AttemptRef(HOME, "training-zzzzzzzzz", 1, 4)
 
     assert jobs.runner().observe([attempt], timeout_seconds=0).seen == ()

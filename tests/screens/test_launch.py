@@ -48,11 +48,11 @@ framework:
 
 @pytest.fixture
 def folder(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST.format(python=sys.executable))
-    monkeypatch.chdir(place)
-    yield place
+    work = clean_environment / "work"
+    work.mkdir()
+    (work / "manifest.yml").write_text(MANIFEST.format(python=sys.executable))
+    monkeypatch.chdir(work)
+    yield work
     end_everything(home)
 
 

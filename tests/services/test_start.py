@@ -27,13 +27,13 @@ QUIET = StartReport()
 @pytest.fixture(autouse=True)
 def folder(home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a manifest; no controller is started."""
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST)
-    (place / "search.yml").write_text(SEARCH)
-    monkeypatch.chdir(place)
+    folder = clean_environment / "work"
+    folder.mkdir()
+    (folder / "manifest.yml").write_text(MANIFEST)
+    (folder / "search.yml").write_text(SEARCH)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr("workbench.controller.client.connect.ensure_controller", lambda home: None)
-    return place
+    return folder
 
 
 def start(*words: str, report: StartReport = QUIET) -> list[str]:

@@ -28,7 +28,9 @@ def test_digits_learns_the_same_here_there_and_there_in_a_container(
 ) -> None:
     here = run_digits(fabric, home, "--backend", "local", "--runner", "process")
     there = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "process")
-    contained = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "container", "--image", DEBIAN)
+    in_container = run_digits(
+        fabric, home, "--backend", "ssh://box", "--runner", "container", "--image", DEBIAN
+    )
 
     assert here == there
-    assert here == contained
+    assert here == in_container

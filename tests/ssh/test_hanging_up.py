@@ -50,7 +50,7 @@ def test_what_is_sent_or_awaited_fails_as_a_streams_end_does(error: Exception) -
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 22])
-def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box: Box, size: int) -> None:
+def test_a_session_that_is_killed_while_much_is_sent_is_a_backend_that_is_away(box: Box, size: int) -> None:
     host = box.backend().open()
     errors: list[BaseException] = []
 

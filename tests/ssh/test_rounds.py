@@ -146,8 +146,8 @@ def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator
     box.known_hosts.write_text(
         box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
     )
-    place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
-    ground = Ground(home, place)
+    target = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    ground = Ground(home, target)
     try:
         yield Scene(box, ground, relay, draw, lasting=chaos_rounds is not None)
         ground.clean_up()

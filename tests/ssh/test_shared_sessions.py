@@ -70,7 +70,7 @@ def test_bytes_streams_and_codes_are_as_over_a_connection_of_ones_own(
     assert kept_box.daemon.connections() == before
 
 
-def test_what_asks_a_place_asks_over_it_too(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
+def test_what_asks_a_backend_asks_over_it_too(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
     before = kept_box.daemon.connections()
     (kept_fabric.folder / "file").write_text("text\n")
 

@@ -1,4 +1,4 @@
-"""Disks that are full: of the place where data is copied to, and of the store that results go to."""
+"""Disks that are full: of the host that data is copied to, and of the store that results go to."""
 
 from __future__ import annotations
 

@@ -165,13 +165,13 @@ def again(ground: Ground, job_id: str) -> list[Any]:
     whole = detail(ground.store, job_id)
     row = whole.row
     attempt = AttemptRef(ground.uuid, job_id, row.attempt, row.learners)
-    place = LocalHost(ground.home)
-    runner = ProcessRunner(place, home_uuid=ground.uuid)
+    host = LocalHost(ground.home)
+    runner = ProcessRunner(host, home_uuid=ground.uuid)
     try:
         return list(runner.retry_upload(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
     finally:
         runner.close()
-        place.close()
+        host.close()
 
 
 @pytest.mark.usefixtures("short_patience")

@@ -251,14 +251,14 @@ def test_last_and_best_are_kept_and_what_lies_elsewhere_is_never_touched(tmp_pat
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "checkpoints" / "s9").symlink_to(outside)
-    keeping = CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
+    checkpoints = CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
     report(tmp_path, 1, 2, 3)
     with (tmp_path / "job" / "attempt-1" / "learner-1" / "report.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "checkpoint", "path": str(tmp_path / "checkpoints" / "s9")}) + "\n")
-    keeping.mark()
+    checkpoints.mark()
     forgotten: list[str] = []
 
-    keeping.drop(forgotten.append)
+    checkpoints.drop(forgotten.append)
 
     assert forgotten == ["s2"]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["s1", "s3", "s9"]
@@ -277,15 +277,15 @@ def test_a_mark_is_written_and_a_checkpoint_removed_through_no_link_of_a_contain
     (first / "metadata.json").symlink_to(outside / "mark")
     (first / "l").symlink_to(outside / "w")
     os.mkfifo(first / "pipe")
-    keeping = CheckpointStore(str(journal), stores, lambda: None)
+    checkpoints = CheckpointStore(str(journal), stores, lambda: None)
 
-    keeping.mark()
+    checkpoints.mark()
     marks = json.loads((first / "fabric-metadata.json").read_text())
     (first / "w").unlink()
     (first / "fabric-metadata.json").unlink()
     first.rename(tmp_path / "moved")
     first.symlink_to(outside)
-    keeping.drop(lambda _: None)
+    checkpoints.drop(lambda _: None)
 
     assert set(marks["files"]) == {"w"}
     assert [path.name for path in outside.iterdir()] == ["w"]

@@ -78,7 +78,7 @@ class Round:
         self.store.stop()
         self.store.start()
 
-    def fill_place(self) -> None:
+    def fill_host_disk(self) -> None:
         self._fill(self.disks[0])
 
     def fill_store(self) -> None:
@@ -97,7 +97,7 @@ KINDS: Sequence[tuple[str, Callable[[Round], None]]] = (
     ("controller killed", Round.kill_controller),
     ("store away for a while", Round.kill_store),
     ("store's keys withdrawn for a while", Round.withdraw_keys),
-    ("disk of the place full", Round.fill_place),
+    ("disk of the host full", Round.fill_host_disk),
     ("store's disk full", Round.fill_store),
 )
 

@@ -187,7 +187,7 @@ def test_a_backend_s_options_are_the_caller_s_own(file: Path) -> None:
     assert config.backends["gpubox"]["options"]["transport"] == "openssh"
 
 
-def test_a_limit_of_copies_counts_at_every_place_and_another_one_at_its_own(tmp_path: Path) -> None:
+def test_a_limit_of_copies_counts_at_every_backend_and_another_one_at_its_own(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[data]\ncache = "2GB"\n\n[data.cache_at]\ngpubox = "1GiB"\n')
 

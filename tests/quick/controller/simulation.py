@@ -1,4 +1,4 @@
-"""A place and a store in miniature, driven by the real decisions: to try orders of events by the thousand."""
+"""A backend and a store in miniature, driven by the real decisions: to try orders of events by the thousand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from workbench.store.db.rows import JobRow, LearnerRow
 
 
 @dataclass
-class Place:
+class PretendedBackend:
     """What is really there. A spawned learner is not seen before it says so; the promises of runners hold."""
 
     learners: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -99,11 +99,11 @@ def _seen(number: int, attempt: int, how: str) -> LearnerStatus:
 
 
 class Simulation:
-    """One job, one place, one controller that may be restarted; asserts what must hold at all times."""
+    """One job, one backend, one controller that may be restarted; asserts what must hold at all times."""
 
     def __init__(self, job: JobSpec | None = None) -> None:
         self.spec = job or spec(learners=2, max_restarts=1)
-        self.place = Place()
+        self.backend = PretendedBackend()
         self.row: JobRow = row(State.QUEUED, learners=self.spec.learners)
         self.rows: dict[int, dict[int, LearnerRow]] = {}
         self.requests: list[str] = []
@@ -129,18 +129,18 @@ class Simulation:
             self.settle()
 
     def news(self, *, whole: bool) -> None:
-        """The place's watch tells how things are."""
-        self._tell(self.row.attempt, self.place.show(self.row.attempt), whole=whole)
+        """The backend's watch reports how things are."""
+        self._tell(self.row.attempt, self.backend.show(self.row.attempt), whole=whole)
 
     def old_news(self, which: int) -> None:
-        """The place's watch tells how things were."""
+        """The backend's watch reports how things were."""
         if self.snapshots:
             attempt, shown = self.snapshots[which % len(self.snapshots)]
             self._tell(attempt, shown, whole=False)
 
     def remember(self) -> None:
         """A look is taken whose telling is late."""
-        self.snapshots.append((self.row.attempt, self.place.show(self.row.attempt)))
+        self.snapshots.append((self.row.attempt, self.backend.show(self.row.attempt)))
 
     def come_back(self, how: str) -> None:
         """The call that is under way ends: ``ok``, ``unreachable``, ``busy``, ``fault`` or ``refused``."""
@@ -152,7 +152,7 @@ class Simulation:
     def launch_one(self, number: int) -> None:
         """The launch that is under way gets as far as this learner."""
         if self.tracked.operation is Operation.LAUNCH and number <= self.spec.learners:
-            self.place.spawn(self.row.attempt, number)
+            self.backend.spawn(self.row.attempt, number)
 
     def pass_time(self, seconds: float) -> None:
         """Time goes by."""
@@ -198,7 +198,7 @@ class Simulation:
         self.requests = kept
 
     def _do(self, action: Action) -> None:
-        tracked, place, attempt = self.tracked, self.place, self.row.attempt
+        tracked, backend, attempt = self.tracked, self.backend, self.row.attempt
         match action:
             case Transition(state, reason):
                 self._step(state, reason)
@@ -207,7 +207,9 @@ class Simulation:
                 tracked.reason_changed_at = self.now
             case StartLaunch():
                 assert self.row.state is not State.QUEUED
-                assert not [key for key in place.alive() if key[0] != attempt], "the last attempt still runs"
+                assert not [key for key in backend.alive() if key[0] != attempt], (
+                    "the last attempt still runs"
+                )
                 self._call(Operation.LAUNCH, lambda how: self._launched(attempt, how))
             case CancelLaunch():
                 tracked.is_cancelling = True
@@ -225,7 +227,7 @@ class Simulation:
             case Finish():
                 self._finish(action)
             case Remove():
-                assert not place.alive(), "removed while it runs"
+                assert not backend.alive(), "removed while it runs"
                 self._call(Operation.REMOVE, self._removed)
             case Purge():
                 self.forgotten = True
@@ -254,35 +256,35 @@ class Simulation:
             return
         if how not in ("busy", "refused"):
             for number in range(1, self.spec.learners + (how == "ok")):
-                self.place.spawn(attempt, number)
+                self.backend.spawn(attempt, number)
         if not self._failed(how, started=True):
             self.tracked.launched(self.now)
 
     def _stopped(self, attempt: int, kind: str, how: str) -> None:
         if attempt == self.row.attempt and self._failed("unreachable" if how != "ok" else ""):
             return
-        if self.place.stopping.get(attempt) != "kill":
-            self.place.stopping[attempt] = kind
+        if self.backend.stopping.get(attempt) != "kill":
+            self.backend.stopping[attempt] = kind
         times = self.tracked.stop_sent.times + 1 if self.tracked.stop_sent else 1
         if attempt == self.row.attempt:
             sent = StopSent(kind, self.now, times)  # type: ignore[arg-type] # one of the two
-            self.tracked.probed(self.place.show(attempt), stopped=sent)
+            self.tracked.probed(self.backend.show(attempt), stopped=sent)
 
     def _looked(self, attempt: int, how: str) -> None:
         if attempt == self.row.attempt and not self._failed("unreachable" if how != "ok" else ""):
-            self.tracked.probed(self.place.show(attempt))
+            self.tracked.probed(self.backend.show(attempt))
 
     def _looked_back(self, attempt: int, end: bool, how: str) -> None:
         if attempt != self.row.attempt - 1 or self._failed("unreachable" if how != "ok" else ""):
             return
         if end:
-            self.place.stopping[attempt] = "kill"
-        self.tracked.probed_previous(self.place.show(attempt), self.now)
+            self.backend.stopping[attempt] = "kill"
+        self.tracked.probed_previous(self.backend.show(attempt), self.now)
 
     def _cleaned(self, attempt: int, how: str) -> None:
         if how == "ok":
-            for key in [key for key in self.place.learners if key[0] == attempt]:
-                self.place.learners[key] = "lost"
+            for key in [key for key in self.backend.learners if key[0] == attempt]:
+                self.backend.learners[key] = "lost"
         if attempt == self.row.attempt and not self._failed("unreachable" if how != "ok" else ""):
             self.tracked.removed_all()
 
@@ -303,9 +305,9 @@ class Simulation:
 
     def _finish(self, finish: Finish) -> None:
         attempt = self.row.attempt
-        assert not self.place.alive(attempt), "an attempt was ended while its learners run"
+        assert not self.backend.alive(attempt), "an attempt was ended while its learners run"
         if self.row.state is State.QUEUED:
-            assert not [key for key in self.place.learners if key[0] == attempt]
+            assert not [key for key in self.backend.learners if key[0] == attempt]
         elif self.row.state is not State.STORING:
             self._step(State.STORING, Reason("storing results and logs"))
         self._step(finish.outcome.state, finish.outcome.reason)

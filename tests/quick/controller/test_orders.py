@@ -10,14 +10,14 @@ from tests.quick.controller.values import spec
 from workbench.job import TERMINAL, State
 
 numbers = st.integers(1, 2)
-ways = st.sampled_from(["exited 0 ", "exited 3 ", "lost", "exited 0 settle"])
+ends = st.sampled_from(["exited 0 ", "exited 3 ", "lost", "exited 0 settle"])
 
 calls = st.sampled_from(["ok", "ok", "ok", "unreachable", "busy", "fault", "refused"])
 
 happenings = st.one_of(
     st.tuples(st.just("spawn"), numbers),
     st.tuples(st.just("wake"), numbers),
-    st.tuples(st.just("end"), numbers, ways),
+    st.tuples(st.just("end"), numbers, ends),
     st.tuples(st.just("lose trace"), numbers),
     st.tuples(st.just("obey")),
     st.tuples(st.just("news"), st.booleans()),
@@ -39,18 +39,18 @@ settings_ = st.builds(
 
 
 def happen(simulation: Simulation, happening: tuple[object, ...]) -> None:
-    place, attempt = simulation.place, simulation.row.attempt
+    backend, attempt = simulation.backend, simulation.row.attempt
     match happening:
         case ("spawn", int(number)):
             simulation.launch_one(number)
         case ("wake", int(number)):
-            place.wake(attempt, number)
+            backend.wake(attempt, number)
         case ("end", int(number), str(how)):
-            place.end(attempt, number, how)
+            backend.end(attempt, number, how)
         case ("lose trace", int(number)):
-            place.lose_trace(attempt, number)
+            backend.lose_trace(attempt, number)
         case ("obey",):
-            place.obey()
+            backend.obey()
         case ("news", bool(whole)):
             simulation.news(whole=whole)
         case ("old news", int(which)):
@@ -75,11 +75,11 @@ def let_it_end(simulation: Simulation) -> None:
         attempt = simulation.row.attempt
         simulation.come_back("ok")
         for number in (1, 2):
-            simulation.place.wake(attempt, number)
+            simulation.backend.wake(attempt, number)
         simulation.news(whole=True)
-        simulation.place.obey()
+        simulation.backend.obey()
         for number in (1, 2):
-            simulation.place.end(attempt, number, "exited 0 ")
+            simulation.backend.end(attempt, number, "exited 0 ")
         simulation.news(whole=False)
         simulation.pass_time(70.0)
 
@@ -93,20 +93,20 @@ def test_every_order_ends_well(job: object, order: list[tuple[object, ...]]) -> 
     let_it_end(simulation)
 
     assert simulation.forgotten or (simulation.closed and simulation.row.state in TERMINAL)
-    assert not simulation.place.alive()
-    assert len(simulation.place.starts) == len(set(simulation.place.starts)), "started twice"
+    assert not simulation.backend.alive()
+    assert len(simulation.backend.starts) == len(set(simulation.backend.starts)), "started twice"
     for attempt in range(1, simulation.row.attempt + 1):
         for number in range(1, simulation.spec.learners + 1):
-            simulation.place.wake(attempt, number)
-    assert not simulation.place.alive(), "an orphan woke up after the end"
+            simulation.backend.wake(attempt, number)
+    assert not simulation.backend.alive(), "an orphan woke up after the end"
 
 
 def test_a_job_that_nothing_happens_to_completes_in_the_fewest_steps() -> None:
     simulation = Simulation(spec())
     simulation.come_back("ok")
-    simulation.place.wake(1, 1)
+    simulation.backend.wake(1, 1)
     simulation.news(whole=True)
-    simulation.place.end(1, 1, "exited 0 ")
+    simulation.backend.end(1, 1, "exited 0 ")
     simulation.news(whole=False)
 
     assert simulation.row.state is State.COMPLETED
@@ -115,22 +115,22 @@ def test_a_job_that_nothing_happens_to_completes_in_the_fewest_steps() -> None:
 
 def test_a_halt_while_a_launch_is_cut_off_leaves_no_learner_that_wakes_later() -> None:
     simulation = Simulation(spec())
-    simulation.place.spawn(1, 1)
+    simulation.backend.spawn(1, 1)
     simulation.start_controller()
     simulation.ask("halt")
     let_it_end(simulation)
-    simulation.place.wake(1, 1)
+    simulation.backend.wake(1, 1)
 
     assert simulation.row.state is State.HALTED
-    assert simulation.place.starts == []
+    assert simulation.backend.starts == []
 
 
 def test_a_controller_that_was_killed_between_start_and_note_adopts_the_learner() -> None:
     simulation = Simulation(spec())
-    simulation.place.spawn(1, 1)
-    simulation.place.wake(1, 1)
+    simulation.backend.spawn(1, 1)
+    simulation.backend.wake(1, 1)
     simulation.start_controller()
     simulation.news(whole=True)
 
     assert simulation.row.state is State.PROCESSING
-    assert simulation.place.starts == [(1, 1)]
+    assert simulation.backend.starts == [(1, 1)]

@@ -64,7 +64,7 @@ def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
     assert decide(view(State.QUEUED, verdict=waiting, reason=Reason("waits for 1 CPU"))).actions == ()
 
 
-def test_the_next_attempt_waits_until_the_place_confirms_that_the_last_one_is_gone() -> None:
+def test_the_next_attempt_waits_until_the_backend_confirms_that_the_last_one_is_gone() -> None:
     assert decide(view(State.QUEUED, previous_is_over=None)).actions == (ProbePrevious(end=False),)
     assert decide(view(State.QUEUED, previous_is_over=False)).actions == (ProbePrevious(end=True),)
 
@@ -74,7 +74,7 @@ def test_a_restart_waits_for_its_time() -> None:
 
 
 @pytest.mark.parametrize(("intent", "code"), [(Intent.HALT, 143), (Intent.KILL, 137), (Intent.DELETE, 137)])
-def test_stopping_a_queued_job_ends_it_at_once_even_while_its_place_is_away(
+def test_stopping_a_queued_job_ends_it_at_once_even_while_its_backend_is_away(
     intent: Intent, code: int
 ) -> None:
     found = finish_of(decide(view(State.QUEUED, intent=intent, trouble=AWAY, not_before=NOW + 9)))
@@ -202,28 +202,28 @@ def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sent
     assert found.restart is not None and found.restart.platform_restarts == 1
 
 
-def test_a_place_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
+def test_a_backend_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
     assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
         (SetReason(AWAY.reason),), NOW + 3
     )
     assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (StartLaunch(),)
 
 
-def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
+def test_an_attempt_that_a_backend_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
     waits = (Transition(State.QUEUED, AWAY.reason),)
 
     assert decide(view(State.PENDING, trouble=AWAY, never_started=True)).actions == waits
     assert decide(view(State.PENDING, trouble=AWAY, never_started=True, intent=Intent.KILL)).actions == waits
 
 
-def test_a_place_that_goes_while_a_learner_is_being_started_is_reported() -> None:
+def test_a_backend_that_goes_while_a_learner_is_being_started_is_reported() -> None:
     for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
         away = view(State.PENDING, statuses=those(learner(1, phase)), unreachable="gpubox does not answer")
 
         assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
 
 
-def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
+def test_a_backend_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
     away = view(statuses=those(learner(1)), unreachable="gpubox does not answer")
 
     assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
@@ -250,7 +250,7 @@ def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
     assert kill.actions[-1] == Stop("kill", 0.0)
 
 
-def test_a_stop_is_asked_for_again_until_the_place_confirms_but_not_before_the_grace_is_over() -> None:
+def test_a_stop_is_asked_for_again_until_the_backend_confirms_but_not_before_the_grace_is_over() -> None:
     halting: dict[str, Any] = {
         "intent": Intent.HALT,
         "statuses": those(learner(1)),
@@ -502,7 +502,7 @@ def test_a_learner_that_is_stopped_before_its_command_runs_is_not_shown_as_runni
     assert decision.actions == (SetReason(Reason("a learner is being stopped by its backend")),)
 
 
-def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
+def test_deleting_removes_at_the_backend_first_and_forgets_last() -> None:
     deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
 
     assert decide(view(**deleted)).actions == (Remove(),)

@@ -1,4 +1,4 @@
-"""Who starts and who waits at a place, and why."""
+"""Which jobs start and which wait at a backend, and why."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_many_holders_are_named_briefly() -> None:
     )
 
 
-wishes = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1, 2, 9]), st.integers(0, 5)), max_size=8)
+requests = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1, 2, 9]), st.integers(0, 5)), max_size=8)
 
 
-@given(wishes, st.integers(0, 8))
+@given(requests, st.integers(0, 8))
 def test_nothing_is_promised_twice_nobody_overtakes_and_somebody_always_moves(
     asked: list[tuple[float, int]], ran: int
 ) -> None:

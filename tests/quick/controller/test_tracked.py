@@ -1,4 +1,4 @@
-"""What the controller knows of a job while its calls and the place's news cross each other."""
+"""What the controller knows of a job while its calls and the backend's news cross each other."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ REF = learners_of([ATTEMPT])[0]
 
 @pytest.fixture
 def elsewhere(home: Home, tmp_path: Path) -> Iterator[Elsewhere]:
-    """A place in another folder of this machine, and a job."""
+    """A host in another folder of this machine, and a job."""
     made = Elsewhere(home, tmp_path / "elsewhere")
     home.job(ATTEMPT.job_id).path.mkdir(parents=True)
     yield made

@@ -1,4 +1,4 @@
-"""What comes home or is copied stays in its folder, whatever links the place sends."""
+"""What comes home or is copied stays in its folder, whatever links the host sends."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_annotations_change_only_what_is_given(store: Store) -> None:
     )
 
 
-def test_seen_is_the_places_last_answer(store: Store) -> None:
+def test_seen_is_the_backends_last_answer(store: Store) -> None:
     rows = [add_job(store) for _ in range(3)]
     mark_seen(store, [row.id for row in rows[:2]], 77)
     mark_seen(store, rows[0].id, 78)

@@ -148,7 +148,7 @@ def test_a_job_keeps_what_its_shell_meant(
     assert kept.frozen("pod") == frozen
 
 
-def test_a_named_place_keeps_its_name(write: WriteConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_cluster_keeps_its_name(write: WriteConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", write("dev=team", current="dev"))
     options = BackendOptions("lab", "kubernetes", "", {"namespace": "mine"})
 
@@ -179,7 +179,9 @@ def test_a_context_or_namespace_of_what_is_no_cluster_is_refused(fabric: Fabric)
     assert "'local' is not a cluster and has no namespace" in ran.stderr
 
 
-def test_a_place_may_be_of_the_type_k8s(fabric: Fabric, clean_environment: Path, write: WriteConfig) -> None:
+def test_a_backend_may_be_of_the_type_k8s(
+    fabric: Fabric, clean_environment: Path, write: WriteConfig
+) -> None:
     (clean_environment / "config.toml").write_text('[backends.lab]\ntype = "k8s"\nnamespace = "team"\n')
 
     listed = fabric.json("backend", "list", "--json")

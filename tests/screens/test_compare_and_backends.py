@@ -471,7 +471,7 @@ def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
         assert part in page, page
 
 
-def test_a_place_that_does_not_answer_keeps_what_was_seen_last_with_its_age() -> None:
+def test_a_backend_that_does_not_answer_keeps_what_was_seen_last_with_its_age() -> None:
     page = shown_page(seen(box(slot(0)), ago=42), seen(None, trouble="connection refused", hint="start sshd"))
 
     assert "does not answer: connection refused · last seen 42 s ago" in page
@@ -483,7 +483,7 @@ def test_a_backend_that_hangs_is_shown_as_hanging() -> None:
     assert "connecting" in shown_page()
 
 
-def test_a_place_that_is_waited_for_says_how_old_its_last_answer_is() -> None:
+def test_a_backend_that_is_waited_for_says_how_old_its_last_answer_is() -> None:
     state = BackendState("gpubox", "ssh")
     state.take(seen(box(), ago=6))
     state.asked_us = NOW_US - 4_000_000
@@ -588,16 +588,16 @@ class _Hanging(_Local):
 
 
 @journey
-async def test_a_place_that_hangs_keeps_only_itself_waiting(
+async def test_a_backend_that_hangs_keeps_only_itself_waiting(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from workbench.config.types import Config
 
-    places: dict[str, dict[str, Any]] = {
+    inventories: dict[str, dict[str, Any]] = {
         name: {"name": name, "type": name, "address": "", "options": {}} for name in ("good", "hanging")
     }
     kinds = {"good": _Local, "hanging": _Hanging}
-    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=inventories))
     monkeypatch.setattr("backends.registry.load_backend", lambda options: kinds[options.type](options))
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No jobs yet")
@@ -620,15 +620,15 @@ class _SlowToProbe(_Local):
 
 
 @journey
-async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
+async def test_what_a_backend_has_is_shown_before_it_is_known_what_it_lacks(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from workbench.config.types import Config
 
-    places: dict[str, dict[str, Any]] = {
+    inventories: dict[str, dict[str, Any]] = {
         "slow": {"name": "slow", "type": "slow", "address": "", "options": {}}
     }
-    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=inventories))
     monkeypatch.setattr("backends.registry.load_backend", _SlowToProbe)
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No jobs yet")
@@ -649,7 +649,7 @@ def test_a_machine_that_is_recorded_twice_counts_once_in_its_curve() -> None:
 
 
 @journey
-async def test_this_machine_is_a_place(home: Home) -> None:
+async def test_this_machine_is_a_backend(home: Home) -> None:
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No jobs yet")
         await shown.press("P")
@@ -670,7 +670,7 @@ async def test_configuration_that_cannot_be_read_is_reported(
 
 
 @journey
-async def test_a_place_is_tested_by_key(home: Home) -> None:
+async def test_a_backend_is_tested_by_key(home: Home) -> None:
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No jobs yet")
         await shown.press("P")
