@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
     with simulated_nodes(NODES), ground(**simulated) as it:
         seen = Phases(it.space.admin)
         begun = time.perf_counter()
-        words = ["--set", f"learners={PER_JOB}", "--set", "ends_when=all"]
+        args = ["--set", f"learners={PER_JOB}", "--set", "ends_when=all"]
         run = [
             FABRIC,
             "run",
@@ -54,7 +54,7 @@ def rows() -> Iterator[Row]:
             "lab",
             "--image",
             DEBIAN,
-            *words,
+            *args,
             "--",
             "true",
         ]

@@ -131,8 +131,8 @@ def _seconds_between(ended: Mapping[str, Any]) -> float:
 
 
 def _run_all(it: Ground) -> float:
-    words = ["--gpus", "1", "--set", f"learners={LEARNERS}", "--set", "ends_when=all"]
-    run = [FABRIC, "run", "-q", "-d", "--accept-loss", "-b", "lab", "--image", DEBIAN, *words]
+    args = ["--gpus", "1", "--set", f"learners={LEARNERS}", "--set", "ends_when=all"]
+    run = [FABRIC, "run", "-q", "-d", "--accept-loss", "-b", "lab", "--image", DEBIAN, *args]
     begun = time.perf_counter()
     for _ in range(JOBS):
         seconds_of([*run, "--", "python3", "meet.py"], it.environment, it.folder)

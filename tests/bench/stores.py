@@ -59,9 +59,9 @@ class Ground:
         )
         return seconds_of([FABRIC, "run", "-q", "--runner", "process", str(manifest)], self.environment)
 
-    def bare(self, *words: str) -> float:
+    def bare(self, *args: str) -> float:
         """Return how long rclone itself takes."""
-        return seconds_of([find_rclone().path, *words], self.rclone)
+        return seconds_of([find_rclone().path, *args], self.rclone)
 
     def forget(self) -> None:
         """Drop what is cached, and what was copied beside it."""

@@ -42,10 +42,10 @@ for name in (b"tr\\xe9s", b"two\\nlines"):
 """
 
 
-def run(fabric: Fabric, code: str, *words: str) -> dict[str, Any]:
+def run(fabric: Fabric, code: str, *args: str) -> dict[str, Any]:
     """Run a job and return what ``show`` says of it; it must have come to its end by itself."""
     (fabric.folder / "train.py").write_text(BEGIN + code + END)
-    ran = fabric("run", "--quiet", *words, "--", "python3", "train.py")
+    ran = fabric("run", "--quiet", *args, "--", "python3", "train.py")
     assert ran.stdout == "done\n"
     shown = dict(fabric.json("show", "@last", "--json"))
     assert shown["state"] == "COMPLETED"

@@ -85,12 +85,12 @@ def write_code(fabric: Fabric, s3: Server, runner: str, end: str) -> Path:
     }
     manifest.write_text(MANIFEST.format(secret="not-yet-known", **keys))
     (fabric.folder / "train.py").write_text("print('trains')\n")
-    for words in (
+    for args in (
         ["init", "-q"],
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
     ):
-        subprocess.run(["git", *words], cwd=fabric.folder, check=True, capture_output=True)
+        subprocess.run(["git", *args], cwd=fabric.folder, check=True, capture_output=True)
     manifest.write_text(MANIFEST.format(secret=SECRET, **keys))
     return manifest
 
@@ -319,8 +319,8 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     (fabric.folder / "train.py").write_text(TRAIN)
     manifest.write_text(EXPERIMENT.format(x=x, searcher=searcher, address=s3.address, key=KEY, secret=SECRET))
     ran = [
-        fabric(*words, "experiment.yaml")
-        for words in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
+        fabric(*args, "experiment.yaml")
+        for args in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
     ]
     ran.append(fabric("run", "-q", "experiment.yaml"))
 

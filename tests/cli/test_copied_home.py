@@ -94,9 +94,9 @@ def test_a_copy_ends_nothing_of_the_original(
         stop_controller(fabric, home)
     there = copy(home, elsewhere)
 
-    for words in STEERING:
-        refused = fabric(*words, expect=78, FABRIC_HOME=there)
-        assert f"a copy of {'the home ' * (words[0] != 'doctor')}{home.path}" in refused.stderr
+    for args in STEERING:
+        refused = fabric(*args, expect=78, FABRIC_HOME=there)
+        assert f"a copy of {'the home ' * (args[0] != 'doctor')}{home.path}" in refused.stderr
         assert "hint: " in refused.stderr
 
     assert is_alive(pid)
@@ -113,8 +113,8 @@ def test_a_copy_is_read_and_says_that_it_is_one(
     there = copy(home, elsewhere)
 
     listed = fabric("list", FABRIC_HOME=there)
-    for words in (("show", "long"), ("logs", "over"), ("metrics", "over"), ("events", "over"), ("du",)):
-        assert f"a copy of the home {home.path}" in fabric(*words, FABRIC_HOME=there).stderr
+    for args in (("show", "long"), ("logs", "over"), ("metrics", "over"), ("events", "over"), ("du",)):
+        assert f"a copy of the home {home.path}" in fabric(*args, FABRIC_HOME=there).stderr
 
     assert "long" in listed.stdout
     assert f"a copy of the home {home.path}" in listed.stderr

@@ -49,7 +49,7 @@ def rows(home: Home) -> list[JobRow]:
 
 
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("args", "names"),
     [
         (["--where", "loss<0.3"], ["good"]),
         (["--where", "state:done loss>0.3"], ["worse"]),
@@ -66,8 +66,8 @@ def rows(home: Home) -> list[JobRow]:
         (["--where", "is:problem", "--sort", "submitted", "--limit", "1"], ["broken"]),
     ],
 )
-def test_filters_and_orders(fabric: Fabric, rows: list[JobRow], words: list[str], names: list[str]) -> None:
-    assert [each["name"] for each in fabric.json("list", "--json", *words)] == names
+def test_filters_and_orders(fabric: Fabric, rows: list[JobRow], args: list[str], names: list[str]) -> None:
+    assert [each["name"] for each in fabric.json("list", "--json", *args)] == names
 
 
 def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, rows: list[JobRow]) -> None:
@@ -81,7 +81,7 @@ def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, 
 
 
 @pytest.mark.parametrize(
-    ("words", "message", "mark"),
+    ("args", "message", "mark"),
     [
         (["--where", "state:done los<0.3"], "no job has a metric 'los'", "             ^^^^^^^"),
         (["--where", "x stat:failed"], "there is no field 'stat'", "    ^^^^^^^^^^^"),
@@ -97,9 +97,9 @@ def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, 
     ],
 )
 def test_a_wrong_expression_is_pointed_at(
-    fabric: Fabric, rows: list[JobRow], words: list[str], message: str, mark: str
+    fabric: Fabric, rows: list[JobRow], args: list[str], message: str, mark: str
 ) -> None:
-    stderr = fabric("list", *words, expect=64).stderr
+    stderr = fabric("list", *args, expect=64).stderr
 
     assert message in stderr
     assert mark in stderr.splitlines() or not mark
@@ -184,7 +184,7 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("grep", "(a|aa)+$"),
         ("logs", "slow", "--grep", "(a|aa)+$"),
@@ -193,14 +193,14 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
     ],
 )
 def test_a_pattern_that_runs_on_is_given_up_by_its_name(
-    fabric: Fabric, home: Home, words: tuple[str, ...]
+    fabric: Fabric, home: Home, args: tuple[str, ...]
 ) -> None:
     with Store.open(home) as store:
         row = add_job(store, "slow", State.COMPLETED, exit_code=0)
         add_job(store, "a" * 50 + "!", State.COMPLETED, exit_code=0)
     write_output(folder_of(home, row), [b"a" * 60 + b"!\n"])
 
-    refused = fabric(*words, expect=64)
+    refused = fabric(*args, expect=64)
 
     assert "the regular expression /(a|aa)+$/ takes too long and was given up" in refused.stderr
 

@@ -45,9 +45,9 @@ def take_all(home: Home) -> None:
     fill(home.path.parent)
 
 
-def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
+def attached(fabric: Fabric, *args: str) -> subprocess.Popen[bytes]:
     """Start a job that is followed, and wait until it runs."""
-    process = fabric.start("run", *words, "--", WAITS)
+    process = fabric.start("run", *args, "--", WAITS)
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
@@ -267,14 +267,14 @@ def test_an_ext4_that_its_kernel_made_read_only_is_named_by_a_stop_with_the_pid_
         pid = json.loads(state.read_text())["command_pid"]
         break_ext4(folder)
 
-        for words in (["kill", "one"], ["halt", "one"], ["delete", "one", "--yes"]):
-            stderr = fabric(*words, expect=73).stderr
+        for args in (["kill", "one"], ["halt", "one"], ["delete", "one", "--yes"]):
+            stderr = fabric(*args, expect=73).stderr
             assert "its file system is read-only" in stderr
             assert f"end the command yourself: kill {pid}\n" in stderr
         assert fabric.json("list", "--json")[0]["state"] == "PROCESSING"
         assert fabric("logs", "one").stdout == "started\n"
-        for words in (["show", "one"], ["status"], ["controller"]):
-            fabric(*words)
+        for args in (["show", "one"], ["status"], ["controller"]):
+            fabric(*args)
         os.kill(pid, signal.SIGKILL)
         fabric("controller", "stop")
         end_everything(home)
@@ -294,6 +294,6 @@ def test_a_home_that_was_closed_and_then_made_read_only_is_read(
         assert "done" in fabric("list").stdout
         assert "COMPLETED" in fabric("show", "done").stdout
         assert fabric("logs", "done").stdout == "hello\n"
-        for words in (["metrics", "done"], ["status", "done"], ["controller"]):
-            fabric(*words)
+        for args in (["metrics", "done"], ["status", "done"], ["controller"]):
+            fabric(*args)
         assert "read-only" in fabric("delete", "done", "--yes", expect=73).stderr

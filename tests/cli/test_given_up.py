@@ -39,8 +39,8 @@ def test_what_a_halted_program_gave_up_is_what_every_output_leaves_out(
         shutil.copy(PROGRAMS / name, fabric.folder)
     ledger = tmp_path / "ledger.jsonl"
 
-    def run(*words: str) -> str:
-        return fabric(*words).stdout
+    def run(*args: str) -> str:
+        return fabric(*args).stdout
 
     command = ["--", "python3", "counts.py", str(ledger), stops, says, manner]
     job = halted_and_resumed(run, ledger, command, starts=len(stops.split(",")) + 1)

@@ -52,7 +52,7 @@ def test_the_table_says_what_and_why(fabric: Fabric, rows: list[JobRow]) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("args", "names"),
     [
         (["--state", "failed"], ["broken", "job-failed"]),
         (["--state", "completed,halted"], ["job-halted", "job-completed"]),
@@ -64,8 +64,8 @@ def test_the_table_says_what_and_why(fabric: Fabric, rows: list[JobRow]) -> None
         (["--limit", "2"], ["broken", "job-halted"]),
     ],
 )
-def test_filters(fabric: Fabric, rows: list[JobRow], words: list[str], names: list[str]) -> None:
-    assert [each["name"] for each in fabric.json("list", "--json", *words)] == names
+def test_filters(fabric: Fabric, rows: list[JobRow], args: list[str], names: list[str]) -> None:
+    assert [each["name"] for each in fabric.json("list", "--json", *args)] == names
 
 
 @pytest.mark.parametrize("name", ["list", "ls", "ps"])

@@ -40,7 +40,7 @@ def pair(home: Home) -> JobRow:
 
 
 @pytest.mark.parametrize(
-    ("words", "output"),
+    ("args", "output"),
     [
         ([], "first\nsecond\nthird\nlast\n"),
         (["--tail", "2"], "third\nlast\n"),
@@ -51,8 +51,8 @@ def pair(home: Home) -> JobRow:
         (["--learner", "1", "--attempt", "1"], "first\nsecond\nthird\nlast\n"),
     ],
 )
-def test_which_lines(fabric: Fabric, row: JobRow, words: list[str], output: str) -> None:
-    assert fabric("logs", "one", *words).stdout == output
+def test_which_lines(fabric: Fabric, row: JobRow, args: list[str], output: str) -> None:
+    assert fabric("logs", "one", *args).stdout == output
 
 
 def test_several_learners_come_by_whole_lines_with_prefixes(fabric: Fabric, pair: JobRow) -> None:
@@ -105,11 +105,11 @@ def test_a_terminal_is_not_driven_by_what_a_job_prints(home: Home, fabric: Fabri
     assert b"\x1b]" not in shown
 
 
-def run_on_terminal(words: list[str]) -> bytes:
+def run_on_terminal(args: list[str]) -> bytes:
     """Run a command whose stdout is a terminal and return what it wrote there."""
     main, side = pty.openpty()
     process = subprocess.Popen(
-        [EXECUTABLE, *words], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE
+        [EXECUTABLE, *args], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE
     )
     os.close(side)
     shown = b""
@@ -124,7 +124,7 @@ def run_on_terminal(words: list[str]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("args", "error"),
     [
         (["--learner", "2"], "there is no learner 2"),
         (["--attempt", "2"], "there is no attempt 2"),
@@ -132,8 +132,8 @@ def run_on_terminal(words: list[str]) -> bytes:
         (["--grep", "("], "not a regular expression"),
     ],
 )
-def test_what_is_not_there_is_reported(fabric: Fabric, row: JobRow, words: list[str], error: str) -> None:
-    assert error in fabric("logs", "one", *words, expect=64).stderr
+def test_what_is_not_there_is_reported(fabric: Fabric, row: JobRow, args: list[str], error: str) -> None:
+    assert error in fabric("logs", "one", *args, expect=64).stderr
 
 
 def test_a_job_that_printed_nothing(fabric: Fabric, home: Home) -> None:

@@ -246,9 +246,9 @@ def test_names_that_control_a_terminal_are_written_out(fabric: Fabric, home: Hom
         store.execute("UPDATE series SET name = ?", ("a\x1b[31m\r\nb\0",))
 
     shown = "a\\x1b[31m\\x0d\\x0ab\\x00"
-    for words in (["--csv"], ["--latest"], ["--plot"], ["-f"], ["-f", "--csv"], []):
-        text = fabric("metrics", "odd", *words).stdout
-        assert shown in text and not set(text) & set("\x1b\r\0"), words
+    for args in (["--csv"], ["--latest"], ["--plot"], ["-f"], ["-f", "--csv"], []):
+        text = fabric("metrics", "odd", *args).stdout
+        assert shown in text and not set(text) & set("\x1b\r\0"), args
     csv_text = fabric("sql", "select name from metrics", "--csv").stdout
     assert "a\\x1b[31m\\x0d\nb\\x00" in csv_text
     assert shown in fabric("sql", "select name from metrics").stdout

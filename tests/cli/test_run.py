@@ -79,8 +79,8 @@ def test_the_exit_code_is_the_jobs_own(fabric: Fabric, command: str, code: int) 
 
 
 def test_a_manifest_with_flags_sets_and_variables(fabric: Fabric, project: Path) -> None:
-    words = ["run", "manifest.yml", "--set", "params.lr=0.25", "-e", "MODE=fast", "--name", "quick"]
-    ran = fabric(*words)
+    args = ["run", "manifest.yml", "--set", "params.lr=0.25", "-e", "MODE=fast", "--name", "quick"]
+    ran = fabric(*args)
 
     assert ran.stdout.splitlines()[0] == "lr 0.25 fast 0.25"
     shown = fabric.json("show", "quick", "--json")
@@ -89,7 +89,7 @@ def test_a_manifest_with_flags_sets_and_variables(fabric: Fabric, project: Path)
     assert shown["origins"]["name"] == "flag --name"
     assert shown["origins"]["env.MODE"].startswith("flag")
     assert shown["origins"]["framework.command"] == "manifest.yml:4"
-    assert shown["recorded"]["argv"] == ["fabric", *words]
+    assert shown["recorded"]["argv"] == ["fabric", *args]
     assert shown["metrics"] == {"train/loss": pytest.approx(0.5 / 3)}
 
 
@@ -233,12 +233,12 @@ def test_the_active_environment_runs_the_job(fabric: Fabric) -> None:
 
 
 def test_git_is_recorded(fabric: Fabric, project: Path, home: Home) -> None:
-    for words in (
+    for args in (
         ["init", "-q"],
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
     ):
-        subprocess.run(["git", *words], cwd=project, check=True)
+        subprocess.run(["git", *args], cwd=project, check=True)
     (project / "train.py").write_text(TRAIN + "# changed\n")
 
     fabric("run", "manifest.yml")

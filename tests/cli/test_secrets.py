@@ -84,9 +84,9 @@ def test_a_store_of_the_configuration_is_named_on_the_command_line(
         f'[stores.lab]\ntype = "s3_datastore"\nauth_url = "{address}"\n'
         'user_name = "test"\npassword = "${LAB_KEY}"\n[store_alias]\n"http://old.example.com" = "lab"\n'
     )
-    words = ["run", "--data", "lab:pictures", "--results", "served:saved", "--", "cat $DATA_DIR/images"]
+    args = ["run", "--data", "lab:pictures", "--results", "served:saved", "--", "cat $DATA_DIR/images"]
 
-    ran = fabric(*words, LAB_KEY=TRIAL_KEY)
+    ran = fabric(*args, LAB_KEY=TRIAL_KEY)
 
     assert ran.stdout == "seven\n"
     assert "written out" not in ran.stderr

@@ -160,9 +160,9 @@ def test_files_with_several_names_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--older-than", "soon"], ["--where", "stat:x"], ["--caches", "--keep-last", "1"]]
+    "args", [["--older-than", "soon"], ["--where", "stat:x"], ["--caches", "--keep-last", "1"]]
 )
-def test_a_wrong_choice_removes_nothing(fabric: Fabric, rows: dict[str, JobRow], words: list[str]) -> None:
-    fabric("prune", *words, "--yes", expect=64)
+def test_a_wrong_choice_removes_nothing(fabric: Fabric, rows: dict[str, JobRow], args: list[str]) -> None:
+    fabric("prune", *args, "--yes", expect=64)
 
     assert names(fabric) == set(rows)

@@ -47,7 +47,7 @@ data_stores:
 """
 
 
-def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.CompletedProcess[str]:
+def rclone(store: dict[str, Any], *args: str, key: str = "test") -> subprocess.CompletedProcess[str]:
     remote = {
         "TYPE": "s3",
         "PROVIDER": "Other",
@@ -56,7 +56,7 @@ def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.
         "SECRET_ACCESS_KEY": key,
     }
     variables = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
-    argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
+    argv = [find_rclone().path, *args, "--retries", "1", "--low-level-retries", "1"]
     return subprocess.run(
         argv,
         env={**os.environ, "RCLONE_CONFIG": "", **variables},

@@ -90,13 +90,13 @@ def persons_home(fabric: Fabric) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["m.yml"], ["work/code.yml"], ["m.yml", "."], ["--", "true"], [".", "--", "ls"]]
+    "args", [["m.yml"], ["work/code.yml"], ["m.yml", "."], ["--", "true"], [".", "--", "ls"]]
 )
 @pytest.mark.parametrize("verb", ["run", "plan"])
 def test_a_whole_home_folder_is_refused_however_it_is_chosen(
-    persons_home: Path, home: Home, verb: str, words: list[str]
+    persons_home: Path, home: Home, verb: str, args: list[str]
 ) -> None:
-    ran = Fabric(persons_home)(verb, *words, expect=64)
+    ran = Fabric(persons_home)(verb, *args, expect=64)
 
     assert "is a whole home folder" in ran.stderr
     assert REFUSED in ran.stderr
@@ -105,7 +105,7 @@ def test_a_whole_home_folder_is_refused_however_it_is_chosen(
 
 
 @pytest.mark.parametrize(
-    ("words", "variables"),
+    ("args", "variables"),
     [
         (["--code-anyway"], {}),
         (["--set", "code_anyway=true"], {}),
@@ -116,13 +116,13 @@ def test_a_whole_home_folder_is_taken_without_keys_on_request(
     persons_home: Path,
     home: Home,
     monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
+    args: list[str],
     variables: dict[str, str],
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    ran = Fabric(persons_home)("run", *words, "m.yml")
+    ran = Fabric(persons_home)("run", *args, "m.yml")
 
     assert {"m.yml", "work"} <= set(ran.stdout.split())
     assert not {".ssh", ".aws", "fabric"} & set(ran.stdout.split())

@@ -33,10 +33,10 @@ def _engine(engine: None) -> None:
     """Most of it is an engine's message."""
 
 
-def refused(fabric: Fabric, home: Home, *words: str, code: int, **environment: str) -> str:
+def refused(fabric: Fabric, home: Home, *args: str, code: int, **environment: str) -> str:
     """Run a job that cannot work; return its message once nothing is left."""
     before = networks()
-    ran = fabric("run", "--runner", "container", *words, "--", "true", expect=code, **environment)
+    ran = fabric("run", "--runner", "container", *args, "--", "true", expect=code, **environment)
     jobs = list(home.jobs.iterdir()) if home.jobs.exists() else []
     for job in jobs:
         # One that ran before is removed a moment after its end was reported.

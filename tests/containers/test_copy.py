@@ -46,8 +46,8 @@ def running(request: pytest.FixtureRequest, fabric: Fabric, home: Home) -> Itera
     """A job that has written some files and waits for another."""
     if request.param == "container":
         request.getfixturevalue("engine")
-    words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--", "sh", "-c", WORK)
-    job = fabric(*words).stdout.strip()
+    args = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--", "sh", "-c", WORK)
+    job = fabric(*args).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
     until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     yield job

@@ -226,7 +226,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         (),
         pytest.param(
@@ -236,12 +236,12 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
+    fabric: Fabric, args: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine hangs")
-    with own_engine(13 if words else 10) as engine:
+    with own_engine(13 if args else 10) as engine:
         engine.hang()
-        asked = ("run", "-d", *words, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
+        asked = ("run", "-d", *args, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
         job = fabric(*asked, DOCKER_HOST=engine.address).stdout.strip()
         tested = fabric("backend", "test", "local", expect=None, DOCKER_HOST=engine.address)
         waiting = fabric.json("show", job, "--json")["state"]

@@ -150,6 +150,6 @@ def request(home: Home) -> LaunchRequest:
     return replace(made, spec=replace(made.spec, framework=Framework(command="true", version=DEBIAN)))
 
 
-def docker(*words: str) -> str:
+def docker(*args: str) -> str:
     """Run docker's own command; return what it prints."""
-    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["docker", *args], check=True, capture_output=True, text=True).stdout

@@ -118,9 +118,9 @@ def test_two_people_on_one_engine_see_and_touch_only_their_own(someone: User) ->
     assert containers_of(jobs[other.name]) == []
 
 
-def started(user: User, *words: str) -> str:
+def started(user: User, *args: str) -> str:
     """Start a job of a user's and return its id."""
-    ran = run_as(user, FABRIC, "run", "-d", *words)
+    ran = run_as(user, FABRIC, "run", "-d", *args)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 

@@ -187,8 +187,8 @@ def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_
         outputs = {}
         with served(own) as address:
             for image in (BUSYBOX, USER):
-                words = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
-                outputs[image] = run_as(user, FABRIC, *words, DOCKER_HOST=address)
+                args = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
+                outputs[image] = run_as(user, FABRIC, *args, DOCKER_HOST=address)
             run_as(user, FABRIC, "controller", "stop")
         home = Home(user.home / ".local" / "share" / "fabric")
         foreign = [path for path in home.path.rglob("*") if path.lstat().st_uid != user.uid]

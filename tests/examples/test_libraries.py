@@ -66,7 +66,7 @@ def fabric(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
     lend_agents(home)
-    yield lambda folder, *words: Fabric(folder)(*words).stdout
+    yield lambda folder, *args: Fabric(folder)(*args).stdout
     end_everything(home)
 
 

@@ -70,14 +70,14 @@ def main() -> int:
     return 0
 
 
-def _output_of(*words: str) -> str:
+def _output_of(*args: str) -> str:
     import fabric_workbench
 
     output = io.StringIO()
-    sys.argv = ["fabric", *words]
+    sys.argv = ["fabric", *args]
     with contextlib.redirect_stdout(output):
         code = fabric_workbench.main()
-    assert code == 0, f"fabric {' '.join(words)} ended with {code}"
+    assert code == 0, f"fabric {' '.join(args)} ended with {code}"
     return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 

@@ -59,8 +59,8 @@ def changed_files(since: str) -> list[str]:
     return sorted({*_git("diff", "--name-only", base[0]), *_git("ls-files", "-o", "--exclude-standard")})
 
 
-def _git(*words: str) -> list[str]:
-    ran = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+def _git(*args: str) -> list[str]:
+    ran = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=False)
     return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 

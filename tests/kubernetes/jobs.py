@@ -52,13 +52,13 @@ class Pods:
         earlier = frozenset(job.name for job in jobs.iterdir()) if jobs.is_dir() else frozenset()
         return Pods(replace(self.fabric, folder=folder), self.space, earlier)
 
-    def run(self, *words: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
+    def run(self, *args: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
         """Run a job and follow it."""
-        return self.fabric("run", "--backend", "cluster", "--image", image, *words, expect=expect)
+        return self.fabric("run", "--backend", "cluster", "--image", image, *args, expect=expect)
 
-    def start(self, *words: str, image: str = DEBIAN) -> str:
+    def start(self, *args: str, image: str = DEBIAN) -> str:
         """Start a job and return its id."""
-        ran = self.run("-d", "--accept-loss", *words, image=image)
+        ran = self.run("-d", "--accept-loss", *args, image=image)
         return str(ran.stdout).split()[-1]
 
     def show(self, job: str = "@last") -> dict[str, Any]:

@@ -28,10 +28,10 @@ class Terminal:
     sizes: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, *words: str, environment: Mapping[str, str]) -> Terminal:
+    def of(cls, *args: str, environment: Mapping[str, str]) -> Terminal:
         pid, descriptor = pty.fork()
         if pid == 0:
-            os.execve(EXECUTABLE, [str(EXECUTABLE), *words], environment)
+            os.execve(EXECUTABLE, [str(EXECUTABLE), *args], environment)
         return cls(pid, descriptor)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -76,9 +76,9 @@ class TestOneJob:
     def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(
         self, shared_pods: Pods, running: str
     ) -> None:
-        words = ("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5")
+        args = ("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5")
 
-        ran = shared_pods.fabric(*words, input="typed\n", expect=5)
+        ran = shared_pods.fabric(*args, input="typed\n", expect=5)
 
         assert ran.stdout == "typed\n"
         assert "wrong\n" in ran.stderr

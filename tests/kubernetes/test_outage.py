@@ -42,14 +42,14 @@ def start(fabric: Fabric, home: Home) -> Iterator[Start]:
     """Start commands that have less patience; the controller that the first one finds has as little."""
     with ExitStack() as started:
 
-        def start(*words: str) -> subprocess.Popen[bytes]:
+        def start(*args: str) -> subprocess.Popen[bytes]:
             if not home.controller_lock.exists():
                 make_home(home)
                 argv = [sys.executable, "-P", "-c", CONTROLLER, str(home.path)]
                 started.enter_context(ended(subprocess.Popen(argv, stdin=subprocess.DEVNULL)))
                 until(lambda: "not running" not in fabric("controller", "status").stdout, "the controller")
             return subprocess.Popen(
-                [sys.executable, "-P", "-c", COMMAND, *words],
+                [sys.executable, "-P", "-c", COMMAND, *args],
                 cwd=fabric.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -127,8 +127,8 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
 def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
     start: Start, space: Space, relay: Relay, holds: bool
 ) -> None:
-    words = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
-    with ended(start(*RUN, *words)) as process:
+    args = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
+    with ended(start(*RUN, *args)) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"begun\n"
         away(relay, holds)

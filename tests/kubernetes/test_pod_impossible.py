@@ -32,9 +32,9 @@ def pods(shared_pods: Pods) -> Iterator[Pods]:
         shared_pods.space.admin.delete("Pod", one["metadata"]["name"], grace_seconds=0)
 
 
-def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
+def refused(pods: Pods, *args: str) -> tuple[dict[str, Any], str]:
     """Run a job that is refused; return its document and its messages."""
-    ran = pods.run(*words, "--", "true", expect=69)
+    ran = pods.run(*args, "--", "true", expect=69)
     shown = pods.show()
     assert shown["state"] == "FAILED"
     assert shown["reason_code"] == "C104"
@@ -53,14 +53,14 @@ def limit(space: Space, kind: str, spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--gpus", "900"),
         pytest.param(("--set", "memory=900Ti"), marks=pytest.mark.soak("the gate asks for too many GPUs")),
     ],
 )
-def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, words: tuple[str, ...]) -> None:
-    shown, message = refused(pods, *words)
+def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, args: tuple[str, ...]) -> None:
+    shown, message = refused(pods, *args)
 
     assert "no node of the cluster can run it" in shown["reason"]
     assert "Insufficient" in message
@@ -211,8 +211,8 @@ def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: 
 
     before = tries()
 
-    words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
-    with pods.fabric.start("run", *words) as process:
+    args = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
+    with pods.fabric.start("run", *args) as process:
         try:
             until(lambda: tries() >= before + 4, "some tries")
         finally:

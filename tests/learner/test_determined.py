@@ -423,8 +423,8 @@ def test_what_is_not_sharded_is_stored_by_the_first_process_alone(run_ranks: Any
 def launch(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
     """Run a module of ``determined.launch``."""
 
-    def ran(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [python, "-m", *words]
+    def ran(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", *args]
         return subprocess.run(
             command, capture_output=True, text=True, env={**environment, **env}, timeout=patience()
         )

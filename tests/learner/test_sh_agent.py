@@ -396,8 +396,8 @@ def test_a_machine_without_flock_says_so_and_a_dead_agents_claim_does_not_count(
 
 
 def test_words_that_it_does_not_know_are_a_usage_error(machine: ShellMachine, tmp_path: Path) -> None:
-    def code(*words: str) -> int:
-        argv = [*machine.shell, str(machine.agent), *words]
+    def code(*args: str) -> int:
+        argv = [*machine.shell, str(machine.agent), *args]
         return subprocess.run(
             argv, capture_output=True, check=False, env={"PATH": str(machine.tools)}
         ).returncode

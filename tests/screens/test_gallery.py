@@ -42,8 +42,8 @@ SEEN = {
 """Every page, and what is on it."""
 
 
-def draw(folder: Path, *words: str) -> None:
-    argv = [sys.executable, "-m", "tests.screens.gallery", str(folder), *words]
+def draw(folder: Path, *args: str) -> None:
+    argv = [sys.executable, "-m", "tests.screens.gallery", str(folder), *args]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=patience(600))
 
 

@@ -36,8 +36,8 @@ def folder(home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-def start(*words: str, report: StartReport = QUIET) -> list[str]:
-    return start_run(read_run_options(["--runner", "process", *words]), origin="tui", report=report)
+def start(*args: str, report: StartReport = QUIET) -> list[str]:
+    return start_run(read_run_options(["--runner", "process", *args]), origin="tui", report=report)
 
 
 def names(home: Home) -> list[str]:

@@ -216,8 +216,8 @@ SECRET_PRINT = (
 def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_by_name(
     box: Box, first: Fabric, home: Home, second_home: Home
 ) -> None:
-    words = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
-    job = first("run", "-d", "-q", "--backend", box.address, *words, SESAME="nopq").stdout.strip()
+    args = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
+    job = first("run", "-d", "-q", "--backend", box.address, *args, SESAME="nopq").stdout.strip()
     until(lambda: printed(home, job) == "abcd\nready\n", "the job to run")
     first("controller", "stop")
     there = str(second_home.path)

@@ -13,9 +13,9 @@ from workbench.paths import Home
 MANIFEST = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
-def run_digits(fabric: Fabric, home: Home, *words: str) -> tuple[bytes, list[dict[str, str]]]:
+def run_digits(fabric: Fabric, home: Home, *args: str) -> tuple[bytes, list[dict[str, str]]]:
     """Run a few epochs of the example and return what it learned and what it measured."""
-    fabric("run", str(MANIFEST), "--set", "params.epochs=4", *words)
+    fabric("run", str(MANIFEST), "--set", "params.epochs=4", *args)
     job = fabric.json("list", "--json")[0]
     rows = csv.DictReader(fabric("metrics", job["id"], "--csv").stdout.splitlines())
     measured = [{name: row[name] for name in row if name not in ("time", "job")} for row in rows]

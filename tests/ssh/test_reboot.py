@@ -33,9 +33,9 @@ def ground(home: Home, box: Box) -> Iterator[Ground]:
     made.clean_up()
 
 
-def docker(*words: str) -> list[str]:
+def docker(*args: str) -> list[str]:
     """Run docker, and return the lines that it says."""
-    ran = subprocess.run(["docker", *words], capture_output=True, text=True, check=True)
+    ran = subprocess.run(["docker", *args], capture_output=True, text=True, check=True)
     return ran.stdout.split()
 
 

@@ -298,15 +298,15 @@ def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_a
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
     jobs = [
-        fabric("run", "-d", "-q", "--backend", box.address, *words, "--", "true").stdout.strip()
-        for words in (("--set", "cpus=1"), (), ())
+        fabric("run", "-d", "-q", "--backend", box.address, *args, "--", "true").stdout.strip()
+        for args in (("--set", "cpus=1"), (), ())
     ]
     for job in jobs:
         until(partial(is_tried_again, home, job), "the reason")
         assert "refuses the connection" in fabric.json("show", job, "--json")["reason"]
     for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
-        words = ("--yes",) if verb == "delete" else ()
-        fabric(verb, job, *words)
+        args = ("--yes",) if verb == "delete" else ()
+        fabric(verb, job, *args)
         until(partial(is_over, home, job), f"the {verb} to be done though the host is away")
 
 
@@ -324,8 +324,8 @@ def is_over(home: Home, job: str) -> bool:
 def test_what_a_host_has_not_got_is_reported_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     engine = Path("/var/run/docker.sock").exists()
-    words = ("--runner", "container", "--image", "nothing", "--", "true")
-    refusal = fabric("run", "--backend", box.address, *words, expect=77 if engine else 69)
+    args = ("--runner", "container", "--image", "nothing", "--", "true")
+    refusal = fabric("run", "--backend", box.address, *args, expect=77 if engine else 69)
     assert "container engine" in refusal.stderr
     assert "--runner process" in refusal.stderr
 

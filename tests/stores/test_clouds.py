@@ -30,8 +30,8 @@ def rclone_of(remote: Mapping[str, str]) -> Rclone:
     environment = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": ""}
     environment |= {f"RCLONE_CONFIG_X_{name.upper()}": value for name, value in remote.items()}
 
-    def rclone(*words: str, input: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
+    def rclone(*args: str, input: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
+        argv = [find_rclone().path, *args, "--retries", "1", "--low-level-retries", "1"]
         return subprocess.run(
             argv, input=input, env=environment, capture_output=True, check=check, timeout=patience()
         )
@@ -39,8 +39,8 @@ def rclone_of(remote: Mapping[str, str]) -> Rclone:
     return rclone
 
 
-def until_it_answers(rclone: Rclone, *words: str) -> None:
-    until(lambda: rclone(*words, check=False).returncode == 0, f"{words} to be answered", every=0.1)
+def until_it_answers(rclone: Rclone, *args: str) -> None:
+    until(lambda: rclone(*args, check=False).returncode == 0, f"{args} to be answered", every=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -117,12 +117,12 @@ def btrfs_quota(mount_point: Path, *, size: str) -> Iterator[Path]:
         pytest.skip("this machine does not let us mount a btrfs in a file")
     try:
         folder = mount_point / "limited"
-        for words in (
+        for args in (
             ["quota", "enable", str(mount_point)],
             ["subvolume", "create", str(folder)],
             ["qgroup", "limit", size, str(folder)],
         ):
-            subprocess.run(["btrfs", *words], check=True, capture_output=True)
+            subprocess.run(["btrfs", *args], check=True, capture_output=True)
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(mount_point)], check=True)

@@ -23,13 +23,13 @@ SECRET = "canary-secret-hush-0815"
 class Server:
     """A store on loopback; its containers are the folders below ``folder``."""
 
-    def __init__(self, kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, kind: str, folder: Path, *args: str, host: str = "127.0.0.1") -> None:
         self.kind = kind
         self.folder = folder
         self.host = host
         self.port = free_port(host)
         self.login = (KEY, SECRET)
-        self._words = words
+        self._words = args
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -107,11 +107,11 @@ class Server:
         return file
 
 
-def serving(kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> Iterator[Server]:
+def serving(kind: str, folder: Path, *args: str, host: str = "127.0.0.1") -> Iterator[Server]:
     """Serve a folder with FfDL's two containers."""
     for name in ("tf_training_data", "tf_trained_model"):
         (folder / name).mkdir(parents=True)
-    server = Server(kind, folder, *words, host=host)
+    server = Server(kind, folder, *args, host=host)
     server.write("tf_training_data/train.txt", "one\ntwo\n")
     server.write("tf_training_data/sub/more.txt", "three\n")
     server.start()

@@ -88,9 +88,9 @@ def test_nothing_of_a_home_in_the_code_is_opened_but_its_name(
     opened: list[str] = []
     real, real_below = open, Root.open
 
-    def watched(file: str, *words: object, **options: object) -> object:
+    def watched(file: str, *args: object, **options: object) -> object:
         opened.append(str(file))
-        return real(file, *words, **options)  # type: ignore[call-overload] # whatever open takes
+        return real(file, *args, **options)  # type: ignore[call-overload] # whatever open takes
 
     def watched_below(root: Root, path: str, flags: int, mode: int = 0o600, *, follow: bool = True) -> int:
         opened.append(f"{root.path}/{path}")

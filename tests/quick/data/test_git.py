@@ -14,10 +14,10 @@ from workbench.data.code.git import describe
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *args: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True
+        ["git", "-C", str(folder), *identity, *args], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 

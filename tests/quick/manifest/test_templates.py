@@ -86,12 +86,12 @@ def test_lines_of_a_command_are_kept_readable() -> None:
 
 
 @given(st.lists(WORDS, min_size=2, max_size=5))
-def test_every_word_of_a_command_arrives_as_it_was_given(words: list[str]) -> None:
-    command = loaded(from_command(["printf", "%s\\0", *words])).spec.framework.command
+def test_every_word_of_a_command_arrives_as_it_was_given(args: list[str]) -> None:
+    command = loaded(from_command(["printf", "%s\\0", *args])).spec.framework.command
 
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
 
-    assert done.stdout.decode().split("\0")[:-1] == words
+    assert done.stdout.decode().split("\0")[:-1] == args
 
 
 @pytest.mark.parametrize("argv", [[], [""], [" "], ["\udcff"]])

@@ -320,8 +320,8 @@ def test_jobs_are_found_by_name_id_label_and_tag(home: Home) -> None:
         speech = add_job(store, "whisper", tags=("paper", "best"))
         add_job(store, "100%_done")
 
-        def found(*words: str) -> list[str]:
-            return [row.name for row in find_jobs(store, words, limit=5)]
+        def found(*args: str) -> list[str]:
+            return [row.name for row in find_jobs(store, args, limit=5)]
 
         assert found() == ["100%_done", "whisper", "UNet-cells"]
         assert found("unet") == found("team=vision") == found("VISION", "cells") == ["UNet-cells"]
