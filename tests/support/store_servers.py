@@ -29,7 +29,7 @@ class Server:
         self.host = host
         self.port = free_port(host)
         self.login = (KEY, SECRET)
-        self._words = args
+        self._args = args
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -40,7 +40,7 @@ class Server:
             "sftp": ["--user", self.login[0], "--pass", self.login[1]],
         }[self.kind]
         self._process = subprocess.Popen(
-            [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._words,
+            [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._args,
              str(self.folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
