@@ -155,30 +155,30 @@ OLDEST_OF_VERSION = b'\r\n{"ApiVersion": "1.52", "MinAPIVersion": "1.44"}'
 def test_only_an_engine_that_may_refuse_old_versions_is_asked_for_its_oldest(
     tmp_path: Path, newest: bytes, version: str
 ) -> None:
-    said = b"Api-Version: " + newest + b"\r\n" if newest else b""
-    others = {b"/_ping": PING.replace(b"\r\n\r\n", b"\r\n" + said + b"\r\n")}
+    header = b"Api-Version: " + newest + b"\r\n" if newest else b""
+    others = {b"/_ping": PING.replace(b"\r\n\r\n", b"\r\n" + header + b"\r\n")}
     with engine_that_answers(HEAD + OLDEST_OF_VERSION, others) as path, client_at(path, tmp_path) as engine:
         assert engine.version == version
 
 
 def test_an_engine_whose_ping_tells_a_version_that_will_do_is_not_asked_for_it(tmp_path: Path) -> None:
-    said = PING.replace(b"\r\n\r\n", b"\r\nApi-Version: 1.41\r\n\r\n")
-    with engine_that_answers(ERROR, {b"/_ping": said, b"/images": HEAD + b"\r\n[]"}) as path:
+    answer = PING.replace(b"\r\n\r\n", b"\r\nApi-Version: 1.41\r\n\r\n")
+    with engine_that_answers(ERROR, {b"/_ping": answer, b"/images": HEAD + b"\r\n[]"}) as path:
         check_engine(Endpoint(f"unix://{path}"), Home(tmp_path / "home"))
 
 
 @pytest.mark.parametrize(
-    ("said", "is_gone"),
+    ("message", "is_gone"),
     [
         ("container f959ade does not exist in database: no such container", True),
         ("the disk is full", False),
     ],
 )
 def test_a_container_that_podman_loses_sight_of_for_an_instant_is_not_there(
-    tmp_path: Path, said: str, is_gone: bool
+    tmp_path: Path, message: str, is_gone: bool
 ) -> None:
     head = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\r\n"
-    refusal = head + json.dumps({"message": said}).encode()
+    refusal = head + json.dumps({"message": message}).encode()
     with (
         engine_that_answers(VERSION, {b"/containers": refusal}) as path,
         client_at(path, tmp_path) as engine,
@@ -186,7 +186,7 @@ def test_a_container_that_podman_loses_sight_of_for_an_instant_is_not_there(
         if is_gone:
             assert engine.inspect("learner-1") is None
         else:
-            with pytest.raises(RunnerError, match=said):
+            with pytest.raises(RunnerError, match=message):
                 engine.inspect("learner-1")
 
 

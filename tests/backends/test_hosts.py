@@ -83,7 +83,7 @@ def test_run_does_not_wait_for_what_is_left_in_the_background(host: Host) -> Non
     os.kill(int(ended.stdout), 9)
 
 
-def test_run_of_a_missing_command_is_said(host: Host) -> None:
+def test_run_of_a_missing_command_is_refused(host: Host) -> None:
     with pytest.raises(InputMissing, match="no-such-command cannot be started"):
         host.run(["no-such-command"])
 
@@ -343,11 +343,11 @@ def test_a_stream_is_carried_both_ways(host: Host, clean_environment: Path) -> N
     assert bytes(back) == data[::-1]
 
 
-def test_a_socket_that_is_not_there_is_said(host: Host, clean_environment: Path) -> None:
+def test_a_socket_that_is_not_there_is_reported(host: Host, clean_environment: Path) -> None:
     with pytest.raises(InputMissing):
         host.connect(str(clean_environment / "no-socket"))
 
 
-def test_an_unknown_operation_is_said(host: Host) -> None:
+def test_an_unknown_operation_is_reported(host: Host) -> None:
     with pytest.raises(BackendError, match="does not know 'fly'"):
         host.call("fly")

@@ -163,18 +163,18 @@ def test_without_a_library_there_are_simply_no_gpus(tmp_path: Path) -> None:
     assert "none lack" in seen.stdout
 
 
-def test_the_place_tells_the_same_of_gpus_as_the_backend(gpus: Gpus, computing: int) -> None:
+def test_the_host_reports_the_same_gpus_as_the_backend(gpus: Gpus, computing: int) -> None:
     gpus.add("GPU-1", used=GIB).add("GPU-2").add("GPU-3").add("GPU-4")
     gpus.say(f"mig GPU-2 MIG-a {10 * GIB} 0").say(f"process GPU-3 {computing} {GIB} compute")
     gpus.say("fail GPU-4 15")
     host = LocalHost()
 
-    told = host.call("inventory", leases_folder=str(leases_folder()))
+    inventory = host.call("inventory", leases_folder=str(leases_folder()))
     host.close()
 
-    assert [Slot(**slot) for slot in told["slots"]][:3] == list(slots())[:3]
-    assert told["driver"] == BACKEND.inventory().nodes[0].driver
-    assert not Slot(**told["slots"][3]).free
+    assert [Slot(**slot) for slot in inventory["slots"]][:3] == list(slots())[:3]
+    assert inventory["driver"] == BACKEND.inventory().nodes[0].driver
+    assert not Slot(**inventory["slots"][3]).free
 
 
 def test_the_probe_names_each_lack_with_consequence_and_remedy() -> None:

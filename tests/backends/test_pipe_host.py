@@ -74,17 +74,17 @@ def test_the_agent_serves_on_python_38(opened: list[PipeHost], agent: str, tmp_p
         (["sh", "-c", r"printf '\nfabric-host\nGARBAGEGARBAGE'"], "lost"),
     ],
 )
-def test_what_is_no_agent_is_said(argv: list[str], words: str) -> None:
+def test_what_is_no_agent_is_reported(argv: list[str], words: str) -> None:
     with pytest.raises(BackendUnreachable, match=words):
         PipeHost(argv)
 
 
-def test_a_command_that_is_not_there_is_said() -> None:
+def test_a_command_that_is_not_there_is_reported() -> None:
     with pytest.raises(BackendError, match="no-such-program cannot be started"):
         PipeHost(["no-such-program"])
 
 
-def test_a_place_that_does_not_answer_is_given_up() -> None:
+def test_a_host_that_does_not_answer_is_given_up() -> None:
     with pytest.raises(BackendUnreachable, match=r"did not answer within 0\.3 seconds"):
         PipeHost(["cat"], connect_seconds=0.3)
 
@@ -154,7 +154,7 @@ def _run_for_ever(host: PipeHost, pid_file: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("input_ended", [True, False])
-@pytest.mark.parametrize("leaves", ["the command", "the place"])
+@pytest.mark.parametrize("leaves", ["the command", "the host"])
 def test_a_command_that_nobody_is_in_front_of_any_more_is_ended(
     opened: list[PipeHost], agent: str, tmp_path: Path, script: str, input_ended: bool, leaves: str
 ) -> None:

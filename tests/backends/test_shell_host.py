@@ -1,4 +1,4 @@
-"""A place with nothing but a shell: what is read in two steps is told as if it had been read in one."""
+"""A host with nothing but a shell: what is read in two steps is reported as if it had been read in one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BOOT = "boot"
 
 
 class LearnerThatEnds:
-    """A shell at a place where an agent records its exit and ends after its state was first read."""
+    """A shell at a host where an agent records its exit and ends after its state was first read."""
 
     def __init__(self) -> None:
         self.over = False
@@ -54,9 +54,9 @@ class LearnerThatEnds:
 
 
 def test_a_learner_that_ends_while_it_is_looked_at_is_not_taken_for_dead() -> None:
-    place = ShellOperations(cast(ShellClient, LearnerThatEnds()))
+    operations = ShellOperations(cast(ShellClient, LearnerThatEnds()))
 
-    facts = place.learner(FOLDER)
+    facts = operations.learner(FOLDER)
 
     assert (facts["state"]["phase"], facts["state"]["exit_code"]) == ("exited", 0)
 

@@ -41,8 +41,8 @@ def repository(folder: Path, environment: Mapping[str, str]) -> Path:
     folder.mkdir()
     (folder / "train.py").write_text("print('hello')\n")
     identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false")
-    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
-        subprocess.run(["git", *identity, *words], cwd=folder, env=dict(environment), check=True)
+    for args in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run(["git", *identity, *args], cwd=folder, env=dict(environment), check=True)
     (folder / "train.py").write_text("print('hello again')\n")
     return folder
 

@@ -35,13 +35,13 @@ def where_rows() -> list[Row]:
         return [_where_row(words, environment) for words in WHERE]
 
 
-def _where_row(words: Sequence[str], environment: dict[str, str]) -> Row:
+def _where_row(args: Sequence[str], environment: dict[str, str]) -> Row:
     ours, empty = in_turn(
-        lambda: seconds_of([FABRIC, "list", "--where", *words], environment),
+        lambda: seconds_of([FABRIC, "list", "--where", *args], environment),
         lambda: seconds_of([sys.executable, "-c", "pass"], environment),
         runs=15,
     )
-    name = f"`fabric list --where '{words[0]}'{''.join(f' {word}' for word in words[1:])}`, 10,000 jobs"
+    name = f"`fabric list --where '{args[0]}'{''.join(f' {word}' for word in args[1:])}`, 10,000 jobs"
     return Row(name, ours, "s", "empty Python", empty, "<= 0.3 s", ours <= 0.3)
 
 

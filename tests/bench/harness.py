@@ -97,13 +97,13 @@ def seconds_of(
         start_new_session=True,
     ) as process:
         try:
-            _, said = process.communicate()
+            _, stderr = process.communicate()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     took = time.perf_counter() - started
     if expect is not None and process.returncode != expect:
-        raise SystemExit(f"{argv} ended with {process.returncode}: {said.decode(errors='replace')[-2000:]}")
+        raise SystemExit(f"{argv} ended with {process.returncode}: {stderr.decode(errors='replace')[-2000:]}")
     return took
 
 
@@ -116,9 +116,9 @@ def first_line_seconds(
         assert process.stdout is not None
         line = process.stdout.readline()
         took = time.perf_counter() - started
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     if line != expect:
-        raise SystemExit(f"{argv} printed {line!r}: {said.decode(errors='replace')[-2000:]}")
+        raise SystemExit(f"{argv} printed {line!r}: {stderr.decode(errors='replace')[-2000:]}")
     return took
 
 

@@ -33,9 +33,9 @@ class Ground:
     space: Space
     kubectl: str
 
-    def run(self, *words: str) -> list[str]:
+    def run(self, *args: str) -> list[str]:
         """Return the command that runs these words in a pod."""
-        return [FABRIC, "run", "-q", "-b", "lab", "--image", DEBIAN, "--", *words]
+        return [FABRIC, "run", "-q", "-b", "lab", "--image", DEBIAN, "--", *args]
 
 
 @contextmanager
@@ -55,8 +55,8 @@ def ground(**options: Any) -> Iterator[Ground]:
         space_of(Path(kept)) as space,
     ):
         environment["KUBECONFIG"] = str(space.kubeconfig)
-        told = {**OPTIONS, **options}
-        lines = ["[backends.lab]", *(f"{key} = {_toml(value)}" for key, value in told.items())]
+        settings = {**OPTIONS, **options}
+        lines = ["[backends.lab]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
         Path(environment["FABRIC_CONFIG"]).write_text("\n".join(lines) + "\n")
         folder = Path(environment["HOME"]) / "work"
         folder.mkdir()
@@ -159,7 +159,7 @@ def free_rows() -> list[Row]:
     """From a learner's exit to the end of its pod, which gives its GPU back, with no controller of ours."""
     with ground() as it:
         admin = it.space.admin
-        words = ["sh", "-c", "sleep 5; date +%s.%N"]
+        args = ["sh", "-c", "sleep 5; date +%s.%N"]
         argv = [
             FABRIC,
             "run",
@@ -173,7 +173,7 @@ def free_rows() -> list[Row]:
             "--gpus",
             "1",
             "--",
-            *words,
+            *args,
         ]
 
         def once() -> float:
@@ -277,9 +277,9 @@ def _create_and_follow(it: Ground) -> list[str]:
     return ["sh", "-c", f"{kubectl} create job {name} --image={DEBIAN} -- echo ready >/dev/null; {follow}"]
 
 
-def _kubectl_run_and_follow(it: Ground, words: list[str], target: Path | None = None) -> list[str]:
+def _kubectl_run_and_follow(it: Ground, args: list[str], target: Path | None = None) -> list[str]:
     """Return what runs a plain pod and follows its log to its end; as an administrator, who may make one."""
     kubectl = f"{it.kubectl} --kubeconfig {KUBECONFIG} -n {it.space.namespace}"
     follow = _until(f"{kubectl} logs -f peer{f' >{target}' if target else ''} 2>/dev/null")
     remove = f"{kubectl} delete pod peer --ignore-not-found --grace-period=0 --force >/dev/null 2>&1"
-    return ["sh", "-c", f'{remove}; {kubectl} "$@" >/dev/null && {follow}', "sh", *words]
+    return ["sh", "-c", f'{remove}; {kubectl} "$@" >/dev/null && {follow}', "sh", *args]

@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
     with simulated_nodes(NODES), ground(**simulated) as it:
         seen = Phases(it.space.admin)
         begun = time.perf_counter()
-        words = ["--set", f"learners={PER_JOB}", "--set", "ends_when=all"]
+        args = ["--set", f"learners={PER_JOB}", "--set", "ends_when=all"]
         run = [
             FABRIC,
             "run",
@@ -54,7 +54,7 @@ def rows() -> Iterator[Row]:
             "lab",
             "--image",
             DEBIAN,
-            *words,
+            *args,
             "--",
             "true",
         ]
@@ -74,11 +74,12 @@ def rows() -> Iterator[Row]:
             launched <= LAUNCHED_SECONDS,
         )
         until(lambda: seen.count("Succeeded") >= LEARNERS, 600.0)
-        until(lambda: len(_told(it, "exited")) >= LEARNERS, 60.0)
+        until(lambda: len(_times_in_history(it, "exited")) >= LEARNERS, 60.0)
         cores = (_cpu_seconds(controller) - cpu) / (time.perf_counter() - begun)
         memory, threads = _peak_mib(controller), _threads(controller)
         late = max(
-            _late(it, seen, told, phase) for told, phase in (("running", "Running"), ("exited", "Succeeded"))
+            _late(it, seen, recorded, phase)
+            for recorded, phase in (("running", "Running"), ("exited", "Succeeded"))
         )
         os.kill(controller, 9)  # what simulated pods have printed, nobody will ever tell it
     yield Row(f"{what}: threads of the controller", threads, "", "", None, "<= 150", threads <= THREADS)
@@ -131,7 +132,7 @@ class Phases:
                 version = watch.version
 
 
-def _told(it: Ground, phase: str) -> dict[str, int]:
+def _times_in_history(it: Ground, phase: str) -> dict[str, int]:
     """Return when each learner was found to be in a phase, by the histories of all jobs."""
     found: dict[str, int] = {}
     for history in Path(it.environment["FABRIC_HOME"]).glob("jobs/*/events.jsonl"):
@@ -142,21 +143,21 @@ def _told(it: Ground, phase: str) -> dict[str, int]:
     return found
 
 
-def _late(it: Ground, seen: Phases, told: str, phase: str) -> float:
+def _late(it: Ground, seen: Phases, recorded: str, phase: str) -> float:
     """Return the 99th percentile of how many seconds after a bare watch the history has a phase."""
     late = sorted(
         max(0.0, (at - seen.at[name, phase]) / 1e6)
-        for name, at in _told(it, told).items()
+        for name, at in _times_in_history(it, recorded).items()
         if (name, phase) in seen.at
     )
     if len(late) < LEARNERS * 0.9:
-        raise SystemExit(f"only {len(late)} of {LEARNERS} learners were seen to be {told}")
+        raise SystemExit(f"only {len(late)} of {LEARNERS} learners were seen to be {recorded}")
     return late[int(0.99 * len(late))]
 
 
 def _controller(it: Ground) -> int:
-    said = subprocess.run([FABRIC, "controller", "status", "--json"], env=it.environment, capture_output=True)
-    return int(json.loads(said.stdout)["pid"])
+    ran = subprocess.run([FABRIC, "controller", "status", "--json"], env=it.environment, capture_output=True)
+    return int(json.loads(ran.stdout)["pid"])
 
 
 def _cpu_seconds(pid: int) -> float:

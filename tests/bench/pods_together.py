@@ -131,15 +131,15 @@ def _seconds_between(ended: Mapping[str, Any]) -> float:
 
 
 def _run_all(it: Ground) -> float:
-    words = ["--gpus", "1", "--set", f"learners={LEARNERS}", "--set", "ends_when=all"]
-    run = [FABRIC, "run", "-q", "-d", "--accept-loss", "-b", "lab", "--image", DEBIAN, *words]
+    args = ["--gpus", "1", "--set", f"learners={LEARNERS}", "--set", "ends_when=all"]
+    run = [FABRIC, "run", "-q", "-d", "--accept-loss", "-b", "lab", "--image", DEBIAN, *args]
     begun = time.perf_counter()
     for _ in range(JOBS):
         seconds_of([*run, "--", "python3", "meet.py"], it.environment, it.folder)
     until = time.monotonic() + LONGEST_SECONDS
     while True:
-        said = subprocess.run([FABRIC, "list", "--json"], env=it.environment, capture_output=True, check=True)
-        states = [str(row["state"]) for row in json.loads(said.stdout)]
+        ran = subprocess.run([FABRIC, "list", "--json"], env=it.environment, capture_output=True, check=True)
+        states = [str(row["state"]) for row in json.loads(ran.stdout)]
         if bad := [state for state in states if state in ("FAILED", "HALTED")]:
             raise SystemExit(f"{len(bad)} of {JOBS} jobs ended badly")
         if states.count("COMPLETED") == JOBS:

@@ -101,10 +101,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def grep_seconds(file: Path, *words: str) -> float:
+def grep_seconds(file: Path, *args: str) -> float:
     """Return how long ``grep`` takes over a file, its start included."""
     started = time.perf_counter()
-    subprocess.run(["grep", *words, str(file)], stdout=subprocess.DEVNULL, check=False, env={"LC_ALL": "C"})
+    subprocess.run(["grep", *args, str(file)], stdout=subprocess.DEVNULL, check=False, env={"LC_ALL": "C"})
     return time.perf_counter() - started
 
 

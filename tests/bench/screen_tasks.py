@@ -62,8 +62,8 @@ def _once(way: str) -> tuple[float, float]:
         else:
             folder.mkdir()
         argv = [sys.executable, "-m", "tests.bench.screen_tasks", way, str(folder)]
-        told = subprocess.run(argv, env=environment, check=True, stdout=subprocess.PIPE)
-    seconds, pause = json.loads(told.stdout.splitlines()[-1])
+        ran = subprocess.run(argv, env=environment, check=True, stdout=subprocess.PIPE)
+    seconds, pause = json.loads(ran.stdout.splitlines()[-1])
     return seconds, pause
 
 
@@ -97,7 +97,7 @@ def _import_docker(home: Home) -> None:
     import docker  # noqa: F401 - its import is what is measured
 
 
-WAYS: Final[Mapping[str, Callable[[Home], None]]] = {
+KINDS: Final[Mapping[str, Callable[[Home], None]]] = {
     "process": _by_process,
     "thread": _by_thread,
     "kubernetes": _import_kubernetes,
@@ -139,4 +139,4 @@ async def _measure(work: Callable[[Home], None]) -> tuple[float, float]:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[2])
-    print(json.dumps(asyncio.run(_measure(WAYS[sys.argv[1]]))))
+    print(json.dumps(asyncio.run(_measure(KINDS[sys.argv[1]]))))

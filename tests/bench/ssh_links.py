@@ -240,9 +240,9 @@ def back_rows() -> list[Row]:
     ]
 
 
-def _fabric(it: Ground, *words: str) -> str:
+def _fabric(it: Ground, *args: str) -> str:
     ran = subprocess.run(
-        [FABRIC, *words], env=it.environment, cwd=it.folder, check=True, capture_output=True, text=True
+        [FABRIC, *args], env=it.environment, cwd=it.folder, check=True, capture_output=True, text=True
     )
     return ran.stdout
 

@@ -30,7 +30,7 @@ RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A home, a server, and rclone told of it."""
+    """A home, a server, and rclone configured for it."""
 
     environment: dict[str, str]
     folder: Path
@@ -49,19 +49,19 @@ class Ground:
             stores.append(f"training_results: {{container: {results}}}")
         manifest = self.folder / "manifest.yml"
         connection = f"{{auth_url: '{self.server.address}', user_name: {KEY}, password: {SECRET}}}"
-        said = (
+        document = (
             f"[{{id: s, type: s3_datastore, {', '.join(stores)}, connection: {connection}}}]"
             if stores
             else "[]"
         )
         manifest.write_text(
-            f"name: bench\nframework: {{command: '{command}'}}\nupload_seconds: 0\ndata_stores: {said}\n"
+            f"name: bench\nframework: {{command: '{command}'}}\nupload_seconds: 0\ndata_stores: {document}\n"
         )
         return seconds_of([FABRIC, "run", "-q", "--runner", "process", str(manifest)], self.environment)
 
-    def bare(self, *words: str) -> float:
+    def bare(self, *args: str) -> float:
         """Return how long rclone itself takes."""
-        return seconds_of([find_rclone().path, *words], self.rclone)
+        return seconds_of([find_rclone().path, *args], self.rclone)
 
     def forget(self) -> None:
         """Drop what is cached, and what was copied beside it."""
@@ -90,12 +90,12 @@ def ground(*, big: bool = True, small: bool = True) -> Iterator[Ground]:
             (below / f"{number:05d}").write_bytes(os.urandom(SMALL_BYTES))
         server = Server("s3", store)
         server.start()
-        told = {
+        remote = {
             "TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": server.address, "ACCESS_KEY_ID": KEY,
             "SECRET_ACCESS_KEY": SECRET, "NO_CHECK_BUCKET": "true",
         }  # fmt: skip
         rclone = {"PATH": os.environ["PATH"], "HOME": str(root), "RCLONE_CONFIG": ""}
-        rclone |= {f"RCLONE_CONFIG_S_{key}": value for key, value in told.items()}
+        rclone |= {f"RCLONE_CONFIG_S_{key}": value for key, value in remote.items()}
         try:
             yield Ground(environment, folder, beside, server, rclone)
         finally:

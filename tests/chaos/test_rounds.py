@@ -90,11 +90,11 @@ def screen(folder: Path) -> Iterator[int]:
 
 
 def do_harm(
-    fabric: Fabric, home: Home, harm: Harm, dice: random.Random, *words: str, longest_seconds: float = 2.2
+    fabric: Fabric, home: Home, harm: Harm, dice: random.Random, *args: str, longest_seconds: float = 2.2
 ) -> str:
     """Start a job, kill who is to be killed at random instants, see the job to its end, and return its id."""
     with (fabric.folder.parent / "attached").open("wb") as output, contextlib.ExitStack() as stack:
-        client = fabric.start("run", "manifest.yml", *words, stdout=output, stderr=output)
+        client = fabric.start("run", "manifest.yml", *args, stdout=output, stderr=output)
         stack.callback(client.wait)
         stack.callback(client.kill)
         victims = {"client": client.pid}
@@ -114,16 +114,16 @@ def do_harm(
         return folder.name
 
 
-def ending(fabric: Fabric, home: Home, identity: str, *words: str, expect: int | None = 0) -> None:
+def ending(fabric: Fabric, home: Home, identity: str, *args: str, expect: int | None = 0) -> None:
     """Run a command that must come to its end; when it does not, say what everybody was doing."""
     try:
-        fabric(words[0], identity, *words[1:], expect=expect)
+        fabric(args[0], identity, *args[1:], expect=expect)
     except subprocess.TimeoutExpired:
         job_folder = home.job(identity)
         states = [file.read_text() for file in sorted(job_folder.path.glob("attempt-*/learner-*/state.json"))]
         events = job_folder.events.read_text().splitlines()[-12:] if job_folder.events.exists() else []
-        said = "\n".join([*events, *states, stuck(home, identity)])
-        pytest.fail(f"fabric {' '.join(words)} {identity} did not end:\n{said}")
+        report = "\n".join([*events, *states, stuck(home, identity)])
+        pytest.fail(f"fabric {' '.join(args)} {identity} did not end:\n{report}")
 
 
 @pytest.mark.chaos

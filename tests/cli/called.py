@@ -105,7 +105,7 @@ def _run(line: socket.socket) -> None:
             if len(body) < length:  # the program has been killed
                 return
             mask, folder, count, *rest = body.split(b"\0")
-            words = [os.fsdecode(word) for word in rest[: int(count)]]
+            args = [os.fsdecode(word) for word in rest[: int(count)]]
             environment = dict(os.fsdecode(each).split("=", 1) for each in rest[int(count) :])
             if not FORKS.can_run(environment):
                 return
@@ -113,7 +113,7 @@ def _run(line: socket.socket) -> None:
             streams.append(end)
             FORKS.ask(
                 {
-                    "argv": [str(EXECUTABLE), *words],
+                    "argv": [str(EXECUTABLE), *args],
                     "cwd": os.fsdecode(folder),
                     "env": environment,
                     "umask": int(mask),

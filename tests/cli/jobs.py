@@ -43,12 +43,12 @@ def add_job(
         labels=labels or {},
         params=params or {},
     )
-    place = TargetRef(backend="local", type="local", runner="process")
+    target = TargetRef(backend="local", type="local", runner="process")
     submission = Submission(
         spec=spec,
         manifest_text=f"name: {name}\n",
         origins={"name": "manifest.yml:1", "learners": "default"},
-        target=place,
+        target=target,
         code_hash="",
         recorded=recorded or {},
     )

@@ -26,13 +26,13 @@ with open(folder + b"/events.out.tfevents.1", "wb") as file, open("events", "rb"
     file.write(events.read())
 """
 
-SAID_ALONE = """
+REPORT_ALONE = """
 with open(os.environ["FABRIC_REPORT"], "a") as file:
-    for said in (
+    for record in (
         {"kind": "checkpoint", "path": "p", "step": "abc"},
         {"kind": "progress", "fraction": "half", "seq": 10**18, "cursors": 5, "format": 99},
     ):
-        file.write(json.dumps(said) + "\\n")
+        file.write(json.dumps(record) + "\\n")
 """
 
 FILE_NAMES = """
@@ -42,10 +42,10 @@ for name in (b"tr\\xe9s", b"two\\nlines"):
 """
 
 
-def run(fabric: Fabric, code: str, *words: str) -> dict[str, Any]:
+def run(fabric: Fabric, code: str, *args: str) -> dict[str, Any]:
     """Run a job and return what ``show`` says of it; it must have come to its end by itself."""
     (fabric.folder / "train.py").write_text(BEGIN + code + END)
-    ran = fabric("run", "--quiet", *words, "--", "python3", "train.py")
+    ran = fabric("run", "--quiet", *args, "--", "python3", "train.py")
     assert ran.stdout == "done\n"
     shown = dict(fabric.json("show", "@last", "--json"))
     assert shown["state"] == "COMPLETED"
@@ -54,15 +54,15 @@ def run(fabric: Fabric, code: str, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("code", "name"),
     [
         (r'report({"bad\ud800name": 1})', r"bad\ud800name-deb088"),
         (r'report({"n\0ul\n": 1})', r"n\x00ul\x0a-d02c54"),
         (r'report(big=10**400, flag=True, **{"\udce9": float("nan")})', "big"),
     ],
 )
-def test_a_metric_may_have_any_name(fabric: Fabric, said: str, name: str) -> None:
-    shown = run(fabric, said)
+def test_a_metric_may_have_any_name(fabric: Fabric, code: str, name: str) -> None:
+    shown = run(fabric, code)
 
     assert name in shown["metrics"]
     assert name in fabric("metrics", "@last", "--latest").stdout
@@ -100,7 +100,7 @@ def test_event_files_may_lie_in_a_folder_of_any_name(fabric: Fabric) -> None:
 
 
 def test_what_is_left_out_is_counted_where_the_user_looks(fabric: Fabric) -> None:
-    shown = run(fabric, SAID_ALONE)
+    shown = run(fabric, REPORT_ALONE)
 
     assert [(one["level"], one["text"]) for one in shown["notes"]] == [
         ("warning", "2 records could not be understood")

@@ -85,12 +85,12 @@ def write_code(fabric: Fabric, s3: Server, runner: str, end: str) -> Path:
     }
     manifest.write_text(MANIFEST.format(secret="not-yet-known", **keys))
     (fabric.folder / "train.py").write_text("print('trains')\n")
-    for words in (
+    for args in (
         ["init", "-q"],
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
     ):
-        subprocess.run(["git", *words], cwd=fabric.folder, check=True, capture_output=True)
+        subprocess.run(["git", *args], cwd=fabric.folder, check=True, capture_output=True)
     manifest.write_text(MANIFEST.format(secret=SECRET, **keys))
     return manifest
 
@@ -115,15 +115,15 @@ def files_with(canaries: Mask, *roots: Path) -> list[Path]:
 
 def process_list() -> bytes:
     """Return the words of every process, without those that name a secret by the test's own doing."""
-    said = []
+    command_lines = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if b"\0serve\0" not in words and OWN_WORDS not in words:
-            said.append(words)
-    return b"\n".join(said)
+            command_lines.append(words)
+    return b"\n".join(command_lines)
 
 
 def inspected() -> bytes:
@@ -136,16 +136,16 @@ def inspected() -> bytes:
 
 @contextlib.contextmanager
 def looking() -> Iterator[list[bytes]]:
-    """Look at processes all the time, and at containers now and then; return what told of a secret."""
+    """Look at processes all the time, and at containers now and then; return what showed a secret."""
     found: list[bytes] = []
     over = threading.Event()
 
     def look() -> None:
         turn = 0
         while not over.wait(0.02):
-            told = process_list() + (inspected() if turn % 20 == 0 else b"")
-            if CANARIES.spans(told):
-                found.append(told)
+            seen = process_list() + (inspected() if turn % 20 == 0 else b"")
+            if CANARIES.spans(seen):
+                found.append(seen)
             turn += 1
         assert turn
 
@@ -237,20 +237,20 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
     manifest = write_code(fabric, s3, runner, end)
     monkeypatch.setenv("TOKEN", TOKEN)
     with looking() as shown:
-        said = [fabric("plan", "--native", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
+        runs = [fabric("plan", "--native", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
 
-        said.append(
+        runs.append(
             fabric("run", "-d", "manifest.yml", "--set", f"data_stores.0.connection.password={SECRET}")
         )
-        job_id = said[-1].stdout.strip()
+        job_id = runs[-1].stdout.strip()
         output = home.job(job_id).attempt(1).learner(1).output
         until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print")
         running = process_list() + inspected()
         if code == 137:
-            said.append(fabric("kill", job_id))
-        said.append(fabric("wait", job_id, expect=None))
+            runs.append(fabric("kill", job_id))
+        runs.append(fabric("wait", job_id, expect=None))
         assert fabric.json("show", job_id, "--json")["exit_code"] == code
-        said += [
+        runs += [
             fabric(words[0], job_id, *words[1:], expect=None)
             for words in (
                 ["show"],
@@ -261,14 +261,14 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
                 ["attach"],
             )
         ]
-        said += [fabric("list", "--json"), fabric("rerun", "-d", job_id), fabric("doctor", expect=None)]
+        runs += [fabric("list", "--json"), fabric("rerun", "-d", job_id), fabric("doctor", expect=None)]
         again = fabric.json("list", "--json")[0]["id"]
         fabric("kill", again, expect=None)
         fabric("wait", again, expect=None)
 
     assert shown == []
     assert CANARIES.spans(running) == []
-    for ran in said:
+    for ran in runs:
         assert CANARIES.spans(f"{ran.stdout}{ran.stderr}".encode(errors="surrogateescape")) == [], ran.args
     kept = {home.secrets / f"{each}.json" for each in (job_id, again)}
     places = [clean_environment, s3.folder]
@@ -319,8 +319,8 @@ def test_the_keys_of_an_experiments_storage_are_nowhere_but_in_the_files_of_secr
     (fabric.folder / "train.py").write_text(TRAIN)
     manifest.write_text(EXPERIMENT.format(x=x, searcher=searcher, address=s3.address, key=KEY, secret=SECRET))
     ran = [
-        fabric(*words, "experiment.yaml")
-        for words in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
+        fabric(*args, "experiment.yaml")
+        for args in (["validate"], ["plan", "--native"], ["plan", "--json"], ["preview"], ["convert"])
     ]
     ran.append(fabric("run", "-q", "experiment.yaml"))
 

@@ -86,19 +86,19 @@ def test_a_child_that_failed_for_its_parent_goes_on_once_that_has_completed(fabr
     (fabric.folder / "flag").write_text("")
     fabric("run", "-q", "--name", "first", "--", "test -e $CHECKPOINT_DIR/mended", expect=1)
     fabric("run", "-d", "-q", "--name", "late", "--after", "first:ended", "--", "true")
-    said = fabric("run", "--name", "second", "--after", "first", "--", "true", expect=64).stderr
+    message = fabric("run", "--name", "second", "--after", "first", "--", "true", expect=64).stderr
 
-    assert "did not complete: it is failed" in said
-    assert ":ended starts anyway" in said
+    assert "did not complete: it is failed" in message
+    assert ":ended starts anyway" in message
 
 
 def test_chains_that_cannot_be_are_refused_and_start_nothing(fabric: Fabric) -> None:
     text = "name: {}\nafter: {}\nframework: {{command: 'true'}}\n"
-    for after, said in (("a", "wait for each other: "), ("trian", "did you mean train?")):
+    for after, message in (("a", "wait for each other: "), ("trian", "did you mean train?")):
         (fabric.folder / "chain.yml").write_text(
             f"{text.format('train', '[]')}---\n{text.format('a', 'b')}---\n{text.format('b', after)}"
         )
-        assert said in fabric("run", "chain.yml", expect=64).stderr
+        assert message in fabric("run", "chain.yml", expect=64).stderr
     assert fabric.json("list", "--json") == []
 
 

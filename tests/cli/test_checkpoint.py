@@ -165,7 +165,7 @@ def test_the_last_checkpoints_are_judged_at_the_end(fabric: Fabric, home: Home) 
     ]
 
 
-def test_a_metric_that_no_checkpoint_has_is_said_and_removes_none(fabric: Fabric, home: Home) -> None:
+def test_a_metric_that_no_checkpoint_has_is_reported_and_removes_none(fabric: Fabric, home: Home) -> None:
     job_id = run_eight(fabric, {**POLICY, "metric": "acc"}, "python3 train.py")
 
     assert len(list(home.job(job_id).checkpoints.iterdir())) == 8

@@ -49,13 +49,13 @@ def test_the_jobs_own_failure_goes_first(fabric: Fabric, manifest: Path) -> None
 
 
 def test_a_wrong_requirement_starts_nothing(fabric: Fabric, manifest: Path) -> None:
-    said = fabric("run", "manifest.yml", "--require", "accuracy=>0.9", expect=64).stderr
+    message = fabric("run", "manifest.yml", "--require", "accuracy=>0.9", expect=64).stderr
 
-    assert "  accuracy=>0.9\n          ^^" in said
+    assert "  accuracy=>0.9\n          ^^" in message
     assert fabric.json("list", "--json") == []
 
 
-def test_reports_that_cannot_be_written_are_said_before_anything_starts(
+def test_reports_that_cannot_be_written_are_reported_before_anything_starts(
     fabric: Fabric, manifest: Path
 ) -> None:
     for option in ("--junit", "--summary"):
@@ -148,9 +148,9 @@ def test_a_job_that_takes_longer_than_its_time_is_halted(fabric: Fabric) -> None
 
 
 def test_a_time_limit_needs_somebody_who_waits(fabric: Fabric) -> None:
-    said = fabric("run", "-d", "--timeout", "1h", "--", "true", expect=64).stderr
+    message = fabric("run", "-d", "--timeout", "1h", "--", "true", expect=64).stderr
 
-    assert "--set max_runtime=1h" in said
+    assert "--set max_runtime=1h" in message
     assert "is not a duration" in fabric("run", "--timeout", "soon", "--", "true", expect=64).stderr
 
 
@@ -193,11 +193,11 @@ def test_wait_holds_requirements_too(fabric: Fabric, manifest: Path) -> None:
 
 
 def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clean_environment: Path) -> None:
-    """The desktop's notice is a program, so what it is told can be seen."""
+    """The desktop's notice is a program, so its arguments can be seen."""
     tools = clean_environment / "tools"
     tools.mkdir()
-    told = clean_environment / "told"
-    (tools / "notify-send").write_text(f'#!/bin/sh\necho "$3 | $4" >> {told}\n')
+    notices = clean_environment / "notices"
+    (tools / "notify-send").write_text(f'#!/bin/sh\necho "$3 | $4" >> {notices}\n')
     (tools / "notify-send").chmod(0o755)
     (fabric.folder / "manifest.yml").write_text(
         MANIFEST.replace("exit ${params.code}", "while [ ! -e go ]; do sleep 0.05; done")
@@ -211,14 +211,14 @@ def test_notices_come_when_a_condition_holds_and_at_the_end(fabric: Fabric, clea
         stderr=subprocess.PIPE,
         env={**os.environ, "PATH": path, "DISPLAY": ":9"},
     )
-    until(lambda: told.exists() and told.read_text(), "the notice of the condition")
-    first = told.read_text()
+    until(lambda: notices.exists() and notices.read_text(), "the notice of the condition")
+    first = notices.read_text()
     job = fabric.json("show", "@last", "--json")
     (Path(job["folder"]) / "attempt-1" / "learner-1" / "model-code" / "go").touch()
     running.communicate(timeout=patience())
 
     assert first == "fabric: digits | a/accuracy is 0.85, as required > 0.8\n"
-    assert told.read_text().splitlines()[1].startswith("fabric: digits completed | ")
+    assert notices.read_text().splitlines()[1].startswith("fabric: digits completed | ")
 
 
 def test_attach_without_an_id_takes_the_last_job_and_last_lines_are_commands_that_work(

@@ -19,21 +19,21 @@ def test_what_is_set_is_listed_with_its_origin(fabric: Fabric) -> None:
     assert lines_of(fabric("config").stdout)[1].split() == ["defaults.max_restarts", "2", "config.toml"]
 
 
-def test_a_value_that_is_not_said_is_an_error_that_names_the_nearest(fabric: Fabric) -> None:
+def test_a_value_that_is_not_set_is_an_error_that_names_the_nearest(fabric: Fabric) -> None:
     fabric("config", "set", "defaults.gpus", "0")
 
-    said = fabric("config", "get", "defaults.gpu", expect=64).stderr
+    message = fabric("config", "get", "defaults.gpu", expect=64).stderr
 
-    assert "did you mean defaults.gpus?" in said
+    assert "did you mean defaults.gpus?" in message
 
 
 def test_path_names_every_file_that_is_read(fabric: Fabric) -> None:
     fabric("config", "set", "defaults.gpus", "0", "--project")
 
-    said = fabric.json("config", "path", "--json")
+    document = fabric.json("config", "path", "--json")
 
-    assert said["project"] == {"file": str(fabric.folder / "fabric.toml"), "there": True}
-    assert said["user"]["there"] is False
+    assert document["project"] == {"file": str(fabric.folder / "fabric.toml"), "there": True}
+    assert document["user"]["there"] is False
 
 
 def test_a_job_takes_template_and_profile_and_keeps_their_names(fabric: Fabric) -> None:
@@ -54,14 +54,14 @@ def test_options_of_run_have_defaults_in_the_configuration(fabric: Fabric) -> No
     fabric("config", "set", "defaults.detach", "true")
 
     detached = fabric("run", "--", "true")
-    told = fabric("run", "-q", "--", "echo here", FABRIC_DETACH="0")
+    ran = fabric("run", "-q", "--", "echo here", FABRIC_DETACH="0")
 
     assert detached.stdout.startswith("training-")
-    assert told.stdout == "here\n"
+    assert ran.stdout == "here\n"
 
 
-def test_a_template_that_does_not_exist_is_said_at_once(fabric: Fabric) -> None:
-    said = fabric("run", "--template", "gpu", "--", "true", expect=64).stderr
+def test_a_template_that_does_not_exist_is_reported_at_once(fabric: Fabric) -> None:
+    message = fabric("run", "--template", "gpu", "--", "true", expect=64).stderr
 
-    assert "there is no template 'gpu'" in said
+    assert "there is no template 'gpu'" in message
     assert fabric.json("list", "--json") == []

@@ -94,9 +94,9 @@ def test_a_copy_ends_nothing_of_the_original(
         stop_controller(fabric, home)
     there = copy(home, elsewhere)
 
-    for words in STEERING:
-        refused = fabric(*words, expect=78, FABRIC_HOME=there)
-        assert f"a copy of {'the home ' * (words[0] != 'doctor')}{home.path}" in refused.stderr
+    for args in STEERING:
+        refused = fabric(*args, expect=78, FABRIC_HOME=there)
+        assert f"a copy of {'the home ' * (args[0] != 'doctor')}{home.path}" in refused.stderr
         assert "hint: " in refused.stderr
 
     assert is_alive(pid)
@@ -113,8 +113,8 @@ def test_a_copy_is_read_and_says_that_it_is_one(
     there = copy(home, elsewhere)
 
     listed = fabric("list", FABRIC_HOME=there)
-    for words in (("show", "long"), ("logs", "over"), ("metrics", "over"), ("events", "over"), ("du",)):
-        assert f"a copy of the home {home.path}" in fabric(*words, FABRIC_HOME=there).stderr
+    for args in (("show", "long"), ("logs", "over"), ("metrics", "over"), ("events", "over"), ("du",)):
+        assert f"a copy of the home {home.path}" in fabric(*args, FABRIC_HOME=there).stderr
 
     assert "long" in listed.stdout
     assert f"a copy of the home {home.path}" in listed.stderr
@@ -131,10 +131,10 @@ def test_the_controller_of_a_copy_ends_at_once(fabric: Fabric, home: Home, pid: 
     copy(home, elsewhere)
 
     ended = controller(elsewhere, stderr=subprocess.PIPE)
-    said = ended.communicate(timeout=patience())[1].decode()
+    message = ended.communicate(timeout=patience())[1].decode()
 
     assert ended.returncode == 78
-    assert "is a copy of the home" in said
+    assert "is a copy of the home" in message
     assert is_alive(pid)
 
 
@@ -148,12 +148,12 @@ def test_a_moved_home_takes_its_running_job_over_once_it_is_bound(
     monkeypatch.setenv("FABRIC_HOME", str(elsewhere.path))
     refused = fabric("kill", "long", expect=78).stderr
 
-    told = fabric.json("doctor", "--bind-home", "--json")
+    document = fabric.json("doctor", "--bind-home", "--json")
 
     assert f"was moved: it is bound to {home.path}" in refused
     assert "fabric doctor --bind-home" in refused
-    assert (told["was"], told["before"], told["open_jobs"]) == ("moved", str(home.path), 1)
-    assert told["link"] == str(home.path) and home.path.samefile(elsewhere.path)
+    assert (document["was"], document["before"], document["open_jobs"]) == ("moved", str(home.path), 1)
+    assert document["link"] == str(home.path) and home.path.samefile(elsewhere.path)
     answers(elsewhere)
     assert is_alive(pid)
     (elsewhere.job(fabric.json("show", "long", "--json")["id"]).results / "go").write_text("")
@@ -169,9 +169,9 @@ def test_a_home_that_was_copied_and_removed_is_bound_and_its_job_begins_again(
     shutil.rmtree(home.path)
     monkeypatch.setenv("FABRIC_HOME", str(elsewhere.path))
 
-    told = fabric.json("doctor", "--bind-home", "--json")
+    document = fabric.json("doctor", "--bind-home", "--json")
 
-    assert (told["was"], told["open_jobs"]) == ("copy", 1)
+    assert (document["was"], document["open_jobs"]) == ("copy", 1)
     # Its files were removed under it, so its agent ended it: an S fault, which is tried again.
     until(lambda: fabric.json("show", "long", "--json")["attempt"] == 2, "the next attempt")
     until(lambda: state(fabric, elsewhere.path) == "PROCESSING", "it to run")
@@ -179,7 +179,7 @@ def test_a_home_that_was_copied_and_removed_is_bound_and_its_job_begins_again(
     fabric("kill", "long")
 
 
-def test_a_home_of_another_machine_is_bound_only_when_that_is_said(fabric: Fabric, home: Home) -> None:
+def test_a_home_of_another_machine_is_bound_only_when_that_is_confirmed(fabric: Fabric, home: Home) -> None:
     fabric("run", "-q", "--name", "over", "--", "true")
     stop_controller(fabric, home)
     bound = json.loads(home.binding.read_bytes())
@@ -187,11 +187,11 @@ def test_a_home_of_another_machine_is_bound_only_when_that_is_said(fabric: Fabri
 
     refused = fabric("doctor", "--bind-home", expect=64).stderr
     fabric("run", "-q", "--", "true", expect=78)
-    told = fabric.json("doctor", "--bind-home", "--yes", "--json")
+    document = fabric.json("doctor", "--bind-home", "--yes", "--json")
 
     assert "of another machine, which cannot be reached" in refused
     assert "--yes" in refused
-    assert (told["was"], told["link"]) == ("copy", None)
+    assert (document["was"], document["link"]) == ("copy", None)
     fabric("run", "-q", "--", "true")
 
 
@@ -199,7 +199,7 @@ def test_binding_a_home_where_it_lies_changes_nothing(fabric: Fabric, home: Home
     fabric("run", "-q", "--name", "over", "--", "true")
     before = status(home)
 
-    said = fabric("doctor", "--bind-home").stderr
+    message = fabric("doctor", "--bind-home").stderr
 
-    assert "was the home already" in said
+    assert "was the home already" in message
     assert status(home) == before is not None

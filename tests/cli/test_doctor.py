@@ -33,10 +33,10 @@ def test_a_variable_that_means_nothing_is_named_with_the_nearest(fabric: Fabric)
 def test_keys_of_the_configuration_that_mean_nothing_are_named(fabric: Fabric) -> None:
     (fabric.folder / "fabric.toml").write_text("[defualts]\ngpus = 1\n")
 
-    said = [each for each in findings(fabric)["configuration"] if each["level"] == "lack"]
+    warnings = [each for each in findings(fabric)["configuration"] if each["level"] == "lack"]
 
-    assert "fabric.toml:1: defualts is not a configuration key" in said[0]["found"]
-    assert said[0]["remedy"] == "did you mean defaults?"
+    assert "fabric.toml:1: defualts is not a configuration key" in warnings[0]["found"]
+    assert warnings[0]["remedy"] == "did you mean defaults?"
 
 
 def test_jobs_that_wait_with_a_fault_are_named_with_what_helps(fabric: Fabric, home: Home) -> None:
@@ -69,7 +69,7 @@ def test_instances_of_inotify_that_are_used_up_are_noticed(fabric: Fabric) -> No
     assert found["remedy"].startswith("sysctl fs.inotify.max_user_instances=")
 
 
-def test_retention_is_said_and_not_done(fabric: Fabric, home: Home) -> None:
+def test_retention_is_listed_and_not_done(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store:
         add_job(store, "old", State.COMPLETED)
     fabric("config", "set", "retention.older_than", "0")

@@ -1,4 +1,4 @@
-"""``fabric download`` copies whole folders or nothing, and over nothing without being told."""
+"""``fabric download`` copies whole folders or nothing, and over nothing unless an option allows it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def row(home: Home) -> JobRow:
 
 
 def test_results_come_to_a_folder_named_after_the_job(fabric: Fabric, row: JobRow) -> None:
-    said = fabric("download", "done").stdout
+    output = fabric("download", "done").stdout
 
     there = fabric.folder / row.id / "results"
-    assert said == f"{row.id}/results\n"
+    assert output == f"{row.id}/results\n"
     assert (there / "deep" / "model.bin").read_bytes() == b"\x00\x01"
     assert (there / "link").is_symlink()
 
@@ -47,7 +47,7 @@ def test_several_kinds_at_once(fabric: Fabric, row: JobRow) -> None:
     assert (Path(written["logs"]) / "learner-1.log").read_bytes() == b"printed\n"
 
 
-def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
+def test_what_is_there_is_kept_unless_it_may_be_overwritten(fabric: Fabric, row: JobRow) -> None:
     fabric("download", "done")
     kept = fabric.folder / row.id / "results" / "mine"
     kept.write_text("mine")
@@ -62,7 +62,7 @@ def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
     assert sorted(path.name for path in (fabric.folder / row.id).iterdir()) == ["results"]
 
 
-def test_what_a_job_does_not_have_is_said(fabric: Fabric, row: JobRow) -> None:
+def test_what_a_job_does_not_have_is_reported(fabric: Fabric, row: JobRow) -> None:
     assert "has no code" in fabric("download", "done", "code", expect=66).stderr
     assert not (fabric.folder / row.id / "code").exists()
 

@@ -23,13 +23,13 @@ def decoys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["doctor"], ["backend", "test", "local"], ["gpus"]])
-def test_decoys_on_the_path_are_not_imported(fabric: Fabric, decoys: Path, words: list[str]) -> None:
-    for told in (str(decoys), f"{decoys}{os.pathsep}", f"/nowhere{os.pathsep}{decoys}/"):
+@pytest.mark.parametrize("args", [["--help"], ["list"], ["doctor"], ["backend", "test", "local"], ["gpus"]])
+def test_decoys_on_the_path_are_not_imported(fabric: Fabric, decoys: Path, args: list[str]) -> None:
+    for path in (str(decoys), f"{decoys}{os.pathsep}", f"/nowhere{os.pathsep}{decoys}/"):
         ran = subprocess.run(
-            [EXECUTABLE, *words],
+            [EXECUTABLE, *args],
             cwd=decoys,
-            env={**os.environ, "PYTHONPATH": told},
+            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
         )

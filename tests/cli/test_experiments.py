@@ -193,7 +193,7 @@ def test_a_random_search_that_is_over_begins_further_trials(fabric: Fabric, mani
     assert fabric.json("experiment", "show", forked, "--json")["trials"] == 3
 
 
-def test_what_cannot_be_continued_is_said_with_what_can_be_done(fabric: Fabric, manifest: str) -> None:
+def test_what_cannot_be_continued_is_reported_with_what_can_be_done(fabric: Fabric, manifest: str) -> None:
     asha = ("method=asha", "time_metric=loss", "max_time=9", "max_trials=2")
     fabric("run", "-q", manifest, *(word for each in asha for word in ("--set", f"search.{each}")))
     fabric("experiment", "kill", "digits")
@@ -216,7 +216,7 @@ def test_what_cannot_be_continued_is_said_with_what_can_be_done(fabric: Fabric, 
     assert fabric.json("experiment", "show", "open", "--json")["state"] == "KILLED"
 
 
-def test_what_is_not_there_is_said_with_what_is(fabric: Fabric) -> None:
+def test_what_is_not_there_is_reported_with_what_is(fabric: Fabric) -> None:
     assert "there are no experiments" in fabric("experiment", "list").stderr
     fabric("run", "-q", "--", "true")
     ran = fabric("experiment", "show", "digits", expect=64)

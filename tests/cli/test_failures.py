@@ -40,7 +40,7 @@ def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "hint"),
+    ("args", "error", "hint"),
     [
         (["lst"], "there is no command 'lst'", "did you mean `fabric list`?"),
         (["zzzzzz"], "there is no command 'zzzzzz'", "`fabric --help` lists the commands"),
@@ -64,12 +64,12 @@ def test_ctrl_c_while_an_error_is_printed_is_no_traceback() -> None:
         (["run", "--on-interrupt", "cry", "--", "true"], "--on-interrupt takes", ""),
     ],
 )
-def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, words: list[str], error: str, hint: str) -> None:
-    ran = fabric(*words, expect=64)
+def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, args: list[str], error: str, hint: str) -> None:
+    ran = fabric(*args, expect=64)
 
-    said, *more = ran.stderr.splitlines()
-    assert said.startswith("error: ")
-    assert error in said
+    message, *more = ran.stderr.splitlines()
+    assert message.startswith("error: ")
+    assert error in message
     assert ran.stdout == ""
     if hint:
         assert more[0].startswith("hint: ")
@@ -77,7 +77,7 @@ def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, words: list[str], error
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("args", "code"),
     [
         (["run", "missing.yml"], 66),
         (["run", "folder"], 66),
@@ -91,7 +91,7 @@ def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, words: list[str], error
         (["validate", "good.yml", "faulty.yml"], 65),
     ],
 )
-def test_bad_manifests_and_code_have_their_codes(fabric: Fabric, words: list[str], code: int) -> None:
+def test_bad_manifests_and_code_have_their_codes(fabric: Fabric, args: list[str], code: int) -> None:
     (fabric.folder / "folder").mkdir()
     (fabric.folder / "empty.yml").write_text("")
     (fabric.folder / "faulty.yml").write_text("name: x\nlearners: -1\nframework: {command: 'true'}\n")
@@ -102,9 +102,9 @@ def test_bad_manifests_and_code_have_their_codes(fabric: Fabric, words: list[str
         "- {id: a, type: s3_datastore, training_data: {container: b}}\n"
     )
 
-    ran = fabric(*words, expect=code)
+    ran = fabric(*args, expect=code)
 
-    assert ran.stderr.startswith("error: ") or words[0] == "validate"
+    assert ran.stderr.startswith("error: ") or args[0] == "validate"
 
 
 def test_quiet_keeps_what_fabric_itself_says_of_a_failure(fabric: Fabric) -> None:
@@ -128,7 +128,7 @@ def test_looking_makes_nothing(fabric: Fabric, clean_environment: Path) -> None:
     assert not (clean_environment / "fabric").exists()
 
 
-def test_a_bug_is_said_in_a_sentence_and_shown_on_demand(fabric: Fabric) -> None:
+def test_a_bug_is_reported_in_a_sentence_and_shown_on_demand(fabric: Fabric) -> None:
     (fabric.folder.parent / "config.toml").write_text("[defaults\n")
 
     quiet = fabric("backend", "list", expect=78)
@@ -153,7 +153,7 @@ def test_a_closed_pipe_is_silent(fabric: Fabric) -> None:
     assert ran.stderr == b""
 
 
-def test_a_full_disk_behind_stdout_is_said(fabric: Fabric) -> None:
+def test_a_full_disk_behind_stdout_is_reported(fabric: Fabric) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("wb") as full:
@@ -181,8 +181,8 @@ def test_a_database_from_a_newer_version_is_refused(fabric: Fabric, home: Home) 
     with Store.open(home) as store:
         store.execute("PRAGMA user_version = 9999")
 
-    for words in (["list"], ["run", "--", "true"], ["show", "x"]):
-        ran = fabric(*words, expect=78)
+    for args in (["list"], ["run", "--", "true"], ["show", "x"]):
+        ran = fabric(*args, expect=78)
         assert ran.stderr.startswith("error: ")
         assert "newer" in ran.stderr
 
@@ -204,9 +204,9 @@ def test_a_command_in_a_job_that_does_not_run_says_what_the_job_does(fabric: Fab
 def test_a_filter_of_thousands_of_words_is_read(fabric: Fabric, home: Home, between: str) -> None:
     with Store.open(home) as store:
         add_job(store, "digits")
-    words = [f"word{number}" for number in range(3000)]
+    args = [f"word{number}" for number in range(3000)]
 
-    found = fabric("list", "--where", between.join([*words, "digits"]), FABRIC_NO_CONTROLLER="1").stdout
+    found = fabric("list", "--where", between.join([*args, "digits"]), FABRIC_NO_CONTROLLER="1").stdout
 
     assert ("digits" in found) is (between == "|")
 

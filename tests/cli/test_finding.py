@@ -67,7 +67,7 @@ def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, 
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "mark"),
+    ("args", "message", "mark"),
     [
         (["--where", "state:done los<0.3"], "no job has a metric 'los'", "             ^^^^^^^"),
         (["--sort", "lossy"], "did you mean loss?", ""),
@@ -75,12 +75,12 @@ def test_columns_are_of_the_job_its_settings_labels_and_metrics(fabric: Fabric, 
     ],
 )
 def test_a_wrong_expression_is_pointed_at(
-    fabric: Fabric, rows: list[JobRow], words: list[str], said: str, mark: str
+    fabric: Fabric, rows: list[JobRow], args: list[str], message: str, mark: str
 ) -> None:
-    told = fabric("list", *words, expect=64).stderr
+    stderr = fabric("list", *args, expect=64).stderr
 
-    assert said in told
-    assert mark in told.splitlines() or not mark
+    assert message in stderr
+    assert mark in stderr.splitlines() or not mark
 
 
 def test_a_list_is_watched_until_it_is_left(fabric: Fabric, home: Home, rows: list[JobRow]) -> None:
@@ -153,7 +153,7 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("grep", "(a|aa)+$"),
         ("logs", "slow", "--grep", "(a|aa)+$"),
@@ -162,14 +162,14 @@ def test_a_wrong_pattern_is_refused(fabric: Fabric, rows: list[JobRow]) -> None:
     ],
 )
 def test_a_pattern_that_runs_on_is_given_up_by_its_name(
-    fabric: Fabric, home: Home, words: tuple[str, ...]
+    fabric: Fabric, home: Home, args: tuple[str, ...]
 ) -> None:
     with Store.open(home) as store:
         row = add_job(store, "slow", State.COMPLETED, exit_code=0)
         add_job(store, "a" * 50 + "!", State.COMPLETED, exit_code=0)
     write_output(folder_of(home, row), [b"a" * 60 + b"!\n"])
 
-    refused = fabric(*words, expect=64)
+    refused = fabric(*args, expect=64)
 
     assert "the regular expression /(a|aa)+$/ takes too long and was given up" in refused.stderr
 
@@ -228,16 +228,16 @@ def test_sql_cannot_write(fabric: Fabric, home: Home, rows: list[JobRow], statem
     connection.close()
     before = home.database.read_bytes()
 
-    said = fabric("sql", statement, expect=None)
+    ran = fabric("sql", statement, expect=None)
 
-    assert said.returncode in (64, 77)
-    assert said.stderr.startswith("error: ")
+    assert ran.returncode in (64, 77)
+    assert ran.stderr.startswith("error: ")
     assert home.database.read_bytes() == before
     assert not Path("/tmp/fab-copy.db").exists()
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("select * from jbos", "did you mean jobs?"),
         ("select nmae from jobs", "did you mean name?"),
@@ -246,9 +246,9 @@ def test_sql_cannot_write(fabric: Fabric, home: Home, rows: list[JobRow], statem
     ],
 )
 def test_wrong_sql_names_the_nearest_or_the_place(
-    fabric: Fabric, rows: list[JobRow], query: str, said: str
+    fabric: Fabric, rows: list[JobRow], query: str, message: str
 ) -> None:
-    assert said in fabric("sql", query, expect=64).stderr
+    assert message in fabric("sql", query, expect=64).stderr
 
 
 @pytest.mark.unmade_home
@@ -268,12 +268,12 @@ def test_events_are_followed(fabric: Fabric, rows: list[JobRow]) -> None:
         os.set_blocking(following.stdout.fileno(), False)
         seen: list[bytes] = []
 
-        def told() -> bool:
+        def is_printed() -> bool:
             fabric("tag", "good", f"t{len(seen)}")
             seen.append(following.stdout.read() or b"")  # type: ignore[union-attr] # it is a pipe
             return b"tagged" in b"".join(seen)
 
-        until(told, "the event to be printed")
+        until(is_printed, "the event to be printed")
     finally:
         following.terminate()
         following.communicate(timeout=patience())

@@ -71,9 +71,9 @@ class Foreign:
         ]  # fmt: skip
         self._fabric = fabric
 
-    def __call__(self, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *args: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
         ran = subprocess.run(
-            [*self._argv, *words],
+            [*self._argv, *args],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -81,11 +81,11 @@ class Foreign:
             env=self._fabric.variables,
             timeout=patience(60),
         )
-        assert ran.returncode == expect, f"{words}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.returncode == expect, f"{args}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
         return ran
 
-    def json(self, *words: str) -> Any:
-        printed = self(words[0], "--json", *words[1:]).stdout
+    def json(self, *args: str) -> Any:
+        printed = self(args[0], "--json", *args[1:]).stdout
         check_printed(printed)
         return json.loads(printed)
 

@@ -60,7 +60,7 @@ RunTrain = Callable[..., str]
 def run_train(fabric: Fabric) -> RunTrain:
     """Run a script with a policy; return the job's id."""
 
-    def run(script: str, policy: dict[str, Any] | None = None, *words: str, expect: int = 0) -> str:
+    def run(script: str, policy: dict[str, Any] | None = None, *args: str, expect: int = 0) -> str:
         code = fabric.folder / "code"
         code.mkdir(exist_ok=True)
         (code / "train.py").write_text(script)
@@ -72,7 +72,7 @@ def run_train(fabric: Fabric) -> RunTrain:
         if policy is not None:
             manifest["checkpoints"] = policy
         (code / "manifest.yml").write_text(json.dumps(manifest))
-        fabric("run", "--quiet", "--runner", "process", *words, "code/manifest.yml", expect=expect)
+        fabric("run", "--quiet", "--runner", "process", *args, "code/manifest.yml", expect=expect)
         job_id: str = fabric.json("list", "--json")[0]["id"]
         return job_id
 

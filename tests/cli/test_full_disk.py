@@ -45,9 +45,9 @@ def take_all(home: Home) -> None:
     fill(home.path.parent)
 
 
-def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
+def attached(fabric: Fabric, *args: str) -> subprocess.Popen[bytes]:
     """Start a job that is followed, and wait until it runs."""
-    process = fabric.start("run", *words, "--", WAITS)
+    process = fabric.start("run", *args, "--", WAITS)
     assert process.stdout is not None
     assert process.stdout.readline() == b"started\n"
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
@@ -55,8 +55,8 @@ def attached(fabric: Fabric, *words: str) -> subprocess.Popen[bytes]:
 
 
 def ends(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=patience())
-    return process.returncode, told.decode()
+    _, stderr = process.communicate(timeout=patience())
+    return process.returncode, stderr.decode()
 
 
 def test_list_and_show_say_why_output_waits(fabric: Fabric, small: Home) -> None:
@@ -98,10 +98,10 @@ def test_a_run_that_is_stopped_where_nothing_can_be_written_ends_and_says_why(
     take_all(small)
 
     process.send_signal(number)
-    code, told = ends(process)
+    code, stderr = ends(process)
 
     assert code == 73
-    assert f"{FULL}; the controller stops" in told
+    assert f"{FULL}; the controller stops" in stderr
     (small.path.parent / "filling").unlink()
     assert fabric("wait", "@last", expect=143)
 
@@ -116,10 +116,10 @@ def test_several_jobs_that_are_stopped_where_nothing_can_be_written_end_and_say_
     take_all(small)
 
     process.send_signal(signal.SIGTERM)
-    code, told = ends(process)
+    code, stderr = ends(process)
 
     assert code == 73
-    assert FULL in told
+    assert FULL in stderr
 
 
 def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabric, small: Home) -> None:
@@ -128,10 +128,10 @@ def test_a_run_whose_output_finds_no_room_ends_after_it_was_stopped(fabric: Fabr
     take_all(small)
 
     process.send_signal(signal.SIGTERM)
-    code, told = ends(process)
+    code, stderr = ends(process)
 
     assert code == 73
-    assert FULL in told
+    assert FULL in stderr
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_stop_that_cannot_be_recorded_says_so(fabric: Fabric, small: Home, kin
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
     take_all(small)
 
-    told = fabric(kind, "@last", expect=73).stderr
+    stderr = fabric(kind, "@last", expect=73).stderr
 
-    assert f"records the {kind} when there is room" in told
+    assert f"records the {kind} when there is room" in stderr
     (small.path.parent / "filling").unlink()
     fabric("wait", "@last", expect=137 if kind == "kill" else 143)
 
@@ -183,24 +183,24 @@ def test_a_stop_in_a_read_only_home_says_so_at_once(fabric: Fabric, small: Home,
     fabric("run", "-q", "-d", "--", WAITS)
     until(lambda: fabric.json("show", "@last", "--json")["state"] == "PROCESSING", "the job to run")
     with read_only(small.path.parent):
-        told = fabric(kind, "@last", *(["--yes"] if kind == "delete" else []), expect=73).stderr
+        stderr = fabric(kind, "@last", *(["--yes"] if kind == "delete" else []), expect=73).stderr
 
-    assert "cannot be asked to stop" in told
-    assert "read-only" in told
+    assert "cannot be asked to stop" in stderr
+    assert "read-only" in stderr
 
 
 def test_an_attached_run_in_a_read_only_home_ends_when_it_is_stopped(fabric: Fabric, small: Home) -> None:
     process = attached(fabric)
     with read_only(small.path.parent):
         process.send_signal(signal.SIGTERM)
-        code, told = ends(process)
+        code, stderr = ends(process)
 
     assert code == 73
-    assert "read-only" in told
+    assert "read-only" in stderr
     fabric("wait", "@last", expect=143)
 
 
-def test_what_keeps_a_home_from_being_repaired_is_told(fabric: Fabric, small: Home) -> None:
+def test_what_keeps_a_home_from_being_repaired_is_reported(fabric: Fabric, small: Home) -> None:
     fabric("run", "-q", "-d", "--name", "gone", "--", "true")
     fabric("wait", "gone")
     gone = small.job(fabric.json("show", "gone", "--json")["id"]).path
@@ -267,14 +267,14 @@ def test_an_ext4_that_its_kernel_made_read_only_is_named_by_a_stop_with_the_pid_
         pid = json.loads(state.read_text())["command_pid"]
         break_ext4(folder)
 
-        for words in (["kill", "one"], ["halt", "one"], ["delete", "one", "--yes"]):
-            told = fabric(*words, expect=73).stderr
-            assert "its file system is read-only" in told
-            assert f"end the command yourself: kill {pid}\n" in told
+        for args in (["kill", "one"], ["halt", "one"], ["delete", "one", "--yes"]):
+            stderr = fabric(*args, expect=73).stderr
+            assert "its file system is read-only" in stderr
+            assert f"end the command yourself: kill {pid}\n" in stderr
         assert fabric.json("list", "--json")[0]["state"] == "PROCESSING"
         assert fabric("logs", "one").stdout == "started\n"
-        for words in (["show", "one"], ["status"], ["controller"]):
-            fabric(*words)
+        for args in (["show", "one"], ["status"], ["controller"]):
+            fabric(*args)
         os.kill(pid, signal.SIGKILL)
         fabric("controller", "stop")
         end_everything(home)
@@ -294,6 +294,6 @@ def test_a_home_that_was_closed_and_then_made_read_only_is_read(
         assert "done" in fabric("list").stdout
         assert "COMPLETED" in fabric("show", "done").stdout
         assert fabric("logs", "done").stdout == "hello\n"
-        for words in (["metrics", "done"], ["status", "done"], ["controller"]):
-            fabric(*words)
+        for args in (["metrics", "done"], ["status", "done"], ["controller"]):
+            fabric(*args)
         assert "read-only" in fabric("delete", "done", "--yes", expect=73).stderr

@@ -117,7 +117,7 @@ def test_a_command_whose_store_vanishes_says_so(fabric: Fabric, home: Home) -> N
 
     for file in home.path.glob("fabric.db*"):
         file.unlink()
-    _, told = process.communicate(timeout=patience())
+    _, stderr = process.communicate(timeout=patience())
 
     assert process.returncode == 66
-    assert f"error: the store {home.database} is not there any more" in told.decode()
+    assert f"error: the store {home.database} is not there any more" in stderr.decode()

@@ -21,7 +21,7 @@ SPEAKERS = ["lines", "report", "jsonl"]
 TWICE = pytest.mark.soak("twice, and at other places; the gate halts each program once")
 
 
-def told() -> Iterator[Any]:
+def variants() -> Iterator[Any]:
     """Yield how programs speak and count, and after how many batches their starts are halted."""
     for stops, says, manner in itertools.product(("13", "13,22", "21,23"), SPEAKERS, MANNERS):
         if says == "jsonl" and "no-steps" in manner:
@@ -31,7 +31,7 @@ def told() -> Iterator[Any]:
         yield pytest.param(stops, says, manner, marks=TWICE if "," in stops else ())
 
 
-@pytest.mark.parametrize(("stops", "says", "manner"), [*told()])
+@pytest.mark.parametrize(("stops", "says", "manner"), [*variants()])
 def test_what_a_halted_program_gave_up_is_what_every_output_leaves_out(
     fabric: Fabric, tmp_path: Path, stops: str, says: str, manner: str
 ) -> None:
@@ -39,8 +39,8 @@ def test_what_a_halted_program_gave_up_is_what_every_output_leaves_out(
         shutil.copy(PROGRAMS / name, fabric.folder)
     ledger = tmp_path / "ledger.jsonl"
 
-    def run(*words: str) -> str:
-        return fabric(*words).stdout
+    def run(*args: str) -> str:
+        return fabric(*args).stdout
 
     command = ["--", "python3", "counts.py", str(ledger), stops, says, manner]
     job = halted_and_resumed(run, ledger, command, starts=len(stops.split(",")) + 1)

@@ -44,7 +44,7 @@ def running(home: Home) -> int:
     return until(lambda: found.pid if (found := status(home)) else 0, "the controller")
 
 
-def test_a_job_is_killed_and_why_it_took_so_long_is_said(fabric: Fabric, hanging: int) -> None:
+def test_a_job_is_killed_and_why_it_took_so_long_is_shown(fabric: Fabric, hanging: int) -> None:
     ran = fabric("kill", "job")
 
     assert (
@@ -97,7 +97,7 @@ def test_a_third_signal_ends_a_command_whose_controller_hangs(fabric: Fabric, ho
         return process.poll() is not None
 
     until(leaves, "the command to end", every=0.05)
-    said = process.communicate(timeout=patience())[1]
+    stderr = process.communicate(timeout=patience())[1]
 
     assert process.returncode == 143
-    assert f"which has not ended yet. `fabric attach {short_id(row.id)}` follows it again".encode() in said
+    assert f"which has not ended yet. `fabric attach {short_id(row.id)}` follows it again".encode() in stderr

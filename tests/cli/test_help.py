@@ -59,8 +59,8 @@ def test_the_line_in_the_overview_begins_the_help(entry: registry.Entry) -> None
 def test_examples_parse(name: str, command: Command) -> None:
     assert command.examples, f"{name} has no example"
     for example in command.examples:
-        program, *words = shlex.split(example.split(" | ")[0].split(" > ")[0])
-        called, rest = " ".join(words[: name.count(" ") + 1]), words[name.count(" ") + 1 :]
+        program, *args = shlex.split(example.split(" | ")[0].split(" > ")[0])
+        called, rest = " ".join(args[: name.count(" ") + 1]), args[name.count(" ") + 1 :]
         own, _ = command.split(rest)
         made = click_command(name)
 

@@ -27,7 +27,7 @@ def test_help_on_a_command_is_its_own(fabric: Fabric) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["lst"], "did you mean `fabric list`?"),
         (["help", "fliters"], "did you mean `fabric help filters`?"),
@@ -52,7 +52,7 @@ def test_help_on_a_command_is_its_own(fabric: Fabric) -> None:
         (["run", "--after", "digits:complete", "--", "true"], "did you mean digits:completed?"),
     ],
 )
-def test_a_mistyped_name_gets_the_nearest(fabric: Fabric, home: Home, words: list[str], said: str) -> None:
+def test_a_mistyped_name_gets_the_nearest(fabric: Fabric, home: Home, args: list[str], message: str) -> None:
     with Store.open(home) as store:
         row = add_job(store, "digits", State.COMPLETED, labels={"team": "vision"})
         store.execute(
@@ -64,7 +64,7 @@ def test_a_mistyped_name_gets_the_nearest(fabric: Fabric, home: Home, words: lis
     (fabric.folder / "fabric.toml").write_text("[defaults]\ngpus = 0\n[profiles.ci.defaults]\ncpus = 1\n")
     fabric("tag", "digits", "best")
 
-    assert said in fabric(*words, expect=None).stderr
+    assert message in fabric(*args, expect=None).stderr
 
 
 def test_the_manual_page_names_every_command_and_option(fabric: Fabric) -> None:
@@ -110,10 +110,10 @@ def test_ids_names_backends_and_metrics_are_completed(
     )
     count = len(line.split()) - (0 if line.endswith(" ") else 1)
 
-    told = fabric(
+    completions = fabric(
         _FABRIC_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(count), expect=None
     ).stdout.split()
 
-    assert set(words) <= set(told)
+    assert set(words) <= set(completions)
     if line == "fabric show ":
-        assert short_id(row.id) in told
+        assert short_id(row.id) in completions

@@ -187,7 +187,7 @@ def test_a_lost_database_is_rebuilt_while_the_job_goes_on(
     assert shown(fabric)["attempt"] == 1
 
 
-def test_gc_lists_what_belongs_to_nobody_and_removes_it_when_told(fabric: Fabric, home: Home) -> None:
+def test_gc_lists_what_belongs_to_nobody_and_removes_it_on_request(fabric: Fabric, home: Home) -> None:
     fabric("run", "--name", "kept", "--", "true")
     (home.jobs / "training-zzzzzzzzz").mkdir()
     (home.jobs / "training-zzzzzzzzz" / "half").write_text("half-made")
@@ -206,7 +206,7 @@ def test_gc_lists_what_belongs_to_nobody_and_removes_it_when_told(fabric: Fabric
     assert fabric("rerun", "kept").returncode == 0
 
 
-def test_gc_of_one_place_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:
+def test_gc_of_one_backend_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:
     fabric("run", "-q", "--", "true")
 
     refused = fabric("gc", "--backend", "ssh://me@127.0.0.1:1", "--yes", expect=69)
@@ -264,7 +264,7 @@ def test_a_line_is_there_before_the_next_is_printed(fabric: Fabric) -> None:
     assert attached.returncode == 0
 
 
-def test_the_reason_why_a_job_waits_is_said(fabric: Fabric) -> None:
+def test_the_reason_why_a_job_waits_is_shown(fabric: Fabric) -> None:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in ("first", "second"):
         (fabric.folder / f"{name}.yml").write_text(

@@ -66,7 +66,7 @@ def test_other_names_list_too(fabric: Fabric, rows: list[JobRow], name: str) -> 
     assert len(fabric(name, "-q").stdout.split()) == len(rows)
 
 
-def test_what_is_cut_off_is_said(fabric: Fabric, home: Home) -> None:
+def test_what_is_cut_off_is_reported(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store, store.atomic():
         for number in range(60):
             add_job(store, f"job-{number}")
@@ -167,6 +167,6 @@ def test_a_column_of_the_list_that_jobs_lack_is_last_in_both_directions(
     for sort in ("exit", "-exit"):
         listed = lines_of(fabric("list", "--columns", "name,exit", "--sort", sort).stdout)
         assert listed[1].split() == ["broken", "3"]
-    told = fabric("list", "--sort", "runer", expect=64).stderr
-    assert "error: cannot sort by 'runer'" in told
-    assert "did you mean runner? Sort keys are id, name, state, backend, runner," in told
+    message = fabric("list", "--sort", "runer", expect=64).stderr
+    assert "error: cannot sort by 'runer'" in message
+    assert "did you mean runner? Sort keys are id, name, state, backend, runner," in message

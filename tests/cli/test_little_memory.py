@@ -39,9 +39,9 @@ MORE_KIB = (30_000, 50_000, 70_000, 80_000, 90_000, 120_000, 140_000, 170_000, 2
 def test_a_run_that_may_use_little_memory_says_so_or_ends_with_the_second_signal(
     kib: int, fabric: Fabric, home: Home, tmp_path: Path
 ) -> None:
-    said = tmp_path / "said"
+    output = tmp_path / "output"
     command = f"ulimit -v {kib}; exec {shlex.quote(str(EXECUTABLE))} run -- 'echo hello'"
-    with said.open("wb") as stream:
+    with output.open("wb") as stream:
         process = subprocess.Popen(
             ["sh", "-c", command], cwd=fabric.folder, env=fabric.variables, stdin=subprocess.DEVNULL,
             stdout=stream, stderr=stream,
@@ -58,9 +58,9 @@ def test_a_run_that_may_use_little_memory_says_so_or_ends_with_the_second_signal
         _comes(has_ended, 3)
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
-        until(has_ended, lambda: f"the end of the command, {_text(said)}", seconds=20, every=LOOKS_SECONDS)
+        until(has_ended, lambda: f"the end of the command, {_text(output)}", seconds=20, every=LOOKS_SECONDS)
 
-    shown = _text(said)
+    shown = _text(output)
     seconds = patience(WAIT_SECONDS + 3.0)
     most = _most_controllers(seconds)
     assert _begun(home) <= most, shown

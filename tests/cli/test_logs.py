@@ -96,11 +96,11 @@ def test_a_terminal_is_not_driven_by_what_a_job_prints(home: Home, fabric: Fabri
     assert b"\x1b]" not in shown
 
 
-def run_on_terminal(words: list[str]) -> bytes:
+def run_on_terminal(args: list[str]) -> bytes:
     """Run a command whose stdout is a terminal and return what it wrote there."""
     main, side = pty.openpty()
     process = subprocess.Popen(
-        [EXECUTABLE, *words], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE
+        [EXECUTABLE, *args], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE
     )
     os.close(side)
     shown = b""
@@ -115,7 +115,7 @@ def run_on_terminal(words: list[str]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("args", "error"),
     [
         (["--learner", "2"], "there is no learner 2"),
         (["--attempt", "2"], "there is no attempt 2"),
@@ -123,8 +123,8 @@ def run_on_terminal(words: list[str]) -> bytes:
         (["--grep", "("], "not a regular expression"),
     ],
 )
-def test_what_is_not_there_is_said(fabric: Fabric, row: JobRow, words: list[str], error: str) -> None:
-    assert error in fabric("logs", "one", *words, expect=64).stderr
+def test_what_is_not_there_is_reported(fabric: Fabric, row: JobRow, args: list[str], error: str) -> None:
+    assert error in fabric("logs", "one", *args, expect=64).stderr
 
 
 def test_a_job_that_printed_nothing(fabric: Fabric, home: Home) -> None:

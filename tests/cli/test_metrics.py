@@ -62,7 +62,7 @@ def test_names_are_shown_without_the_folders_that_all_share(fabric: Fabric, home
     assert "train/loss" in fabric("metrics", "boarded", "--plot", "--metric", "train/loss").stdout
 
 
-def test_what_is_cut_off_is_said(fabric: Fabric, row: JobRow) -> None:
+def test_what_is_cut_off_is_reported(fabric: Fabric, row: JobRow) -> None:
     ran = fabric("metrics", "measured", "--tail", "1")
 
     assert len(ran.stdout.splitlines()) == 2
@@ -177,7 +177,7 @@ def resumed(home: Home) -> JobRow:
     return row
 
 
-def test_what_a_later_attempt_went_over_again_is_left_out_said_and_shown_on_request(
+def test_what_a_later_attempt_went_over_again_is_left_out_with_a_note_and_shown_on_request(
     fabric: Fabric, resumed: JobRow
 ) -> None:
     table = fabric("metrics", "resumed", "--learner", "1")
@@ -246,9 +246,9 @@ def test_names_that_control_a_terminal_are_written_out(fabric: Fabric, home: Hom
         store.execute("UPDATE series SET name = ?", ("a\x1b[31m\r\nb\0",))
 
     shown = "a\\x1b[31m\\x0d\\x0ab\\x00"
-    for words in (["--csv"], ["--latest"], ["--plot"], ["-f"], ["-f", "--csv"], []):
-        text = fabric("metrics", "odd", *words).stdout
-        assert shown in text and not set(text) & set("\x1b\r\0"), words
+    for args in (["--csv"], ["--latest"], ["--plot"], ["-f"], ["-f", "--csv"], []):
+        text = fabric("metrics", "odd", *args).stdout
+        assert shown in text and not set(text) & set("\x1b\r\0"), args
     csv_text = fabric("sql", "select name from metrics", "--csv").stdout
     assert "a\\x1b[31m\\x0d\nb\\x00" in csv_text
     assert shown in fabric("sql", "select name from metrics").stdout

@@ -116,24 +116,24 @@ evaluation_metrics:
 """
 
 
-def test_why_a_line_gives_nothing_is_said(fabric: Fabric) -> None:
+def test_why_a_line_gives_nothing_is_explained(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text(MANIFEST)
     log = "step 1 loss 0.5\nstep 2 los 0.4\n[info] step 3 loss 0.3\nnothing\n"
 
-    said = fabric("metrics", "--try", "m.yml", "-", input=log)
+    ran = fabric("metrics", "--try", "m.yml", "-", input=log)
 
-    lines = said.stdout.splitlines()
+    lines = ran.stdout.splitlines()
     assert lines[1] == "  = train: loss=0.5 (step)=1 at step 1"
     assert lines[3] == "  - train comes to column 11, then wants 's %{FLOAT:loss}'"
     assert lines[5] == "  - train matches from column 8 on, but has to from the first; begin it with .*"
     assert lines[7] == "  - train wants 'step %{INT:step} loss %{FLOAT:loss}'"
-    assert said.stderr == "1 match in 4 lines\n"
+    assert ran.stderr == "1 match in 4 lines\n"
     assert fabric("metrics", "--try", "m.yml", "-", input="nothing\n", expect=1).stderr.startswith(
         "0 matches"
     )
 
 
-def test_what_cannot_be_tried_is_said(fabric: Fabric) -> None:
+def test_what_cannot_be_tried_is_reported(fabric: Fabric) -> None:
     (fabric.folder / "m.yml").write_text("name: x\nframework: {command: 'true'}\n")
 
     assert "needs a manifest and a log" in fabric("metrics", "--try", "m.yml", expect=64).stderr

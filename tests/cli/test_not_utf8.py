@@ -20,7 +20,7 @@ NAME = os.fsdecode(b"caf\xe9")
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("list", NAME),
         ("list", "--label", NAME),
@@ -33,12 +33,12 @@ NAME = os.fsdecode(b"caf\xe9")
     ],
 )
 def test_an_argument_that_is_not_utf8_is_refused_in_a_sentence(
-    fabric: Fabric, home: Home, words: tuple[str, ...]
+    fabric: Fabric, home: Home, args: tuple[str, ...]
 ) -> None:
     with Store.open(home) as store:
         add_job(store, "digits")
 
-    ran = fabric(*words, expect=None)
+    ran = fabric(*args, expect=None)
 
     assert ran.returncode in (64, 65)
     assert "is not UTF-8" in ran.stderr
@@ -67,9 +67,9 @@ def test_documents_are_json_in_every_encoding(fabric: Fabric, home: Home, encodi
     with Store.open(home) as store:
         add_job(store, "digits", labels={"team": "日本 é"})
 
-    for words in (("show", "@last", "--json"), ("list", "--json")):
+    for args in (("show", "@last", "--json"), ("list", "--json")):
         ran = subprocess.run(
-            [EXECUTABLE, *words],
+            [EXECUTABLE, *args],
             capture_output=True,
             env={**os.environ, "PYTHONIOENCODING": encoding},
             check=True,

@@ -52,7 +52,7 @@ def test_loglines_have_number_and_milliseconds(trained: Fabric) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "numbers"),
+    ("args", "numbers"),
     [
         (["--pos", "-1"], range(11, 31)),
         (["--pos", "-2", "--pagesize", "5"], range(21, 26)),
@@ -63,8 +63,8 @@ def test_loglines_have_number_and_milliseconds(trained: Fabric) -> None:
         (["--follow"], range(1, 31)),
     ],
 )
-def test_pages_and_times_choose_as_ffdl_did(trained: Fabric, words: list[str], numbers: range) -> None:
-    printed = trained("loglines", "@last", *words).stdout.splitlines()
+def test_pages_and_times_choose_as_ffdl_did(trained: Fabric, args: list[str], numbers: range) -> None:
+    printed = trained("loglines", "@last", *args).stdout.splitlines()
 
     assert [int(line.split()[0]) for line in printed] == list(numbers)
 
@@ -167,17 +167,17 @@ def test_every_verb_of_the_page_is_a_command_or_leads_to_the_one_of_its_row() ->
 
 @pytest.mark.parametrize("verb", PEER_VERBS)
 def test_a_verb_of_another_tool_leads_to_a_command_that_exists(verb: str) -> None:
-    name, *words = PEER_VERBS[verb].split()
+    name, *args = PEER_VERBS[verb].split()
     entry = registry.find(name)
 
     assert entry is not None
     assert registry.find(verb) is None
-    if words and not words[0].startswith("-"):
-        assert words[0] in getattr(get_command(load(entry).app()), "commands", {})
+    if args and not args[0].startswith("-"):
+        assert args[0] in getattr(get_command(load(entry).app()), "commands", {})
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("args", "hint"),
     [
         (["rm", "digits"], "did you mean `fabric delete`? Delete a job"),
         (["STOP", "digits"], "did you mean `fabric halt`? Ask a job"),
@@ -192,7 +192,7 @@ def test_a_verb_of_another_tool_leads_to_a_command_that_exists(verb: str) -> Non
     ],
 )
 def test_words_of_other_tools_are_understood_and_ours_named(
-    fabric: Fabric, words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, args: list[str], hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (fabric.folder / "train.sh").write_text("echo trained")
     programs = fabric.folder.parent / "programs"
@@ -200,7 +200,7 @@ def test_words_of_other_tools_are_understood_and_ours_named(
     (programs / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
 
-    assert hint in fabric(*words, expect=64).stderr
+    assert hint in fabric(*args, expect=64).stderr
 
 
 def test_a_script_is_run_by_the_interpreter_that_is_there(

@@ -79,8 +79,8 @@ def test_jobs_run_on_a_disk_without_modes_and_doctor_says_what_that_means(
     assert fabric("run", "--", "echo hello; exit 3", expect=3).stdout == "hello\n"
     assert fabric("logs", "@last").stdout == "hello\n"
 
-    said = fabric("doctor", expect=None).stdout
-    assert "has mode 777, which its file system does not let us change" in said
+    output = fabric("doctor", expect=None).stdout
+    assert "has mode 777, which its file system does not let us change" in output
 
 
 def test_code_with_a_link_is_refused_on_a_disk_without_links(fabric: Fabric, exfat: Home) -> None:
@@ -144,8 +144,8 @@ def test_a_home_whose_files_cannot_be_locked_is_refused_in_a_sentence(
         timeout=patience(),
     )
 
-    said, hint = ran.stderr.splitlines()[-2:]
-    assert said.startswith(
+    message, hint = ran.stderr.splitlines()[-2:]
+    assert message.startswith(
         f"error: {home.identity} cannot be locked: its file system has no locks of files ("
     )
     assert hint == ELSEWHERE

@@ -39,8 +39,8 @@ def end(gpus: Gpus, fabric: Fabric, tmp_path: Path) -> Path:
     return end
 
 
-def run(fabric: Fabric, name: str, gpus: str, *words: str) -> None:
-    fabric("run", "-d", "--name", name, "--gpus", gpus, "--", *words)
+def run(fabric: Fabric, name: str, gpus: str, *args: str) -> None:
+    fabric("run", "-d", "--name", name, "--gpus", gpus, "--", *args)
 
 
 def waiting(fabric: Fabric) -> list[dict[str, object]]:
@@ -166,8 +166,8 @@ def test_a_time_that_cannot_be_set_is_refused_with_what_is_accepted(
 def test_a_job_that_does_not_wait_is_named_with_its_state(fabric: Fabric) -> None:
     fabric("run", "--name", "done", "--", "true")
 
-    for words in (("set", "done", "priority=70"), ("move", "done", "--top")):
-        refused = fabric("queue", *words, expect=64)
+    for args in (("set", "done", "priority=70"), ("move", "done", "--top")):
+        refused = fabric("queue", *args, expect=64)
         assert "does not wait for its turn: it is COMPLETED" in refused.stderr
     assert "no job waits" in fabric("queue").stderr
 

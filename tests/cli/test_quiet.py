@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.values import row
+from tests.quick.controller.values import row
 from tests.support.command import Fabric
 from workbench.cli.follow.views import PlainView
 from workbench.job import Reason, State
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error"),
+    ("args", "code", "error"),
     [
         (["--set", "max_runtime=1s", "--", "sleep", "60"], 124, "ran longer than max_runtime, 1 s"),
         (["--timeout", "1s", "--", "sleep", "60"], 124, "was halted"),
@@ -22,9 +22,9 @@ from workbench.job import Reason, State
     ],
 )
 def test_failures_that_the_output_does_not_show_are_reported(
-    fabric: Fabric, words: list[str], code: int, error: str
+    fabric: Fabric, args: list[str], code: int, error: str
 ) -> None:
-    ran = fabric("run", "-q", *words, expect=code)
+    ran = fabric("run", "-q", *args, expect=code)
 
     assert error in ran.stderr
     assert ran.stdout == ""

@@ -1,4 +1,4 @@
-"""``fabric run`` for real: output, exit codes, settings, secrets, places, and what is recorded."""
+"""``fabric run`` for real: output, exit codes, settings, secrets, backends, and what is recorded."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_the_exit_code_is_the_jobs_own(fabric: Fabric, command: str, code: int) 
 
 
 def test_a_manifest_with_flags_sets_and_variables(fabric: Fabric, project: Path) -> None:
-    words = ["run", "manifest.yml", "--set", "params.lr=0.25", "-e", "MODE=fast", "--name", "quick"]
-    ran = fabric(*words)
+    args = ["run", "manifest.yml", "--set", "params.lr=0.25", "-e", "MODE=fast", "--name", "quick"]
+    ran = fabric(*args)
 
     assert ran.stdout.splitlines()[0] == "lr 0.25 fast 0.25"
     shown = fabric.json("show", "quick", "--json")
@@ -89,14 +89,14 @@ def test_a_manifest_with_flags_sets_and_variables(fabric: Fabric, project: Path)
     assert shown["origins"]["name"] == "flag --name"
     assert shown["origins"]["env.MODE"].startswith("flag")
     assert shown["origins"]["framework.command"] == "manifest.yml:4"
-    assert shown["recorded"]["argv"] == ["fabric", *words]
+    assert shown["recorded"]["argv"] == ["fabric", *args]
     assert shown["metrics"] == {"train/loss": pytest.approx(0.5 / 3)}
 
 
 def test_metrics_are_live_in_the_narration(fabric: Fabric, project: Path) -> None:
-    said = fabric("run", "manifest.yml").stderr
+    narration = fabric("run", "manifest.yml").stderr
 
-    assert "metrics: step 2 train/loss=0.166667" in said
+    assert "metrics: step 2 train/loss=0.166667" in narration
 
 
 def test_the_last_line_names_the_results_and_commands_that_work(fabric: Fabric, project: Path) -> None:
@@ -110,9 +110,9 @@ def test_the_last_line_names_the_results_and_commands_that_work(fabric: Fabric, 
 
 
 def test_a_command_line_keeps_the_manifest_that_it_used(fabric: Fabric, project: Path) -> None:
-    said = fabric("run", "-e", "MODE=x", "--", "echo", "two words").stderr
+    narration = fabric("run", "-e", "MODE=x", "--", "echo", "two words").stderr
 
-    line = next(line for line in said.splitlines() if line.startswith("manifest: "))
+    line = next(line for line in narration.splitlines() if line.startswith("manifest: "))
     kept = Path(line.removeprefix("manifest: "))
     again = fabric("run", str(kept), str(project))
     assert fabric.json("show", "@last", "--json")["spec"]["env"] == {"MODE": "x"}
@@ -178,7 +178,7 @@ def test_json_detached_is_one_document(fabric: Fabric) -> None:
     fabric("wait", document["id"])
 
 
-def test_several_learners_are_told_apart(fabric: Fabric) -> None:
+def test_several_learners_are_distinguished(fabric: Fabric) -> None:
     (fabric.folder / "two.yml").write_text(
         "name: two\nlearners: 2\nends_when: all\nframework:\n  command: echo from $LEARNER_ID\n"
     )
@@ -204,10 +204,10 @@ def test_the_plan_shows_what_is_sent_and_starts_nothing(fabric: Fabric, project:
 
 
 def test_a_job_that_names_an_image_says_that_it_is_not_used(fabric: Fabric) -> None:
-    said = fabric("run", "--image", "python:3.12", "--", "true").stderr
+    narration = fabric("run", "--image", "python:3.12", "--", "true").stderr
 
-    assert "python:3.12" in said
-    assert "not used" in said
+    assert "python:3.12" in narration
+    assert "not used" in narration
 
 
 def test_memory_that_the_machine_does_not_have_is_refused(fabric: Fabric) -> None:
@@ -233,12 +233,12 @@ def test_the_active_environment_runs_the_job(fabric: Fabric) -> None:
 
 
 def test_git_is_recorded(fabric: Fabric, project: Path, home: Home) -> None:
-    for words in (
+    for args in (
         ["init", "-q"],
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
     ):
-        subprocess.run(["git", *words], cwd=project, check=True)
+        subprocess.run(["git", *args], cwd=project, check=True)
     (project / "train.py").write_text(TRAIN + "# changed\n")
 
     fabric("run", "manifest.yml")
@@ -284,7 +284,7 @@ def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> N
 
 
 @pytest.mark.parametrize("address", ["slurm://login/queue", "cloud://context"])
-def test_a_place_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
+def test_a_backend_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
     ran = fabric("run", "--backend", address, "--", "true", expect=64)
 
     assert "local" in ran.stderr

@@ -94,7 +94,7 @@ def test_a_run_is_refused_while_the_one_before_goes_on(fabric: Fabric, manifest:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "what"),
+    ("args", "code", "what"),
     [
         (("manifest.yml", "--every", "0 22 * *"), 64, "has 4 fields"),
         (("manifest.yml", "--every", "0 0 30 2 *"), 64, "day-of-month"),
@@ -107,16 +107,16 @@ def test_a_run_is_refused_while_the_one_before_goes_on(fabric: Fabric, manifest:
         (("manifest.yml", "--every", "@daily", "--backend", "nowhere"), 64, "nowhere"),
         (("manifest.yml", "--every", "@daily", "--set", "env.password=x"), 64, "keeps no passwords"),
     ],
-    ids=lambda words: " ".join(words[:4]) if isinstance(words, tuple) else "",
+    ids=lambda args: " ".join(args[:4]) if isinstance(args, tuple) else "",
 )
 def test_what_no_run_could_be_made_of_is_refused_at_once(
-    fabric: Fabric, manifest: Path, words: tuple[str, ...], code: int, what: str
+    fabric: Fabric, manifest: Path, args: tuple[str, ...], code: int, what: str
 ) -> None:
     (fabric.folder / "wrong.yml").write_text(MANIFEST + "learners: none\n")
     search = "search: {method: random, metric: loss, max_trials: 2, params: {lr: {uniform: [0, 1]}}}\n"
     (fabric.folder / "search.yml").write_text(MANIFEST + search)
 
-    refused = fabric("run", *words, input=MANIFEST if "-" in words else None, expect=code)
+    refused = fabric("run", *args, input=MANIFEST if "-" in args else None, expect=code)
 
     assert what in refused.stderr
     assert fabric.json("schedule", "--json") == []
@@ -126,16 +126,16 @@ def test_no_secret_is_kept_and_one_of_the_shell_alone_is_refused(
     fabric: Fabric, home: Home, manifest: Path, clean_environment: Path
 ) -> None:
     value = "s3cr3t-of-the-shell"
-    words = ("run", "manifest.yml", "--every", "@daily", "-e", "TOKEN")
+    args = ("run", "manifest.yml", "--every", "@daily", "-e", "TOKEN")
     manifest.write_text(MANIFEST.replace("echo trained", "test $TOKEN = s3cr3t-of-the-shell"))
 
-    refused = fabric(*words, TOKEN=value, expect=64)
+    refused = fabric(*args, TOKEN=value, expect=64)
 
     assert "secret TOKEN is not set" in refused.stderr and "keeps no values of your shell" in refused.stderr
     file = clean_environment / "secrets.toml"
     file.write_text(f'TOKEN = "{value}"\n')
     file.chmod(0o600)
-    schedule = fabric(*words, TOKEN=value, https_proxy=f"http://ada:{value}@proxy").stdout.strip()
+    schedule = fabric(*args, TOKEN=value, https_proxy=f"http://ada:{value}@proxy").stdout.strip()
     for kept in home.schedule(schedule).path.iterdir():
         assert value not in kept.read_text()
     (job,) = fabric("schedule", "run", schedule).stdout.split()

@@ -138,16 +138,16 @@ def _all_words() -> Iterator[tuple[str, ...]]:
         yield tuple(words.split())
 
 
-def _printed(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> str:
+def _printed(args: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> str:
     """Run a command in this process, and return what it printed."""
     before = sys.argv
-    sys.argv = ["fabric", *words]
+    sys.argv = ["fabric", *args]
     try:
         fabric_workbench.main()
     finally:
         sys.argv = before
     printed = capfd.readouterr()
-    assert printed.out, f"{words}: {printed.err}"
+    assert printed.out, f"{args}: {printed.err}"
     return printed.out
 
 
@@ -222,25 +222,25 @@ def _of_a_served_store(fabric: Fabric, serve: Serve, take: Callable[[tuple[str, 
     (fabric.folder / "mnist" / "images").write_text("seven\n")
     command = "cat $DATA_DIR/images; echo loss 0.5; exit 3"
     (fabric.folder / "manifest.yml").write_text(REGEX.replace("'true'", f"'{command}'"))
-    for words, code in (
+    for args, code in (
         (("data", "mkbucket", "served:new", "--json"), 0),
         (("data", "put", "mnist", "served:in", "--create", "--json"), 0),
         (("run", "manifest.yml", "--data", "served:in", "--json"), 3),
         (("data", "list", "--json"), 0),
         (("data", "prune", "--yes", "--json"), 0),
     ):
-        take(words, fabric(*words, expect=code).stdout)
+        take(args, fabric(*args, expect=code).stdout)
 
 
 def _of_a_queue(fabric: Fabric, take: Callable[[tuple[str, ...], str], None]) -> None:
     fabric("run", "-d", "--name", "long", "--", "sleep", "600")
     fabric("run", "-d", "--name", "later", "--after", "long", "--", "true")
-    for words in (
+    for args in (
         ("queue", "set", "later", "priority=70", "--json"),
         ("queue", "move", "later", "--top", "--json"),
         ("controller", "restart", "--json"),
     ):
-        take(words, fabric(*words).stdout)
+        take(args, fabric(*args).stdout)
 
 
 def _first_event(fabric: Fabric) -> str:

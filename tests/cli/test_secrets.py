@@ -1,4 +1,4 @@
-"""Secrets at the command line: found by name, told when they are nowhere, kept for what comes later."""
+"""Secrets at the command line: found by name, reported when they are nowhere, kept for what comes later."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_a_store_of_the_configuration_is_named_on_the_command_line(
         f'[stores.lab]\ntype = "s3_datastore"\nauth_url = "{address}"\n'
         'user_name = "test"\npassword = "${LAB_KEY}"\n[store_alias]\n"http://old.example.com" = "lab"\n'
     )
-    words = ["run", "--data", "lab:pictures", "--results", "served:saved", "--", "cat $DATA_DIR/images"]
+    args = ["run", "--data", "lab:pictures", "--results", "served:saved", "--", "cat $DATA_DIR/images"]
 
-    ran = fabric(*words, LAB_KEY=TRIAL_KEY)
+    ran = fabric(*args, LAB_KEY=TRIAL_KEY)
 
     assert ran.stdout == "seven\n"
     assert "written out" not in ran.stderr
@@ -113,11 +113,11 @@ def test_a_template_with_a_password_is_no_part_of_the_code(
     (fabric.folder / "manifest.yml").write_text("name: a\nframework: {command: 'true'}\n")
     (fabric.folder / "train.py").write_text("")
 
-    said = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
+    ran = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
     monkeypatch.chdir(fabric.folder)
     prepare(RunOptions(manifest="manifest.yml", templates=("store.yml",)), home)
 
-    assert "hidden-in-a-template" not in said.stdout + said.stderr
+    assert "hidden-in-a-template" not in ran.stdout + ran.stderr
     (snapshot,) = home.code.glob("*.tar.gz")
     with tarfile.open(snapshot) as tar:
         assert "train.py" in tar.getnames()

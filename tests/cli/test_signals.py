@@ -83,13 +83,13 @@ def test_without_a_terminal_a_signal_halts(fabric: Fabric, number: signal.Signal
     started(process)
 
     process.send_signal(number)
-    output, said = process.communicate(timeout=patience())
+    output, stderr = process.communicate(timeout=patience())
 
-    assert process.returncode == 143, said
+    assert process.returncode == 143, stderr
     assert output.endswith(b"checkpoint\n")
     assert (last(fabric)["state"], last(fabric)["exit_by"]) == ("HALTED", "halt")
-    assert b"halt of " in said
-    assert b"fabric resume" in said
+    assert b"halt of " in stderr
+    assert b"fabric resume" in stderr
 
 
 def test_a_second_signal_kills(fabric: Fabric) -> None:
@@ -161,10 +161,10 @@ def test_a_closed_pipe_leaves_silently(fabric: Fabric) -> None:
     assert os.read(reader, 5) == b"line\n"
     os.close(reader)
 
-    said = process.communicate(timeout=patience())[1]
+    stderr = process.communicate(timeout=patience())[1]
 
     assert process.returncode == 141
-    assert said == b""
+    assert stderr == b""
     goes_on(fabric)
     fabric("kill", "@last")
 

@@ -100,13 +100,13 @@ def test_retention_is_what_counts_when_nothing_is_said(fabric: Fabric, rows: dic
 
 
 def test_only_logs_go_and_what_was_learnt_stays(fabric: Fabric, home: Home, rows: dict[str, JobRow]) -> None:
-    said = fabric("prune", "--where", "name:old", "--logs-only", "--yes")
+    ran = fabric("prune", "--where", "name:old", "--logs-only", "--yes")
 
     folder = home.job(rows["old"].id)
     assert (folder.results / "model").exists()
     assert not folder.attempt(1).learner(1).output.exists()
     assert fabric("logs", "old").stdout == ""
-    assert "removed 1 job's log" in said.stderr
+    assert "removed 1 job's log" in ran.stderr
     assert fabric.json("events", "old", "--kind", "note", "--json")[-1]["text"] == "its logs were removed"
 
 
@@ -142,9 +142,9 @@ def test_files_with_several_names_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--older-than", "soon"], ["--where", "stat:x"], ["--caches", "--keep-last", "1"]]
+    "args", [["--older-than", "soon"], ["--where", "stat:x"], ["--caches", "--keep-last", "1"]]
 )
-def test_a_wrong_choice_removes_nothing(fabric: Fabric, rows: dict[str, JobRow], words: list[str]) -> None:
-    fabric("prune", *words, "--yes", expect=64)
+def test_a_wrong_choice_removes_nothing(fabric: Fabric, rows: dict[str, JobRow], args: list[str]) -> None:
+    fabric("prune", *args, "--yes", expect=64)
 
     assert names(fabric) == set(rows)

@@ -146,7 +146,7 @@ def test_the_python_interface_starts_it_too(
     _ends(home, row.id)
 
 
-def test_nothing_is_started_where_that_is_switched_off_and_the_age_is_said(
+def test_nothing_is_started_where_that_is_switched_off_and_the_age_is_shown(
     fabric: Fabric, home: Home, running: JobRow
 ) -> None:
     looked(home, 3 * MINUTE_US)
@@ -157,7 +157,7 @@ def test_nothing_is_started_where_that_is_switched_off_and_the_age_is_said(
     assert not home.controller_log.exists()
 
 
-def test_why_the_last_controller_ended_is_said(fabric: Fabric, home: Home, running: JobRow) -> None:
+def test_why_the_last_controller_ended_is_shown(fabric: Fabric, home: Home, running: JobRow) -> None:
     looked(home, 3 * MINUTE_US, ended="MemoryError")
 
     assert "no controller ran since; the last one ended: MemoryError" in fabric("list").stderr

@@ -47,7 +47,7 @@ data_stores:
 """
 
 
-def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.CompletedProcess[str]:
+def rclone(store: dict[str, Any], *args: str, key: str = "test") -> subprocess.CompletedProcess[str]:
     remote = {
         "TYPE": "s3",
         "PROVIDER": "Other",
@@ -55,11 +55,11 @@ def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.
         "ACCESS_KEY_ID": key,
         "SECRET_ACCESS_KEY": key,
     }
-    told = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
-    argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
+    variables = {f"RCLONE_CONFIG_S_{name}": value for name, value in remote.items()}
+    argv = [find_rclone().path, *args, "--retries", "1", "--low-level-retries", "1"]
     return subprocess.run(
         argv,
-        env={**os.environ, "RCLONE_CONFIG": "", **told},
+        env={**os.environ, "RCLONE_CONFIG": "", **variables},
         capture_output=True,
         text=True,
         timeout=patience(),
@@ -113,7 +113,7 @@ def test_one_that_was_killed_is_not_believed_and_leaves_no_server(
     until(lambda: rclone(store, "lsf", "S:").returncode != 0, "its server to end")
 
 
-def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_said(fabric: Fabric, serve: Serve) -> None:
+def test_a_port_that_is_taken_and_a_folder_that_is_a_file_are_reported(fabric: Fabric, serve: Serve) -> None:
     store = serve(str(fabric.folder / "store"))
     port = store["address"].rpartition(":")[2]
     (fabric.folder / "file").touch()
@@ -165,7 +165,9 @@ def test_data_that_the_served_store_does_not_have_is_named(fabric: Fabric, serve
     assert "fabric data put FOLDER served:tf_training_data" in refused.stderr
 
 
-def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, clean_environment: Path) -> None:
+def test_an_alias_to_an_address_where_nobody_answers_is_reported(
+    fabric: Fabric, clean_environment: Path
+) -> None:
     (clean_environment / "config.toml").write_text(f'[store_alias]\n"{ALIAS}" = "http://127.0.0.1:1"\n')
     write_manifest(fabric)
 
@@ -174,7 +176,7 @@ def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, cle
     assert "the store sl-internal-os does not answer at http://127.0.0.1:1" in refused.stderr
 
 
-def test_an_alias_to_nothing_is_said(fabric: Fabric, clean_environment: Path) -> None:
+def test_an_alias_to_nothing_is_reported(fabric: Fabric, clean_environment: Path) -> None:
     (clean_environment / "config.toml").write_text(f'[store_alias]\n"{ALIAS}" = "lab"\n')
     write_manifest(fabric)
 
@@ -301,7 +303,7 @@ def test_all_files_of_a_folder_are_put_whatever_their_names_have_in_common(
     assert there == {name: name for name in names}
 
 
-def test_a_store_that_does_not_take_all_files_of_a_folder_is_said(fabric: Fabric, serve: Serve) -> None:
+def test_a_store_that_does_not_take_all_files_of_a_folder_is_reported(fabric: Fabric, serve: Serve) -> None:
     serve(str(fabric.folder / "store"))
     (fabric.folder / "set").mkdir()
     for name in ("a", "lost"):
@@ -375,15 +377,15 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     assert "still not stored" in fabric("store", "retry", job["id"], expect=75).stderr
     serve(str(folder), "--port", store["address"].rpartition(":")[2])
 
-    told = fabric.json("store", "retry", job["id"], "--json")
+    document = fabric.json("store", "retry", job["id"], "--json")
 
-    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    assert (document["missing_files"], document["state"]) == (0, "COMPLETED")
     mended = fabric.json("show", job["id"], "--json")
     assert (mended["state"], mended["reason_code"], mended["exit_code"]) == ("COMPLETED", "", 0)
-    said = [
+    texts = [
         each["text"] for each in fabric.json("events", job["id"], "--json") if each["state"] == "COMPLETED"
     ]
-    assert said == ["its results are in the store after all"]
+    assert texts == ["its results are in the store after all"]
     assert json.loads((learner.path / "state.json").read_text())["reason"] is None
     assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
     assert [path for path in home.path.rglob("*") if path.parent.name == "secrets"] == [
@@ -426,13 +428,15 @@ def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
     assert "does not accept the credentials" in fabric.json("show", job["id"], "--json")["reason"]
     fabric("store", "retry", job["id"], expect=75)
 
-    told = fabric.json("store", "retry", job["id"], "--json", S3_USER="somebody", S3_KEY="else-altogether")
+    document = fabric.json(
+        "store", "retry", job["id"], "--json", S3_USER="somebody", S3_KEY="else-altogether"
+    )
 
-    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    assert (document["missing_files"], document["state"]) == (0, "COMPLETED")
     assert (s3.results(job["id"]) / "model").read_text() == "trained\n"
 
 
-def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:
+def test_what_cannot_be_stored_again_is_reported(fabric: Fabric) -> None:
     fabric("run", "--quiet", "--", "true")
 
     assert "has no result store" in fabric("store", "retry", "@last", expect=64).stderr
@@ -449,7 +453,7 @@ def test_a_job_that_was_never_launched_has_nothing_to_store(fabric: Fabric, serv
     assert "fabric resume" in retried.stderr
 
 
-def test_what_only_this_machine_has_is_refused_for_another_place(
+def test_what_only_this_machine_has_is_refused_for_another_backend(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:
     store = serve(str(fabric.folder / "store"))

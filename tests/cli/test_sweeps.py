@@ -44,7 +44,7 @@ def test_lists_become_a_product(overrides: list[str], variants: list[tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("params.lr=0.1,,0.2", "a value is missing"),
         ("params.lr=0.1,", "a value is missing"),
@@ -54,8 +54,8 @@ def test_lists_become_a_product(overrides: list[str], variants: list[tuple[str, 
         ("params.n=1..5000", "this range has 5,000 values"),
     ],
 )
-def test_a_wrong_list_is_pointed_at(override: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_wrong_list_is_pointed_at(override: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         expanded([override])
 
     assert "^" in caught.value.message.splitlines()[2]

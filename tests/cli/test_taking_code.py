@@ -1,4 +1,4 @@
-"""What is taken as a job's code, however it was chosen: never a home of fabric, much only when that was said."""
+"""What is taken as a job's code, however it was chosen: never a home of fabric, much only on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.support import packed_names
+from tests.quick.data.support import packed_names
 from tests.support.command import EXECUTABLE, Fabric
 from tests.support.processes import end_everything
 from tests.support.terminal import OnTerminal
@@ -90,13 +90,13 @@ def persons_home(fabric: Fabric) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["m.yml"], ["work/code.yml"], ["m.yml", "."], ["--", "true"], [".", "--", "ls"]]
+    "args", [["m.yml"], ["work/code.yml"], ["m.yml", "."], ["--", "true"], [".", "--", "ls"]]
 )
 @pytest.mark.parametrize("verb", ["run", "plan"])
 def test_a_whole_home_folder_is_refused_however_it_is_chosen(
-    persons_home: Path, home: Home, verb: str, words: list[str]
+    persons_home: Path, home: Home, verb: str, args: list[str]
 ) -> None:
-    ran = Fabric(persons_home)(verb, *words, expect=64)
+    ran = Fabric(persons_home)(verb, *args, expect=64)
 
     assert "is a whole home folder" in ran.stderr
     assert REFUSED in ran.stderr
@@ -105,24 +105,24 @@ def test_a_whole_home_folder_is_refused_however_it_is_chosen(
 
 
 @pytest.mark.parametrize(
-    ("words", "variables"),
+    ("args", "variables"),
     [
         (["--code-anyway"], {}),
         (["--set", "code_anyway=true"], {}),
         ([], {"FABRIC_CODE_ANYWAY": "true"}),
     ],
 )
-def test_a_whole_home_folder_is_taken_without_keys_when_that_is_said(
+def test_a_whole_home_folder_is_taken_without_keys_on_request(
     persons_home: Path,
     home: Home,
     monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
+    args: list[str],
     variables: dict[str, str],
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    ran = Fabric(persons_home)("run", *words, "m.yml")
+    ran = Fabric(persons_home)("run", *args, "m.yml")
 
     assert {"m.yml", "work"} <= set(ran.stdout.split())
     assert not {".ssh", ".aws", "fabric"} & set(ran.stdout.split())
@@ -139,7 +139,7 @@ def test_what_holds_everything_is_refused_at_once(fabric: Fabric, folder: str) -
     assert REFUSED in fabric("run", "m.yml", expect=64).stderr
 
 
-def test_python_refuses_it_too_and_takes_it_when_that_is_said(persons_home: Path) -> None:
+def test_python_refuses_it_too_and_takes_it_on_request(persons_home: Path) -> None:
     script = (
         "import fabric_workbench as fabric\n"
         "command = ['ls', '-A']\n"
@@ -219,17 +219,17 @@ def test_a_person_is_asked_once_whether_code_above_the_limit_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("max_size", "much", "must be|cannot be"),
         ("max_files", "0", "must be a number from 1"),
         ("max_seconds", "soon", "must be a number from 1"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused(fabric: Fabric, key: str, value: str, said: str) -> None:
+def test_a_limit_that_cannot_be_is_refused(fabric: Fabric, key: str, value: str, message: str) -> None:
     import re
 
-    assert re.search(said, fabric("config", "set", f"code.{key}", value, expect=64).stderr)
+    assert re.search(message, fabric("config", "set", f"code.{key}", value, expect=64).stderr)
     assert fabric.json("config", "list", "--json") == []
 
 

@@ -109,7 +109,7 @@ def test_a_first_state_that_finds_no_room_is_the_reason_of_a_job_that_starts(hom
 
 
 @pytest.mark.parametrize("target", ["local", "ssh"])
-def test_a_stop_that_its_backend_has_no_room_for_is_said_and_not_waited_for(
+def test_a_stop_that_its_backend_has_no_room_for_is_reported_and_not_waited_for(
     row: JobRow, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     clock, reports = Clock(), list[str]()

@@ -133,11 +133,11 @@ def test_a_plan_for_a_machine_that_is_too_small_warns(fabric: Fabric) -> None:
 
 
 def test_a_plan_for_a_cluster_needs_no_kubeconfig(fabric: Fabric, clean_environment: Path) -> None:
-    words = ("--backend", "k8s", "--image", "busybox", "--", "true")
+    args = ("--backend", "k8s", "--image", "busybox", "--", "true")
 
-    shown = fabric("plan", *words).stdout
-    native = fabric("plan", "--native", *words).stdout
-    refused = fabric("run", *words, expect=78)
+    shown = fabric("plan", *args).stdout
+    native = fabric("plan", "--native", *args).stdout
+    refused = fabric("run", *args, expect=78)
 
     assert "backend   k8s, as pod" in shown
     assert "could not be asked, and may refuse the job: There is no kubeconfig" in shown

@@ -49,12 +49,12 @@ class OwnEngine:
 
     def __enter__(self) -> OwnEngine:
         self.data.mkdir(parents=True, exist_ok=True)
-        for words in (
+        for args in (
             ("link", "add", self._bridge, "type", "bridge"),
             ("addr", "add", self._network, "dev", self._bridge),
             ("link", "set", self._bridge, "up"),
         ):
-            subprocess.run(["ip", *words], check=True)
+            subprocess.run(["ip", *args], check=True)
         # A service of its own, as machines have it: it outlives an engine that is killed.
         (self.folder / "containerd.toml").write_text(RUNTIME)
         folders = [
@@ -106,13 +106,13 @@ class OwnEngine:
             argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *argv]
         (self.folder / "pid").unlink(missing_ok=True)
         self._process = self._spawn(*argv)
-        until(self._has_come_up, self._said, every=0.05)
+        until(self._has_come_up, self._log, every=0.05)
 
     def _has_come_up(self) -> bool:
-        assert self._process is not None and self._process.poll() is None, self._said()
+        assert self._process is not None and self._process.poll() is None, self._log()
         return self.is_up()
 
-    def _said(self) -> str:
+    def _log(self) -> str:
         return (self.folder / "log").read_text()[-2000:]
 
     @property
@@ -139,9 +139,9 @@ class OwnEngine:
                 ["docker", "-H", self.address, "load"], stdin=saved.stdout, check=True, capture_output=True
             )
 
-    def docker(self, *words: str, check: bool = True) -> str:
+    def docker(self, *args: str, check: bool = True) -> str:
         """Run docker's own command on it and return what that prints."""
-        argv = ["docker", "-H", self.address, *words]
+        argv = ["docker", "-H", self.address, *args]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=patience(60))
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout

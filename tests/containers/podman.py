@@ -35,18 +35,18 @@ class Podman:
     """Whose it is; empty for us."""
     options: Sequence[str] = ()
 
-    def argv(self, *words: str) -> list[str]:
+    def argv(self, *args: str) -> list[str]:
         """Return a command of this podman."""
         folders = ("--root", str(self.root / "storage"), "--runroot", str(self.root / "run"))
         become = (
             ("setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups") if self.user else ()
         )
-        return [*become, "podman", *folders, *self.options, *words]
+        return [*become, "podman", *folders, *self.options, *args]
 
-    def run(self, *words: str, check: bool = True) -> str:
+    def run(self, *args: str, check: bool = True) -> str:
         """Run a command of this podman and return what it prints."""
         done = subprocess.run(
-            self.argv(*words), capture_output=True, text=True, env=dict(self.environment), cwd="/"
+            self.argv(*args), capture_output=True, text=True, env=dict(self.environment), cwd="/"
         )
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout
@@ -91,12 +91,12 @@ def served(podman: Podman) -> Iterator[str]:
         shutil.chown(folder, podman.user)
     address = f"unix://{folder}/podman.sock"
     log = folder / "log"
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         service = subprocess.Popen(
             podman.argv("system", "service", "--time=0", address),
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env=dict(podman.environment),
             cwd="/",
             start_new_session=True,

@@ -98,9 +98,9 @@ def _blobs(image: str) -> dict[str, bytes]:
             assert stream is not None
             return stream.read()
 
-        told = json.loads(read("manifest.json"))[0]
-        config = read(told["Config"])
-        layers = [gzip.compress(read(name), 1) for name in told["Layers"]]
+        saved = json.loads(read("manifest.json"))[0]
+        config = read(saved["Config"])
+        layers = [gzip.compress(read(name), 1) for name in saved["Layers"]]
     blobs = {"sha256:" + hashlib.sha256(blob).hexdigest(): blob for blob in (config, *layers)}
     kinds = [f"{TYPES}container.image.v1+json", *[f"{TYPES}image.rootfs.diff.tar.gzip"] * len(layers)]
     first, *rest = (

@@ -30,16 +30,16 @@ DOCKER = ("docker", "-H", "unix:///var/run/docker.sock")
 
 @pytest.fixture(autouse=True)
 def _engine(engine: None) -> None:
-    """Most of it is said by an engine."""
+    """Most of it is an engine's message."""
 
 
-def refused(fabric: Fabric, home: Home, *words: str, code: int, **environment: str) -> str:
-    """Run a job that cannot work; return what was said of it once nothing is left."""
+def refused(fabric: Fabric, home: Home, *args: str, code: int, **environment: str) -> str:
+    """Run a job that cannot work; return its message once nothing is left."""
     before = networks()
-    ran = fabric("run", "--runner", "container", *words, "--", "true", expect=code, **environment)
+    ran = fabric("run", "--runner", "container", *args, "--", "true", expect=code, **environment)
     jobs = list(home.jobs.iterdir()) if home.jobs.exists() else []
     for job in jobs:
-        # One that ran before is removed a moment after its end was said.
+        # One that ran before is removed a moment after its end was reported.
         until(lambda: not containers_of(job.name), lambda: f"the end of {containers_of(job.name)}")  # noqa: B023
         fabric("delete", job.name, "--yes")
         assert not job.exists()
@@ -61,36 +61,36 @@ def networks() -> set[str]:
 
 
 def test_no_engine(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", DEBIAN, code=69, DOCKER_HOST="unix:///nowhere")
+    message = refused(fabric, home, "--image", DEBIAN, code=69, DOCKER_HOST="unix:///nowhere")
 
-    assert "No container engine answers at /nowhere." in said
-    assert "--runner process" in said
+    assert "No container engine answers at /nowhere." in message
+    assert "--runner process" in message
 
 
 def test_an_engine_of_another_machine(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST="ssh://me@gpubox")
+    message = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST="ssh://me@gpubox")
 
-    assert "The container engine ssh://me@gpubox (DOCKER_HOST) is not on this machine." in said
-    assert "fabric backend add NAME ssh://me@gpubox" in said
+    assert "The container engine ssh://me@gpubox (DOCKER_HOST) is not on this machine." in message
+    assert "fabric backend add NAME ssh://me@gpubox" in message
 
 
 def test_an_engine_that_does_not_see_our_files(fabric: Fabric, home: Home, clean_environment: Path) -> None:
     if reason := why_no_engine():
         pytest.skip(reason)
     with own_engine(8, hides=str(clean_environment)) as engine:
-        said = refused(fabric, home, "--image", BUSYBOX, code=78, DOCKER_HOST=engine.address)
+        message = refused(fabric, home, "--image", BUSYBOX, code=78, DOCKER_HOST=engine.address)
         plain = fabric("run", "--image", BUSYBOX, "--", "echo", "ran", DOCKER_HOST=engine.address)
         assert engine.docker("ps", "-aq") == ""
 
-    assert "does not see this machine's files: it runs somewhere else." in said
-    assert "fabric backend add NAME ssh://MACHINE" in said
+    assert "does not see this machine's files: it runs somewhere else." in message
+    assert "fabric backend add NAME ssh://MACHINE" in message
     assert plain.stdout == "ran\n"
     assert "does not see this machine's files" in plain.stderr
 
 
 @contextmanager
 def answering(path: Path, answers: dict[str, str]) -> Iterator[None]:
-    """Answer as an engine would that says of itself what it is told to."""
+    """Answer as an engine would with this description of itself."""
 
     def serve() -> None:
         while True:
@@ -116,10 +116,10 @@ def answering(path: Path, answers: dict[str, str]) -> Iterator[None]:
 def test_an_engine_that_is_too_old(fabric: Fabric, clean_environment: Path, home: Home) -> None:
     path = clean_environment / "old.sock"
     with answering(path, {"_ping": "OK", "version": '{"Version": "18.09.1", "ApiVersion": "1.39"}'}):
-        said = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST=f"unix://{path}")
+        message = refused(fabric, home, "--image", DEBIAN, code=78, DOCKER_HOST=f"unix://{path}")
 
-    assert f"The container engine at {path} is too old: 18.09.1." in said
-    assert "Docker 19.03 and podman 4 are the oldest that work." in said
+    assert f"The container engine at {path} is too old: 18.09.1." in message
+    assert "Docker 19.03 and podman 4 are the oldest that work." in message
 
 
 def test_an_engine_that_a_docker_context_names(
@@ -138,10 +138,10 @@ def test_an_engine_that_a_docker_context_names(
         capture_output=True,
         env={"HOME": str(clean_environment), "PATH": PATH},
     )
-    said = refused(fabric, home, "--image", DEBIAN, code=69)
+    message = refused(fabric, home, "--image", DEBIAN, code=69)
 
     assert ran.stdout == "ran\n"
-    assert "No container engine answers at /gone.sock." in said
+    assert "No container engine answers at /gone.sock." in message
 
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -178,30 +178,30 @@ def registry(status: int, body: str, **headers: str) -> Iterator[str]:
 def test_an_image_that_its_registry_does_not_have(fabric: Fabric, home: Home) -> None:
     body = json.dumps({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]})
     with registry(404, body, Content_Type="application/json") as address:
-        said = refused(fabric, home, "--image", f"{address}/me/none:1", code=75)
+        message = refused(fabric, home, "--image", f"{address}/me/none:1", code=75)
 
-    assert f"The image {address}/me/none:1 cannot be pulled: " in said
-    assert "Check its name and tag." in said
+    assert f"The image {address}/me/none:1 cannot be pulled: " in message
+    assert "Check its name and tag." in message
 
 
 def test_an_image_that_is_not_ours_to_pull(fabric: Fabric, home: Home) -> None:
     body = json.dumps({"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]})
     with registry(401, body, WWW_Authenticate='Basic realm="r"', Content_Type="application/json") as address:
-        said = refused(fabric, home, "--image", f"{address}/me/private:1", code=75)
+        message = refused(fabric, home, "--image", f"{address}/me/private:1", code=75)
 
-    assert "there is none of that name, or you have no right to it" in said
-    assert "docker login" in said
+    assert "there is none of that name, or you have no right to it" in message
+    assert "docker login" in message
 
 
 def test_an_image_of_another_architecture(fabric: Fabric, home: Home, tmp_path: Path) -> None:
     subprocess.run(["docker", "load"], input=arm_image(), check=True, capture_output=True)
     try:
-        said = refused(fabric, home, "--image", ARM, code=69)
+        message = refused(fabric, home, "--image", ARM, code=69)
     finally:
         subprocess.run(["docker", "rmi", ARM], check=True, capture_output=True)
 
-    assert f"The image {ARM} is for arm64, and this machine is " in said
-    assert "Take one that is made for" in said
+    assert f"The image {ARM} is for arm64, and this machine is " in message
+    assert "Take one that is made for" in message
 
 
 def arm_image() -> bytes:
@@ -231,40 +231,40 @@ def arm_image() -> bytes:
 
 
 def test_an_image_without_a_shell(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", NOSHELL, code=125)
+    message = refused(fabric, home, "--image", NOSHELL, code=125)
 
-    assert f"the image {NOSHELL} has no sh, and without one nothing can be run in it" in said
-    assert "take an image that has a shell" in said
+    assert f"the image {NOSHELL} has no sh, and without one nothing can be run in it" in message
+    assert "take an image that has a shell" in message
 
 
 def test_an_image_that_is_not_here_and_may_not_be_pulled(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", "nobody/has:this", "--set", "image_pull=never", code=75)
+    message = refused(fabric, home, "--image", "nobody/has:this", "--set", "image_pull=never", code=75)
 
-    assert "The image nobody/has:this is not here, and image_pull is never." in said
+    assert "The image nobody/has:this is not here, and image_pull is never." in message
 
 
 def test_no_image(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, code=65)
+    message = refused(fabric, home, code=65)
 
-    assert "The job has no image; the runner container needs one." in said
+    assert "The job has no image; the runner container needs one." in message
 
 
 def test_more_gpus_than_there_are(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", DEBIAN, "--gpus", "99", code=69)
+    message = refused(fabric, home, "--image", DEBIAN, "--gpus", "99", code=69)
 
-    assert "The job asks for 99 GPUs; this machine has " in said
+    assert "The job asks for 99 GPUs; this machine has " in message
 
 
 def test_a_port_in_use(fabric: Fabric, home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        said = refused(fabric, home, "--image", BUSYBOX, "--set", f"ports=[{port}]", code=125)
+        message = refused(fabric, home, "--image", BUSYBOX, "--set", f"ports=[{port}]", code=125)
 
-    assert "a port that the job publishes is in use" in said
-    assert "choose another with ports:" in said
+    assert "a port that the job publishes is in use" in message
+    assert "choose another with ports:" in message
 
 
 def test_memory_below_what_a_container_needs(fabric: Fabric, home: Home) -> None:
-    said = refused(fabric, home, "--image", BUSYBOX, "--set", "memory=1MiB", code=65)
+    message = refused(fabric, home, "--image", BUSYBOX, "--set", "memory=1MiB", code=65)
 
-    assert "The job asks for 1048576 bytes of memory; a container needs at least 6 MiB." in said
+    assert "The job asks for 1048576 bytes of memory; a container needs at least 6 MiB." in message

@@ -39,8 +39,8 @@ def make_job(make_job: MakeJob) -> Iterator[MakeJob]:
     """Plan jobs whose images are built; those images go afterwards."""
     images = set[str]()
 
-    def make(command: str, **said: Any) -> LaunchedAttempt:
-        job = make_job(command, **said)
+    def make(command: str, **options: Any) -> LaunchedAttempt:
+        job = make_job(command, **options)
         images.add(image_of(job.request))
         return job
 
@@ -102,7 +102,7 @@ def test_another_file_and_a_stage_may_be_named(make_job: MakeJob, code: Code) ->
 
 
 @pytest.mark.parametrize(
-    ("dockerfile", "said", "code_of"),
+    ("dockerfile", "message", "code_of"),
     [
         (f"FROM {DEBIAN}\nRUN echo because; exit 3\n", "cannot be built by Dockerfile", "C205"),
         pytest.param(
@@ -114,11 +114,11 @@ def test_another_file_and_a_stage_may_be_named(make_job: MakeJob, code: Code) ->
     ],
 )
 def test_a_build_that_fails_says_why_and_leaves_nothing(
-    make_job: MakeJob, code: Code, dockerfile: str, said: str, code_of: str
+    make_job: MakeJob, code: Code, dockerfile: str, message: str, code_of: str
 ) -> None:
     job = make_job("true", image="", code=code(dockerfile), build=ImageBuild())
 
-    with pytest.raises(LaunchRefused, match=said) as caught:
+    with pytest.raises(LaunchRefused, match=message) as caught:
         job.launch()
 
     assert caught.value.code == code_of

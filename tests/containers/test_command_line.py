@@ -24,9 +24,9 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 def test_digits_gives_the_same_weights_by_process_and_by_container(
     fabric: Fabric, engine: None, home: Home
 ) -> None:
-    words = ["run", str(DIGITS), "--set", "params.epochs=2", "--set", f"framework.version={DEBIAN}"]
-    inside = fabric(*words, expect=None)
-    outside = fabric(*words, "--runner", "process", "--set", "python=/usr/bin/python3", expect=None)
+    args = ["run", str(DIGITS), "--set", "params.epochs=2", "--set", f"framework.version={DEBIAN}"]
+    inside = fabric(*args, expect=None)
+    outside = fabric(*args, "--runner", "process", "--set", "python=/usr/bin/python3", expect=None)
     if not Path("/usr/bin/python3").exists():
         pytest.skip("no /usr/bin/python3 beside the image's")
 
@@ -108,7 +108,7 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("kill",),
         pytest.param(
@@ -118,7 +118,7 @@ def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
     ],
 )
 def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
-    fabric: Fabric, engine: None, home: Home, words: tuple[str, ...]
+    fabric: Fabric, engine: None, home: Home, args: tuple[str, ...]
 ) -> None:
     command = "[ -e $RESULT_DIR/first ] && exit 0; touch $RESULT_DIR/first; while :; do sleep 0.1; done"
     asked = ("run", "-d", "--image", BUSYBOX, "--set", "max_platform_restarts=1", "--", "sh", "-c", command)
@@ -126,7 +126,7 @@ def test_a_container_that_is_ended_by_hand_is_followed_by_another_attempt(
     until((home.job(job).results / "first").exists, "the first attempt to run")
     (name,) = containers_of(job)
 
-    subprocess.run(["docker", *words, name], check=True, capture_output=True)
+    subprocess.run(["docker", *args, name], check=True, capture_output=True)
     fabric("wait", job, expect=None)
 
     shown = json.loads(fabric("show", job, "--json", expect=None).stdout)
@@ -145,8 +145,8 @@ def test_without_an_engine_it_runs_as_a_process_and_says_so(fabric: Fabric) -> N
 
 
 def test_asked_for_by_name_it_fails_without_an_engine_with_what_to_do(fabric: Fabric) -> None:
-    words = ("run", "--runner", "container", "--image", DEBIAN, "--", "true")
-    ran = fabric(*words, DOCKER_HOST="unix:///nowhere", expect=69)
+    args = ("run", "--runner", "container", "--image", DEBIAN, "--", "true")
+    ran = fabric(*args, DOCKER_HOST="unix:///nowhere", expect=69)
 
     assert "No container engine answers at /nowhere" in ran.stderr
     assert "--runner process" in ran.stderr
@@ -198,8 +198,8 @@ def equipped(engine: None) -> Iterator[str]:
     docker("rmi", "-f", name)
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()
+def docker(*args: str) -> str:
+    return subprocess.run(["docker", *args], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_show_says_which_python_and_packages_of_the_image_ran_a_job(fabric: Fabric, equipped: str) -> None:
@@ -225,7 +225,7 @@ def test_show_says_nothing_of_this_machines_python_for_an_image_that_has_none(
     assert "python  " not in fabric("show", "@last", expect=None).stdout
 
 
-def test_the_plan_shows_what_the_engine_is_told(fabric: Fabric, engine: None) -> None:
+def test_the_plan_shows_what_the_engine_is_asked_for(fabric: Fabric, engine: None) -> None:
     shown = fabric("plan", "--json", "--image", DEBIAN, "--gpus", "1", "--", "true", expect=None)
     document = json.loads(shown.stdout)
 

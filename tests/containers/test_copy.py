@@ -46,8 +46,8 @@ def running(request: pytest.FixtureRequest, fabric: Fabric, home: Home) -> Itera
     """A job that has written some files and waits for another."""
     if request.param == "container":
         request.getfixturevalue("engine")
-    words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--", "sh", "-c", WORK)
-    job = fabric(*words).stdout.strip()
+    args = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--", "sh", "-c", WORK)
+    job = fabric(*args).stdout.strip()
     output = home.job(job).attempt(1).learner(1).output
     until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
     yield job
@@ -96,7 +96,7 @@ def test_files_of_a_job_that_has_ended_come_out_too(fabric: Fabric, running: str
 
 
 @IN_PROCESS
-def test_what_cannot_be_copied_is_said(fabric: Fabric, running: str) -> None:
+def test_what_cannot_be_copied_is_reported(fabric: Fabric, running: str) -> None:
     (fabric.folder / "there").write_text("x")
 
     missing = fabric("cp", f"{running}:nothing", ".", expect=66)
@@ -147,7 +147,7 @@ def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
     assert "was removed with the container" in gone.stderr
 
 
-def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
+def test_what_goes_with_a_container_is_never_reported_as_missing(
     engine: None, fabric: Fabric, home: Home
 ) -> None:
     many = "mkdir /tmp/own; for a in 0 1 2 3 4 5 6 7; do for b in $(seq 1000); do echo > /tmp/own/$a-$b; done; done"

@@ -25,7 +25,7 @@ from workbench.paths import Home
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
 COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
 HANGS_SECONDS = 6.0
-"""Longer than anything that asks an engine waits for it here: a launch, told so, 1 s; a ping 3 s, an agent's 5 s."""
+"""Longer than anything here waits for an engine: a launch with this limit 1 s, a ping 3 s, an agent's 5 s."""
 
 HANGS_LONG_SECONDS = 62.0
 """Longer than a launch waits by itself."""
@@ -47,9 +47,9 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     opened: list[LocalHost] = []
 
     def on(engine: OwnEngine) -> Start:
-        place = LocalHost(lend_agents(home), engine=engine.address)
-        opened.append(place)
-        runner = ContainerRunner(place, home_uuid=HOME)
+        host = LocalHost(lend_agents(home), engine=engine.address)
+        opened.append(host)
+        runner = ContainerRunner(host, home_uuid=HOME)
 
         def launch(command: str, **spec: Any) -> LaunchedAttempt:
             made.append(
@@ -63,8 +63,8 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     for job in made:
         job.stop()
         job.runner.close()
-    for place in opened:
-        place.close()
+    for host in opened:
+        host.close()
 
 
 def is_whole(output: bytes) -> bool:
@@ -175,7 +175,7 @@ def _is_in(pid: int, job: LaunchedAttempt) -> bool:
 @pytest.mark.parametrize(
     ("seconds", "answer_seconds"),
     [
-        pytest.param(HANGS_SECONDS, 1.0, id="told to wait less"),
+        pytest.param(HANGS_SECONDS, 1.0, id="with a shorter limit"),
         pytest.param(
             HANGS_LONG_SECONDS,
             None,
@@ -226,7 +226,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         (),
         pytest.param(
@@ -236,12 +236,12 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     ],
 )
 def test_a_job_that_is_submitted_while_the_engine_hangs_waits_for_it(
-    fabric: Fabric, words: tuple[str, ...], note_harm: Callable[[str], None]
+    fabric: Fabric, args: tuple[str, ...], note_harm: Callable[[str], None]
 ) -> None:
     note_harm("engine hangs")
-    with own_engine(13 if words else 10) as engine:
+    with own_engine(13 if args else 10) as engine:
         engine.hang()
-        asked = ("run", "-d", *words, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
+        asked = ("run", "-d", *args, "--image", BUSYBOX, "--", "cat", "/proc/1/cmdline")
         job = fabric(*asked, DOCKER_HOST=engine.address).stdout.strip()
         tested = fabric("backend", "test", "local", expect=None, DOCKER_HOST=engine.address)
         waiting = fabric.json("show", job, "--json")["state"]

@@ -37,8 +37,8 @@ import argparse, socket, time
 options = argparse.ArgumentParser()
 for name in ("ps_hosts", "worker_hosts", "job_name", "task_index", "data_dir", "model_dir"):
     options.add_argument("--" + name)
-told = options.parse_args()
-if told.job_name == "ps":
+arguments = options.parse_args()
+if arguments.job_name == "ps":
     server = socket.create_server(("", 2222))
     total = 0
     while True:  # as TensorFlow's server.join(): it never ends by itself
@@ -46,7 +46,7 @@ if told.job_name == "ps":
         total += int(client.recv(100))
         client.sendall(str(total).encode())
         print("total", total, flush=True)
-host, port = told.ps_hosts.split(":")
+host, port = arguments.ps_hosts.split(":")
 while True:
     try:
         server = socket.create_connection((host, int(port)), 1)
@@ -54,7 +54,7 @@ while True:
     except OSError:
         time.sleep(0.05)
 server.sendall(b"42")
-open(told.model_dir + "/saved", "w").write(server.recv(100).decode())
+open(arguments.model_dir + "/saved", "w").write(server.recv(100).decode())
 """
 BY_FILE = """
 import fcntl, os, time
@@ -161,14 +161,14 @@ IMAGES = {
 @pytest.fixture
 def large(home: Home) -> Callable[[str], list[dict[str, Any]]]:
     """Plan a manifest on a machine that is large enough for any."""
-    place = LocalHost(home, engine="unix:///nowhere")
-    site = replace(read_host_facts(place, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
-    place.close()
+    host = LocalHost(home, engine="unix:///nowhere")
+    facts = replace(read_host_facts(host, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
+    host.close()
 
     def plan(text: str) -> list[dict[str, Any]]:
         spec = load_text(text, "manifest.yml").spec
         attempt = AttemptRef("home", "training-abcdefghj", 1, spec.learners)
-        planned = make_plan(LaunchRequest(attempt, spec, "me@box", "", ""), site)
+        planned = make_plan(LaunchRequest(attempt, spec, "me@box", "", ""), facts)
         return [one.native["container"] for one in planned.learners]
 
     return plan

@@ -124,8 +124,8 @@ def test_an_engine_on_another_machine_is_refused_with_the_way_out(
 
 
 def test_plans_need_no_engine(home: Home) -> None:
-    place = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(place, home_uuid=HOME)
+    host = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(host, home_uuid=HOME)
 
     plan = runner.plan(request(home))
 
@@ -136,8 +136,8 @@ def test_plans_need_no_engine(home: Home) -> None:
 
 def launched(home: Home, engine: str) -> FabricError | None:
     """Launch a job on an engine."""
-    place = LocalHost(home, engine=engine)
-    runner = ContainerRunner(place, home_uuid=HOME)
+    host = LocalHost(home, engine=engine)
+    runner = ContainerRunner(host, home_uuid=HOME)
     job = LaunchedAttempt.planned(runner, request(home))
     job.launch()
     return None
@@ -150,6 +150,6 @@ def request(home: Home) -> LaunchRequest:
     return replace(made, spec=replace(made.spec, framework=Framework(command="true", version=DEBIAN)))
 
 
-def docker(*words: str) -> str:
+def docker(*args: str) -> str:
     """Run docker's own command; return what it prints."""
-    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["docker", *args], check=True, capture_output=True, text=True).stdout

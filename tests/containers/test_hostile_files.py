@@ -1,4 +1,4 @@
-"""A container that puts links and pipes where its agent and ``fabric`` read and write reaches no file of the place."""
+"""A container that puts links and pipes where its agent and ``fabric`` read and write reaches no file of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.errors import FabricError
 from workbench.learner.platform import files
 from workbench.spec import EvaluationMetrics
 
-SECRET = "what is only the place's\n"
+SECRET = "what is only the host's\n"
 ON_TERM = "trap 'echo saved; exit 5' TERM"
 FOREVER = "echo ready; while :; do sleep 0.1; done"
 STAY = "echo ready; while [ ! -e /job/model-code/go ]; do sleep 0.1; done"
@@ -23,7 +23,7 @@ STAY = "echo ready; while [ ! -e /job/model-code/go ]; do sleep 0.1; done"
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder of the place that no container may reach."""
+    """A folder of the host that no container may reach."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "f").write_text(SECRET)
@@ -59,7 +59,7 @@ def test_folders_that_became_links_are_neither_listed_read_nor_written(
     job.stop().until_over()
 
 
-def test_a_pipe_of_the_agent_that_became_a_file_of_the_place_is_not_read(
+def test_a_pipe_of_the_agent_that_became_a_file_of_the_host_is_not_read(
     make_job: MakeJob, theirs: Path
 ) -> None:
     for name in ("output.command", "control.command", "exit.command"):
@@ -85,7 +85,7 @@ def test_a_pipe_of_the_agent_that_became_a_file_is_not_read_without_end(make_job
     assert "replaced output.command" in seen.reason.text
 
 
-def test_a_stop_file_that_became_a_link_makes_nothing_at_the_place(make_job: MakeJob, theirs: Path) -> None:
+def test_a_stop_file_that_became_a_link_makes_nothing_at_the_host(make_job: MakeJob, theirs: Path) -> None:
     job = make_job(f"{ON_TERM}; ln -s {theirs}/made /.fabric/learner/stop; {FOREVER}").launch()
     job.until_printed(b"ready")
 
@@ -106,7 +106,7 @@ def test_a_stop_file_that_became_a_pipe_keeps_no_signal_back(make_job: MakeJob) 
     assert b"saved" in job.output()
 
 
-def test_metrics_are_not_collected_from_files_of_the_place(make_job: MakeJob, theirs: Path) -> None:
+def test_metrics_are_not_collected_from_files_of_the_host(make_job: MakeJob, theirs: Path) -> None:
     point = (
         '{"meta": {}, "grouplabel": "g", "etimes": {}, "values": {"leaked": {"type": 3, "value": "0.5"}}}\n'
     )

@@ -1,4 +1,4 @@
-"""Any image with sh works, as root or not, with any Python or none; what cannot work is said in a sentence."""
+"""Any image with sh works, as root or not, with any Python or none; what cannot work is refused in a sentence."""
 
 from __future__ import annotations
 

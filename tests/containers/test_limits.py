@@ -35,7 +35,7 @@ def test_memory_that_suffices_is_given(make_job: MakeJob) -> None:
     assert job.until_over()[1].exit_code == 0
 
 
-def test_shared_memory_is_four_gibibytes_unless_said(make_job: MakeJob) -> None:
+def test_shared_memory_is_four_gibibytes_unless_configured(make_job: MakeJob) -> None:
     look = "df -k /dev/shm | tail -1 | while read a size rest; do echo $size; done"
     plain, small = make_job(look).launch(), make_job(look, shm_size_bytes=128 << 20).launch()
     plain.until_over()
@@ -48,13 +48,13 @@ def test_shared_memory_is_four_gibibytes_unless_said(make_job: MakeJob) -> None:
 def test_capabilities_are_dropped_and_none_are_gained(make_job: MakeJob) -> None:
     job = make_job("grep -E '^(CapBnd|NoNewPrivs)' /proc/self/status").launch()
     job.until_over()
-    said = dict(line.split(":\t") for line in job.output().decode().splitlines())
+    status = dict(line.split(":\t") for line in job.output().decode().splitlines())
     numbers = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETPCAP": 8}
     numbers |= {"NET_RAW": 13, "MKNOD": 27, "SETFCAP": 31}
 
     assert set(numbers) == set(DROPPED)
-    assert [name for name, bit in numbers.items() if int(said["CapBnd"], 16) >> bit & 1] == []
-    assert said["NoNewPrivs"] == "1"
+    assert [name for name, bit in numbers.items() if int(status["CapBnd"], 16) >> bit & 1] == []
+    assert status["NoNewPrivs"] == "1"
 
 
 @pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
@@ -91,12 +91,12 @@ def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: M
         assert job.until_over()[1].exit_code == 0
 
     locked, stack = first.output().decode().split()
-    told = json.loads((home.path / FILE).read_text())
+    recorded = json.loads((home.path / FILE).read_text())
 
     assert (locked == "unlimited") == ("memlock" in wanted)
     assert (stack == str(64 << 10)) == ("stack" in wanted)
     assert second.output() == first.output()
-    assert list(told.values()) == [wanted]
+    assert list(recorded.values()) == [wanted]
 
 
 def test_trying_the_limits_leaves_the_home_closed_to_others(make_job: MakeJob, home: Home) -> None:

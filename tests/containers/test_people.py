@@ -85,7 +85,7 @@ def test_files_belong_to_the_person_whoever_wrote_them_also_after_a_kill(someone
     assert not folder.path.exists()
 
 
-def test_whoever_may_not_use_the_engine_is_told_how_to() -> None:
+def test_whoever_may_not_use_the_engine_gets_a_hint_how_to() -> None:
     with person(in_group=False) as user:
         ran = run_as(user, FABRIC, "run", "--runner", "container", "--image", DEBIAN, "--", "true")
         as_process = run_as(user, FABRIC, "run", "--image", DEBIAN, "--", "echo", "ran")
@@ -118,9 +118,9 @@ def test_two_people_on_one_engine_see_and_touch_only_their_own(someone: User) ->
     assert containers_of(jobs[other.name]) == []
 
 
-def started(user: User, *words: str) -> str:
+def started(user: User, *args: str) -> str:
     """Start a job of a user's and return its id."""
-    ran = run_as(user, FABRIC, "run", "-d", *words)
+    ran = run_as(user, FABRIC, "run", "-d", *args)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 

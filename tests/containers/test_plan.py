@@ -40,8 +40,8 @@ IMAGES = {
 
 def planned(home: Home, spec: JobSpec) -> LaunchPlan:
     """Plan a job on an engine that is not there."""
-    place = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(place, home_uuid="home")
+    host = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(host, home_uuid="home")
     request = LaunchRequest(
         AttemptRef("home", "training-abcdefghj", 1, spec.learners), spec, "me@box", "", ""
     )
@@ -49,7 +49,7 @@ def planned(home: Home, spec: JobSpec) -> LaunchPlan:
         return runner.plan(request)
     finally:
         runner.close()
-        place.close()
+        host.close()
 
 
 def planned_text(home: Home, text: str) -> LaunchPlan:
@@ -58,7 +58,7 @@ def planned_text(home: Home, text: str) -> LaunchPlan:
 
 
 def container(plan: LaunchPlan, learner: int = 1) -> dict[str, Any]:
-    """Return what the engine would be told."""
+    """Return the document that the engine would get."""
     found: dict[str, Any] = plan.learners[learner - 1].native["container"]
     return found
 
@@ -138,8 +138,8 @@ def test_bind_mounts_are_in_the_containers_configuration(home: Home) -> None:
 def test_secrets_are_in_no_plan(home: Home) -> None:
     text = "name: a\nsecrets: [TOKEN]\nframework: {name: custom, version: image, command: 'true'}\n"
     spec = load_text(text, "manifest.yml").spec
-    place = LocalHost(home, engine="unix:///nowhere")
-    runner = ContainerRunner(place, home_uuid="home")
+    host = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(host, home_uuid="home")
     attempt = AttemptRef("home", "training-abcdefghj", 1, 1)
     request = LaunchRequest(attempt, spec, "me@box", "", "", secrets={"TOKEN": "never-shown"})
 
@@ -166,7 +166,10 @@ def test_all_of_ffdls_manifests_plan(home: Home) -> None:
         spec = load(file).spec
         plan = planned(home, replace(spec, memory_bytes=min(spec.memory_bytes or 1 << 30, 1 << 30)))
         assert len(plan.learners) == spec.learners
-        told = container(plan)
-        assert told["Image"].startswith(IMAGES[spec.framework.name]), file.name
-        assert told["Image"] == spec.image
-        assert len(told["HostConfig"].get("DeviceRequests", [{"DeviceIDs": []}])[0]["DeviceIDs"]) == spec.gpus
+        document = container(plan)
+        assert document["Image"].startswith(IMAGES[spec.framework.name]), file.name
+        assert document["Image"] == spec.image
+        assert (
+            len(document["HostConfig"].get("DeviceRequests", [{"DeviceIDs": []}])[0]["DeviceIDs"])
+            == spec.gpus
+        )

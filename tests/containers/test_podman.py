@@ -94,11 +94,11 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         found.add(one)
         node = {"path": f"/dev/nvidia-{unique}-{number}", "type": "c", "major": 1, "minor": 3}
         devices.append({"name": one, "containerEdits": {"deviceNodes": [node]}})
-    told = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {}}
+    document = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {}}
     folder = Path("/var/run/cdi")
     folder.mkdir(exist_ok=True)
     file = folder / f"fabric-test-{unique}.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(document))
     yield uuids
     file.unlink()
 
@@ -135,14 +135,14 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     given = [lines[number][1] for number in (1, 2)]
     assert sorted(given) == sorted(gpus)
     for number in (1, 2):
-        told = lines[number]
-        assert told[0] == f"nvidia-{given[number - 1].removeprefix('GPU-')}"
-        assert told[2:4] == ["0", "/job/model-code"]
-        assert told[4] == job.plan.learners[number - 1].name
-        assert told[5].endswith("1")
-        assert told[6] == str(256 << 20)
-        assert told[7] == "1"
-        assert str(4 << 20) in told[8]
+        output = lines[number]
+        assert output[0] == f"nvidia-{given[number - 1].removeprefix('GPU-')}"
+        assert output[2:4] == ["0", "/job/model-code"]
+        assert output[4] == job.plan.learners[number - 1].name
+        assert output[5].endswith("1")
+        assert output[6] == str(256 << 20)
+        assert output[7] == "1"
+        assert str(4 << 20) in output[8]
 
 
 def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fabric, home: Home) -> None:
@@ -178,17 +178,17 @@ def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_
     with let_open_tunnels(), person(in_group=False) as user:
         settings = user.home / "containers.conf"
         settings.write_text(SETTINGS + 'cgroup_manager="cgroupfs"\n')
-        told = {**environment_of(user), "CONTAINERS_CONF": str(settings)}
+        variables = {**environment_of(user), "CONTAINERS_CONF": str(settings)}
         (user.home / "run").mkdir(mode=0o700)
         user.owns(user.home / "run")
-        own = Podman(user.home, told, user.name)
+        own = Podman(user.home, variables, user.name)
         own.load(BUSYBOX, USER)
         work = "id -u; umask 077; mkdir $RESULT_DIR/d; echo x > $RESULT_DIR/d/x; echo y > own"
         outputs = {}
         with served(own) as address:
             for image in (BUSYBOX, USER):
-                words = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
-                outputs[image] = run_as(user, FABRIC, *words, DOCKER_HOST=address)
+                args = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
+                outputs[image] = run_as(user, FABRIC, *args, DOCKER_HOST=address)
             run_as(user, FABRIC, "controller", "stop")
         home = Home(user.home / ".local" / "share" / "fabric")
         foreign = [path for path in home.path.rglob("*") if path.lstat().st_uid != user.uid]

@@ -20,7 +20,7 @@ from workbench.errors import LaunchRefused
 from workbench.paths import Home
 
 
-def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
+def test_an_image_is_pulled_with_our_login_counted_in_bytes_and_goes_on_record(
     make_job: MakeJob, home: Home, clean_environment: Path
 ) -> None:
     subprocess.run(["docker", "tag", BUSYBOX, "fabric-test/pulled"], check=True)
@@ -36,12 +36,14 @@ def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
         again = len(registry.asked)
         make_job("true", image=registry.image, image_pull="always").launch().until_over()
         always = len(registry.asked)
-        told = json.loads((home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text())
+        environment = json.loads(
+            (home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text()
+        )
 
     subprocess.run(["docker", "rmi", "fabric-test/pulled"], check=True, capture_output=True)
     assert job.output() == b"ran\n"
     assert any(f"pulls {registry.image}" in text for _, text in job.progress.lines)
-    assert told["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
+    assert environment["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
     assert again == first
     assert always > again
 
@@ -74,14 +76,14 @@ def test_a_registry_that_comes_back_is_pulled_from(monkeypatch: pytest.MonkeyPat
     assert next(answers, "both were used") == "both were used"
 
 
-def test_progress_is_told_in_bytes_of_all_layers() -> None:
-    told = LaunchLines()
-    layers = Layers("image:1", told)
+def test_progress_is_counted_in_bytes_of_all_layers() -> None:
+    progress = LaunchLines()
+    layers = Layers("image:1", progress)
     layers.update(
         {"id": "a", "status": "Downloading", "progressDetail": {"current": 5_000_000, "total": 10_000_000}}
     )
 
-    assert told.lines == [("preparing", "pulls image:1: 4.8 MiB of 9.5 MiB")]
+    assert progress.lines == [("preparing", "pulls image:1: 4.8 MiB of 9.5 MiB")]
 
 
 def test_the_library_comes_without_its_way_over_ssh_which_takes_half_of_its_time() -> None:
@@ -89,6 +91,8 @@ def test_the_library_comes_without_its_way_over_ssh_which_takes_half_of_its_time
         "import sys; from runners.container.pull import docker_library; docker_library();"
         " print('docker' in sys.modules, 'paramiko' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
 
-    assert said == "True False\n"
+    assert output == "True False\n"

@@ -23,7 +23,7 @@ SAYS = "python3 -c 'import fabric_sample, sys; print(fabric_sample.VERSION, sys.
 
 @pytest.fixture(autouse=True)
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An index on loopback, as a proxy of a company's would be, named as pip is told."""
+    """An index on loopback, as a proxy of a company's would be, named by pip's options."""
     certificates = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
     for name in ("PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", *certificates):
         monkeypatch.delenv(name, raising=False)
@@ -51,9 +51,9 @@ def test_requirements_are_there_whoever_the_image_runs_as_and_the_image_stays_as
     assert job.until_over()[1].exit_code == 0, job.output()
     assert job.output() == b"1.0 /.fabric/env\n/.fabric/env\n"
     assert image_id(image) == before
-    told = json.loads((home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text())
-    assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
-    assert told["key"]
+    environment = json.loads((home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text())
+    assert [line.replace("_", "-") for line in environment["packages"]] == ["fabric-sample==1.0"]
+    assert environment["key"]
 
 
 def test_pips_own_configuration_counts_in_there(

@@ -67,9 +67,9 @@ def test_a_network_that_an_engine_kept_is_found_and_goes(
     job.until_over()
     attempt = job.request.attempt
     kept = network_name(attempt)
-    told = labels(attempt, 0, "somebody")
-    words = [word for name, value in told.items() for word in ("--label", f"{name}={value}")]
-    subprocess.run(["docker", "network", "create", *words, kept], check=True, capture_output=True)
+    wanted = labels(attempt, 0, "somebody")
+    args = [word for name, value in wanted.items() for word in ("--label", f"{name}={value}")]
+    subprocess.run(["docker", "network", "create", *args, kept], check=True, capture_output=True)
     with monkeypatch.context() as patched:
         patched.setattr(job.runner, "home_uuid", "00000000-0000-4000-8000-000000000000")
         seen_by_others = list(job.runner.leftovers())

@@ -16,8 +16,8 @@ from workbench.paths import Home
 @pytest.fixture(params=["container", "process"])
 def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: Home) -> Iterator[str]:
     """A job of two learners that runs."""
-    words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--set", "learners=2")
-    job = fabric(*words, "--", "sh", "-c", "echo $LEARNER_ID > number; echo up; sleep 300").stdout.strip()
+    args = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--set", "learners=2")
+    job = fabric(*args, "--", "sh", "-c", "echo $LEARNER_ID > number; echo up; sleep 300").stdout.strip()
     for learner in (1, 2):
         output = home.job(job).attempt(1).learner(learner).output
         until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")  # noqa: B023 - called now

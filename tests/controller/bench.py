@@ -1,4 +1,4 @@
-"""A loop in a thread over a place in memory, for tests of the controller without processes."""
+"""A loop in a thread over a backend in memory, for tests of the controller without processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAR = TargetRef(backend="far", type="ssh", runner="memory", address="ssh://far")
 
 
 class Bench:
-    """A home, a place in memory, and a controller's loop that can be stopped and started."""
+    """A home, a backend in memory, and a controller's loop that can be stopped and started."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

@@ -1,4 +1,4 @@
-"""What tests of the controller share: a loop over a place in memory, and homes whose jobs run for real."""
+"""What tests of the controller share: a loop over a backend in memory, and homes whose jobs run for real."""
 
 from __future__ import annotations
 

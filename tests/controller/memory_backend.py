@@ -160,7 +160,7 @@ class MemoryRunner(Runner):
         assert isinstance(backend, MemoryBackend)
         self.memory = backend
         self.home_uuid = home_uuid
-        self._told: dict[Key, LearnerStatus] = {}
+        self._reported: dict[Key, LearnerStatus] = {}
         self._asked: set[AttemptRef] = set()
         self._interrupted = False
 
@@ -200,8 +200,8 @@ class MemoryRunner(Runner):
             for key, seen in self.memory.learners.items()
             if key[:2] in wanted and seen.ref.home == self.home_uuid
         }
-        news = [seen for key, seen in mine.items() if self._told.get(key) != seen]
-        self._told.update(mine)
+        news = [seen for key, seen in mine.items() if self._reported.get(key) != seen]
+        self._reported.update(mine)
         return news
 
     def interrupt(self) -> None:

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 from workbench.controller.client.connect import status
 from workbench.paths import Home
 
-SAID_WITHIN_SECONDS = 2.0
+REPORTED_WITHIN_SECONDS = 2.0
 """How long a controller may take to say where its threads are."""
 
 
@@ -22,8 +22,8 @@ def stuck(home: Home, job_id: str) -> str:
     if controller is not None:
         before = log_of(home)
         os.kill(controller.pid, signal.SIGUSR1)
-        with contextlib.suppress(AssertionError):  # one that cannot even say that is told as it is
-            until(lambda: log_of(home) != before, seconds=SAID_WITHIN_SECONDS)
+        with contextlib.suppress(AssertionError):  # one that cannot even write that is shown as it is
+            until(lambda: log_of(home) != before, seconds=REPORTED_WITHIN_SECONDS)
     table = ["ps", "-ww", "-eo", "pid,ppid,stat,wchan:20,etimes,args"]
     processes = subprocess.run(table, capture_output=True, text=True, check=False).stdout
     ours = [line for line in processes.splitlines() if str(home.path) in line]

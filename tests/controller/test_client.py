@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.controller.values import LOCAL
+from tests.quick.controller.values import LOCAL
 from workbench.controller.client.requests import ask
 from workbench.controller.client.submission import Submission, submit
 from workbench.controller.runtime.secrets import forget_secrets, read_secrets, secrets_file
@@ -106,7 +106,7 @@ def test_a_request_keeps_who_asked_and_what_for(store: Store) -> None:
     assert found is not None and found.state is State.QUEUED
 
 
-def test_a_secrets_file_that_was_damaged_is_told_in_a_sentence(store: Store) -> None:
+def test_a_secrets_file_that_was_damaged_is_reported_in_a_sentence(store: Store) -> None:
     row = submit(store, SUBMISSION, origin="cli")
     secrets_file(store.home, row.id).write_text("[not an object")
 

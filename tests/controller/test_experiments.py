@@ -199,7 +199,7 @@ def search(
     document = {
         "seed": seed,
         "who": "test@here",
-        "place": asdict(ground.place),
+        "place": asdict(ground.target),
         "places": [{"target": asdict(each), "recorded": {}} for each in targets],
         "spec": spec_to_json(spec),
         "manifest_text": "",
@@ -311,13 +311,13 @@ def test_a_search_tries_no_more_at_once_than_it_may(ground: Ground) -> None:
 def test_a_backend_that_is_cut_off_keeps_its_own_trials_only(ground: Ground) -> None:
     gone = TargetRef("gone", "ssh", "process", "ssh://nobody@127.0.0.1:1", {})
     config = {**RANDOM, "max_trials": 8, "max_concurrent": 4}
-    experiment_id = search(ground, config, train(seconds=0.05), targets=[ground.place, gone])
+    experiment_id = search(ground, config, train(seconds=0.05), targets=[ground.target, gone])
 
     def have_ended() -> list[str]:
         return [str(one.backend) for one in trials(ground.store, experiment_id) if one.state == "COMPLETED"]
 
     until(lambda: len(have_ended()) == 6, lambda: f"{trials(ground.store, experiment_id)}", seconds=60)
-    assert set(have_ended()) == {ground.place.backend}
+    assert set(have_ended()) == {ground.target.backend}
     open_ones = [one for one in trials(ground.store, experiment_id) if one.state == "RUNNING"]
     assert [one.backend for one in open_ones] == ["gone", "gone"]
     steers(ground, experiment_id, "kill", "STOPPING")

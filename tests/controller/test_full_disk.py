@@ -66,7 +66,7 @@ def running(ground: Ground, command: str = WAITS) -> str:
     return job_id
 
 
-def told(ground: Ground, job_id: str) -> str:
+def stop_of(ground: Ground, job_id: str) -> str:
     """Return how the job's learner was stopped, once its command has ended."""
     folder = str(ground.learner(job_id).path)
 
@@ -157,7 +157,7 @@ def test_without_a_reserve_the_controller_stops_a_job_and_records_it_when_there_
     with pytest.raises(NoSpaceLeft, match=r"the controller stops .* when there is room"):
         ask(ground.store, job_id, kind, origin="test")
 
-    assert told(ground, job_id) == stopped
+    assert stop_of(ground, job_id) == stopped
     assert ground.row(job_id).state is State.PROCESSING
     found = status(ground.home)
     assert found is not None
@@ -184,7 +184,7 @@ def test_without_a_controller_the_learners_files_stop_a_job(make: Make) -> None:
     with pytest.raises(NoSpaceLeft, match="was asked to stop, but the halt is not recorded"):
         ask(ground.store, job_id, "halt", origin="test")
 
-    assert told(ground, job_id) == "halt"
+    assert stop_of(ground, job_id) == "halt"
 
 
 def test_without_a_reserve_deleting_a_job_that_has_ended_makes_the_room_for_it(make: Make) -> None:

@@ -135,13 +135,13 @@ def test_a_stop_ends_it_and_starts_another(made: Home, stop: Stop) -> None:
     hanging = controller(made)
     answers(made)
     stop(hanging.pid)
-    said: list[str] = []
+    messages: list[str] = []
 
-    assert ensure_heard(made, said.append)
+    assert ensure_heard(made, messages.append)
 
     assert ended(hanging) == -signal.SIGKILL
     assert answers(made).pid != hanging.pid
-    assert said == [
+    assert messages == [
         f"controller {hanging.pid} does not answer (stopped): it is ended, and another one is started"
     ]
 
@@ -149,11 +149,11 @@ def test_a_stop_ends_it_and_starts_another(made: Home, stop: Stop) -> None:
 def test_a_stop_that_one_hears_is_left_to_it(made: Home, spawned: list[Home]) -> None:
     pid = controller(made).pid
     answers(made)
-    said: list[str] = []
+    messages: list[str] = []
 
-    assert ensure_heard(made, said.append)
+    assert ensure_heard(made, messages.append)
 
-    assert (said, spawned, answers(made).pid) == ([], [], pid)
+    assert (messages, spawned, answers(made).pid) == ([], [], pid)
 
 
 def test_a_job_is_killed_though_its_controller_hangs(own_ground: Ground) -> None:
@@ -204,12 +204,12 @@ def test_who_only_waits_leaves_it_and_says_so(made: Home, stop: Stop) -> None:
     hanging = controller(made)
     answers(made)
     stop(hanging.pid)
-    said: list[str] = []
+    messages: list[str] = []
 
-    with Keeper(made, say=said.append):
-        until(lambda: said, "it to be said")
+    with Keeper(made, say=messages.append):
+        until(lambda: messages, "a message")
 
-    assert f"controller {hanging.pid} does not answer (stopped)" in said[0]
+    assert f"controller {hanging.pid} does not answer (stopped)" in messages[0]
     assert hanging.poll() is None
 
 
@@ -282,12 +282,12 @@ def test_to_stop_the_controller_ends_one_that_hangs(made: Home, stop: Stop) -> N
     hanging = controller(made)
     answers(made)
     stop(hanging.pid)
-    said: list[str] = []
+    messages: list[str] = []
 
-    assert end_controller(made, said.append)
+    assert end_controller(made, messages.append)
     assert ended(hanging) == -signal.SIGKILL
-    assert said == [f"controller {hanging.pid} does not answer (stopped): it is ended"]
-    assert not end_controller(made, said.append)
+    assert messages == [f"controller {hanging.pid} does not answer (stopped): it is ended"]
+    assert not end_controller(made, messages.append)
 
 
 def test_one_that_hangs_is_no_full_disk(made: Home, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ def test_one_that_lives_and_has_not_looked_for_long_is_not_called_gone(made: Hom
     assert hang_sentence(made) == f"controller {os.getpid()} has not looked since"
 
 
-def test_controllers_that_end_at_once_are_started_ever_less_often_and_it_is_said(
+def test_controllers_that_end_at_once_are_started_ever_less_often_with_a_message(
     made: Home, spawned: list[Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     false = shutil.which("false")

@@ -251,7 +251,7 @@ def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the
 
 @only_python
 def test_a_way_that_is_not_installed_fails_the_job_at_once_and_it_can_be_deleted(ground: Ground) -> None:
-    job_id = ground.submit("true", place=replace(PROCESS, runner="carrier-pigeon"), max_restarts=5)
+    job_id = ground.submit("true", target=replace(PROCESS, runner="carrier-pigeon"), max_restarts=5)
     row = ground.ends(job_id)
     assert (row.state, row.attempt) == (State.FAILED, 1)
     assert "carrier-pigeon" in row.reason.text and "process" in row.reason.hint

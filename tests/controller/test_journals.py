@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.controller.values import JOB, row, spec
+from tests.quick.controller.values import JOB, row, spec
 from tests.support.waiting import patience, until
 from workbench.controller.decide.messages import Event, JournalsDrained
 from workbench.controller.runtime.log import ControllerLog
@@ -41,9 +41,9 @@ class Desk:
             self.store,
             JobDetail(row=queued, spec=spec(), manifest_text="", origins={}, code_hash="", recorded={}),
         )
-        self.told: SimpleQueue[Event] = SimpleQueue()
+        self.events: SimpleQueue[Event] = SimpleQueue()
         self.log = ControllerLog(home.controller_log)
-        self.journals = JournalIngestion(home, self.told.put, self.log, threading.Lock())
+        self.journals = JournalIngestion(home, self.events.put, self.log, threading.Lock())
         self.journals.start()
         self.learner(1).path.mkdir(parents=True)
 
@@ -106,7 +106,7 @@ def test_draining_takes_all_there_is_and_tells_so_also_where_there_is_nothing(de
     desk.record({"format": 1}, *(loss(n, *[float(n)] * 50) for n in range(1, 2001)), usage(2001))
     desk.journals.drain(JOB, 1, 2)
 
-    assert desk.told.get(timeout=patience()) == JournalsDrained(JOB, 1)
+    assert desk.events.get(timeout=patience()) == JournalsDrained(JOB, 1)
     assert len(desk.values("loss")) == 100_000
 
 
@@ -128,7 +128,7 @@ def test_records_of_a_newer_format_hold_up_nobody(desk: Desk) -> None:
     desk.record({"format": 99}, loss(1, 0.5))
     desk.journals.drain(JOB, 1, 1)
 
-    assert desk.told.get(timeout=patience()) == JournalsDrained(JOB, 1)
+    assert desk.events.get(timeout=patience()) == JournalsDrained(JOB, 1)
     assert "left alone" in desk.home.controller_log.read_text()
 
 
@@ -149,7 +149,7 @@ def test_a_fault_with_one_learners_records_holds_up_neither_its_end_nor_others(
     desk.record(loss(2, 0.25))
     desk.journals.drain(JOB, 1, 2)
 
-    assert desk.told.get(timeout=patience()) == JournalsDrained(
+    assert desk.events.get(timeout=patience()) == JournalsDrained(
         JOB, 1, "records of learner 2 could not be taken in: RuntimeError: odd"
     )
     assert desk.values("loss") == [0.5, 0.25]
@@ -170,12 +170,12 @@ def test_a_store_that_takes_nothing_holds_a_jobs_end_only_so_long_and_then_takes
     desk.record({"format": 1}, loss(1, 0.5))
     desk.journals.drain(JOB, 1, 1)
 
-    told = desk.told.get(timeout=patience())
-    assert isinstance(told, JournalsDrained) and "locked by another process" in told.trouble
+    event = desk.events.get(timeout=patience())
+    assert isinstance(event, JournalsDrained) and "locked by another process" in event.trouble
     desk.journals.drop(JOB)  # the job has ended
     mended.set()
     until(lambda: desk.values("loss") == [0.5])
-    assert desk.told.empty()
+    assert desk.events.empty()
 
 
 def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:
@@ -186,7 +186,7 @@ def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:
     shutil.rmtree(desk.home.job(JOB).path)
     desk.journals.drain("training-bcdefghjk", 1, 1)
 
-    assert desk.told.get(timeout=patience()) == JournalsDrained("training-bcdefghjk", 1)
+    assert desk.events.get(timeout=patience()) == JournalsDrained("training-bcdefghjk", 1)
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_the_journal_of_an_sh_agents_learner_is_made_here_secrets_struck_out(
     until(lambda: desk.values("g/loss") == [0.5, 0.25], lambda: desk.home.controller_log.read_text())
     desk.journals.drain(JOB, 1, 1)
 
-    assert desk.told.get(timeout=patience()) == JournalsDrained(JOB, 1)
+    assert desk.events.get(timeout=patience()) == JournalsDrained(JOB, 1)
     assert sh_learner.output.read_text() == "loss 0.5\ntoken ***************\nloss 0.25\n"
     assert published_end(str(sh_learner.index)) == sh_learner.output.stat().st_size
     assert b"hunter2" not in b"".join(

@@ -36,48 +36,48 @@ def call_of(text: str, held: threading.Event | None = None, deadline_seconds: fl
     return Call(run, lambda: LogNote(f"{text} hangs"), deadline_seconds)
 
 
-def told_by(lane_told: SimpleQueue[Event], count: int) -> list[str]:
-    """Wait until so many calls have told something; return that, sorted."""
-    events = [lane_told.get(timeout=patience()) for _ in range(count)]
-    return sorted(event.text for event in events if isinstance(event, LogNote))
+def notes_of(events: SimpleQueue[Event], count: int) -> list[str]:
+    """Wait until so many events of calls have come; return the texts of their notes, sorted."""
+    received = [events.get(timeout=patience()) for _ in range(count)]
+    return sorted(event.text for event in received if isinstance(event, LogNote))
 
 
 def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
-    lane, queue = WorkerPool("test", told.put, width=2), QueueThatPauses()
+    events: SimpleQueue[Event] = SimpleQueue()
+    lane, queue = WorkerPool("test", events.put, width=2), QueueThatPauses()
     lane._queue = queue
     lane.submit(call_of("first"))
     queue.taken.wait()
     lane.submit(call_of("second"))
 
-    assert told_by(told, 1) == ["second"]
+    assert notes_of(events, 1) == ["second"]
     queue.go_on.set()
-    assert told_by(told, 1) == ["first"]
+    assert notes_of(events, 1) == ["first"]
     lane.close()
 
 
 def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
-    lane, held = WorkerPool("test", told.put), threading.Event()
+    events: SimpleQueue[Event] = SimpleQueue()
+    lane, held = WorkerPool("test", events.put), threading.Event()
     lane.submit(call_of("first", held, deadline_seconds=0.0))
     lane.submit(call_of("second"))
     until(lambda: lane.check(0.0) is not None)  # the first has begun
 
     lane.check(NEVER * 1000)
-    assert told_by(told, 2) == ["first hangs", "second"]
+    assert notes_of(events, 2) == ["first hangs", "second"]
     held.set()
     lane.submit(call_of("third"))
-    assert told_by(told, 1) == ["third"]
+    assert notes_of(events, 1) == ["third"]
     lane.close()
 
 
 def test_no_more_threads_than_its_width_make_calls() -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
-    lane, held = WorkerPool("test", told.put, width=2), threading.Event()
+    events: SimpleQueue[Event] = SimpleQueue()
+    lane, held = WorkerPool("test", events.put, width=2), threading.Event()
     for number in range(5):
         lane.submit(call_of(str(number), held))
 
     assert len(lane._running) == 2
     held.set()
-    assert told_by(told, 5) == ["0", "1", "2", "3", "4"]
+    assert notes_of(events, 5) == ["0", "1", "2", "3", "4"]
     lane.close()

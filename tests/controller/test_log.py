@@ -54,7 +54,7 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "home").exists()  # nor is the folder made anew
 
 
-def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> None:
+def test_a_defect_is_logged_with_its_place_and_without_values(tmp_path: Path) -> None:
     log = ControllerLog(tmp_path / "controller.log")
     secret = "hunter2"
     try:
@@ -63,6 +63,6 @@ def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> N
         log.bug("requests", error)
     log.close()
 
-    told = (tmp_path / "controller.log").read_text()
-    assert "defect in requests: KeyError: 7 (test_log.py:" in told
-    assert "hunter2" not in told
+    text = (tmp_path / "controller.log").read_text()
+    assert "defect in requests: KeyError: 7 (test_log.py:" in text
+    assert "hunter2" not in text

@@ -1,4 +1,4 @@
-"""The loop over a place in memory: jobs from submit to end, requests, restarts, queue, trouble."""
+"""The loop over a backend in memory: jobs from submit to end, requests, restarts, queue, trouble."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_a_learner_says_of_itself_cannot_hold_its_job(bench: Bench) -> None
     assert (learner.node, learner.slots) == (r"n\xe9", (r"s\ud800",))
 
 
-def test_a_queued_job_is_halted_at_once_and_nothing_is_asked_of_the_place(bench: Bench) -> None:
+def test_a_queued_job_is_halted_at_once_and_nothing_is_asked_of_the_backend(bench: Bench) -> None:
     holder = bench.submit(cpus=2.0)
     bench.runs(holder)
     waiting = bench.submit(cpus=1.0)
@@ -238,7 +238,7 @@ def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
     assert bench.backend.stops == []
 
 
-def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launched(bench: Bench) -> None:
+def test_a_job_whose_backend_cannot_be_reached_waits_as_one_that_was_never_launched(bench: Bench) -> None:
     bench.backend.open_failure = BackendUnreachable("gpubox does not answer")
     job_id = bench.submit()
     waiting = bench.says(job_id, "local cannot be reached: gpubox does not answer; next try within 4 s")
@@ -249,7 +249,7 @@ def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launche
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> None:
+def test_a_running_job_keeps_its_state_while_its_backend_is_away(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
 
@@ -289,11 +289,11 @@ def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
 
 
 def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
-    begun, told = threading.Event(), threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     def build(plan: LaunchPlan, progress: LaunchProgress) -> None:
         begun.set()
-        while not told.wait(0.01):
+        while not cancelled.wait(0.01):
             progress("builds the environment", stage="preparing")
 
     bench.backend.on_launch = build
@@ -303,7 +303,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
     bench.says(job_id, "builds the environment")
     bench.ask(job_id, "halt")
     row = bench.ends(job_id)
-    told.set()
+    cancelled.set()
 
     assert (row.state, row.exit_code) == (State.HALTED, 143)
     assert bench.backend.starts == []
@@ -351,7 +351,7 @@ def test_ends_when_all_waits_for_all(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) -> None:
+def test_a_stop_that_the_backend_does_not_obey_is_asked_for_again(bench: Bench) -> None:
     bench.backend.on_stop = lambda attempt, request: None
     job_id = bench.submit(grace_seconds=0.0)
     bench.runs(job_id)
@@ -380,7 +380,7 @@ def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Bench) -> None:
+def test_a_full_disk_at_the_backend_is_waited_for_and_the_reason_says_so(bench: Bench) -> None:
     full = [CannotWrite("cannot write /home/x: the disk is full", hint="make room, then try again")]
 
     def launch(plan: LaunchPlan, progress: LaunchProgress) -> None:

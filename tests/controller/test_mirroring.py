@@ -1,4 +1,4 @@
-"""Journals of a place that is elsewhere are mirrored byte for byte, in order, whatever is cut off when."""
+"""Journals of a host that is elsewhere are mirrored byte for byte, in order, whatever is cut off when."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEADER = b"FABRIDX1" + bytes(16)
 
 
 class Journal:
-    """A journal at a place, written as an agent does."""
+    """A journal at a host, written as an agent does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -232,7 +232,7 @@ def has_size(file: Path, size: int) -> bool:
 
 
 class Elsewhere:
-    """A place in another folder, behind a pipe, and a runner there."""
+    """A host in another folder, behind a pipe, and a runner there."""
 
     def __init__(self, home: Home, root: Path) -> None:
         self.home = home
@@ -247,13 +247,13 @@ class Elsewhere:
 
     def folder(self, runner: ProcessRunner, ref: LearnerRef) -> Path:
         """Return a learner's folder there."""
-        place = Home(Path(runner._host.folder("there")))
-        return place.job(ref.job_id).attempt(ref.attempt).learner(ref.learner).path
+        there = Home(Path(runner._host.folder("there")))
+        return there.job(ref.job_id).attempt(ref.attempt).learner(ref.learner).path
 
 
 @pytest.fixture
 def elsewhere(home: Home, tmp_path: Path) -> Iterator[Elsewhere]:
-    """A place in another folder of this machine."""
+    """A host in another folder of this machine."""
     made = Elsewhere(home, tmp_path / "elsewhere")
     yield made
     for host in made.hosts:
@@ -292,7 +292,7 @@ def test_all_that_an_attempt_left_comes_home_and_links_out_of_it_do_not(elsewher
     runner = elsewhere.runner()
     folder = elsewhere.folder(runner, learners_of([attempt])[0])
     journal = Journal(folder)
-    journal.prints(b"said\n")
+    journal.prints(b"printed\n")
     results = folder.parent.parent / "results"
     (results / "deep" / "empty").mkdir(parents=True)
     (results / "deep" / "file").write_bytes(b"\0made")
@@ -302,7 +302,7 @@ def test_all_that_an_attempt_left_comes_home_and_links_out_of_it_do_not(elsewher
     (results / "folder").symlink_to("../../..")
     bring_all(Mirrors(elsewhere.home), runner, attempt, elsewhere.home, lambda: None)
 
-    assert here.attempt(1).learner(1).output.read_bytes() == b"said\n"
+    assert here.attempt(1).learner(1).output.read_bytes() == b"printed\n"
     assert (here.results / "deep" / "file").read_bytes() == b"\0made"
     assert (here.results / "deep" / "file").stat().st_mode & 0o111
     assert (here.results / "deep" / "empty").is_dir()
@@ -315,7 +315,7 @@ def test_all_that_an_attempt_left_comes_home_and_links_out_of_it_do_not(elsewher
     assert (here.results / "deep" / "file").read_bytes() == b"made anew"
 
 
-def test_nothing_is_written_through_a_link_that_a_place_made(elsewhere: Elsewhere, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_that_a_host_made(elsewhere: Elsewhere, tmp_path: Path) -> None:
     attempt = AttemptRef("there", "training-aaaaaaaaa", 1, 1)
     here = elsewhere.home.job(attempt.job_id)
     outside = tmp_path / "outside"

@@ -47,12 +47,12 @@ def made(home: Home) -> Iterator[Home]:
 
 def test_it_is_started_on_demand_and_answers_who_it_is(made: Home) -> None:
     ensure_controller(made)
-    said = answers(made)
+    answer = answers(made)
 
-    assert (said.version, said.home, said.open_jobs) == (VERSION, home_uuid(made), 0)
-    assert alive(said.pid)
+    assert (answer.version, answer.home, answer.open_jobs) == (VERSION, home_uuid(made), 0)
+    assert alive(answer.pid)
     held = read_lock(made)
-    assert held is not None and (held.pid, held.host) == (said.pid, socket.gethostname())
+    assert held is not None and (held.pid, held.host) == (answer.pid, socket.gethostname())
 
 
 def test_asking_again_wakes_the_one_there_is(made: Home) -> None:
@@ -126,13 +126,13 @@ def test_folders_of_the_users_that_are_called_like_ours_are_not_imported(
 
 def test_of_many_that_start_at_once_one_stays_and_the_others_end_with_0(made: Home) -> None:
     started = [controller(made) for _ in range(4)]
-    said = answers(made)
-    others = [one for one in started if one.pid != said.pid]
+    answer = answers(made)
+    others = [one for one in started if one.pid != answer.pid]
 
     assert [ended(one) for one in others] == [0, 0, 0]
     assert status(made) is not None
     stop_controller(made)
-    [stayed] = [one for one in started if one.pid == said.pid]
+    [stayed] = [one for one in started if one.pid == answer.pid]
     assert ended(stayed) == 0
 
 
@@ -216,18 +216,18 @@ def test_a_client_can_end_it(made: Home) -> None:
 
 
 def test_when_it_was_ended_nothing_of_it_is_left(made: Home) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     pid = controller(made).pid
     answers(made)
 
-    assert end_controller(made, said.append)
+    assert end_controller(made, messages.append)
     assert system.start_ticks(pid) == 0
     assert not list(made.path.glob("*.db-wal"))
-    assert not said
+    assert not messages
 
 
 def test_one_that_takes_long_to_end_is_named(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     pid = controller(made).pid
     answers(made)
     held = read_lock(made)
@@ -235,8 +235,8 @@ def test_one_that_takes_long_to_end_is_named(made: Home, monkeypatch: pytest.Mon
     monkeypatch.setattr(connect, "ENDS_WITHIN_SECONDS", 0.0)
     monkeypatch.setattr(system, "start_ticks", {pid: held.start_ticks}.__getitem__)
 
-    assert end_controller(made, said.append)
-    assert said == [f"controller {pid} is ending: what it does now is not done yet"]
+    assert end_controller(made, messages.append)
+    assert messages == [f"controller {pid} is ending: what it does now is not done yet"]
 
 
 def test_a_killed_controller_leaves_when_it_last_looked(made: Home) -> None:
@@ -259,7 +259,7 @@ def test_after_a_kill_the_next_client_starts_another_over_what_it_left(made: Hom
     assert Path(first.socket).exists() and not wake(made)
 
     ensure_controller(made)
-    until(lambda: (said := status(made)) is not None and said.pid != first.pid)
+    until(lambda: (answer := status(made)) is not None and answer.pid != first.pid)
 
 
 def test_it_ends_when_nothing_was_left_to_do_for_a_while(made: Home) -> None:
@@ -273,7 +273,7 @@ def test_a_client_that_comes_while_it_ends_starts_another(made: Home) -> None:
     for _ in range(5):
         controller_process = controller(made, env={"FABRIC_LINGER_SECONDS": "0.0"})
         while controller_process.poll() is None:
-            # Whoever is told "yes" is heard; whoever is not starts another one.
+            # Whoever gets the answer "yes" is heard; whoever is not starts another one.
             wake(made)
         assert controller_process.returncode == 0
 
@@ -307,7 +307,7 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
     first = answers(made)
     monkeypatch.setattr("workbench.controller.client.connect.VERSION", "99.0.0")
     ensure_controller(made)
-    until(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
+    until(lambda: (answer := status(made)) is not None and answer.pid != first.pid, lambda: log_of(made))
 
     assert "ends: a client asked for it" in log_of(made)
     until(lambda: not alive(first.pid))
@@ -409,7 +409,7 @@ def test_a_store_of_a_newer_version_is_left_alone_and_the_log_says_why(made: Hom
     assert "newer version of fabric" in log_of(made)
 
 
-def test_words_it_does_not_know_are_told(made: Home) -> None:
+def test_options_that_it_does_not_know_are_named(made: Home) -> None:
     assert ended(controller(made, "--dance", stderr=subprocess.DEVNULL)) == 64
 
 
@@ -417,10 +417,10 @@ def test_a_controller_of_a_home_that_is_gone_ends_and_makes_none(tmp_path: Path)
     gone = Home(tmp_path / "gone")
     process = controller(gone, stderr=subprocess.PIPE)
 
-    _, said = process.communicate(timeout=patience())
+    _, stderr = process.communicate(timeout=patience())
 
     assert process.returncode == 66
-    assert f"the home {gone.path} no longer exists" in said.decode()
+    assert f"the home {gone.path} no longer exists" in stderr.decode()
     assert not gone.path.exists()
 
 

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 import pytest
 
 from runners.interface import Runner
-from tests.controller.values import HOME, row, spec
+from tests.quick.controller.values import HOME, row, spec
 from tests.support.controllers import ROOT, answers, controller, end_all
 from tests.support.waiting import patience
 from workbench.controller.decide.errors import EXHAUSTED, classify_error

@@ -1,4 +1,4 @@
-"""What crashes left in a home is repaired; what keeps that from happening is told, and it is tried again."""
+"""What crashes left in a home is repaired; what keeps that from happening is reported, and it is tried again."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_tidying_up_goes_on_after_a_failure_at_its_very_beginning(
     assert not died
 
 
-def test_a_thread_for_tidying_up_that_cannot_be_started_is_told_and_started_later(
+def test_a_thread_for_tidying_up_that_cannot_be_started_is_reported_and_started_later(
     tidies: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = left_by_a_crash(tidies)
@@ -111,7 +111,7 @@ def test_a_thread_for_tidying_up_that_cannot_be_started_is_told_and_started_late
     is_well(tidies)
 
 
-def test_a_folder_that_cannot_be_removed_keeps_no_other_and_is_told_until_it_is(tidies: Bench) -> None:
+def test_a_folder_that_cannot_be_removed_keeps_no_other_and_is_reported_until_it_is(tidies: Bench) -> None:
     first, second, third = sorted(left_by_a_crash(tidies) for _ in range(3))
     with in_use(second):
         tidies.start()

@@ -1,4 +1,4 @@
-"""Harm to the loop: places that hang, clocks that jump, disks that are full, many jobs at once."""
+"""Harm to the loop: backends that hang, clocks that jump, disks that are full, many jobs at once."""
 
 from __future__ import annotations
 
@@ -424,7 +424,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
     assert [key for key in bench.backend.starts if key[0] == job_id] == []
 
 
-def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
+def test_a_backend_whose_opening_hangs_is_given_up_and_opened_again(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
@@ -519,7 +519,7 @@ def test_hundreds_of_jobs_at_once_all_come_to_their_end(bench: Bench) -> None:
     assert len(bench.backend.starts) == 150
 
 
-def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench) -> None:
+def test_a_backend_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
 
@@ -534,7 +534,7 @@ def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench)
     bench.backend.on_observe = lambda: None
 
 
-def test_a_place_that_answers_again_is_in_sight_though_its_jobs_say_nothing_new(bench: Bench) -> None:
+def test_a_backend_that_answers_again_is_in_sight_though_its_jobs_say_nothing_new(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
 
@@ -549,7 +549,7 @@ def test_a_place_that_answers_again_is_in_sight_though_its_jobs_say_nothing_new(
     until(lambda: bench.row(job_id).seen_us is None)
 
 
-def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_place_answers(
+def test_jobs_that_no_controller_looked_after_are_out_of_sight_until_their_backend_answers(
     bench: Bench,
 ) -> None:
     job_id = bench.submit()

@@ -44,7 +44,7 @@ _PASSING: Final = re.compile(
     re.MULTILINE,
 )
 _ASIDE: Final = re.compile(r"^\w{9} the image \S+ is not used: .*\n", re.MULTILINE)
-"""What is said beside the output that it belongs to: before its first lines or after, as the machine is quick."""
+"""What is printed to stderr: before the first lines of the output or after them, as the machine is quick."""
 _ALPHABET: Final = "k3v9qw2mxb7hjt4nz8cpay5rdu6gsef"
 
 
@@ -150,7 +150,7 @@ class Session:
 def masked(text: str) -> str:
     """Return a page without what differs from run to run: numbers, blanks, and lines that a slow run adds.
 
-    What is said aside comes last, wherever it was said.
+    What goes to stderr comes last, wherever it was printed.
     """
     text = _PASSING.sub("", text)
     text = _ASIDE.sub("", text) + "".join(_ASIDE.findall(text))

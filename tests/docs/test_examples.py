@@ -193,7 +193,7 @@ def copied(stage: Path) -> Iterator[Session]:
 
 
 def run(made: Session, example: str) -> tuple[int, str]:
-    """Run an example as somebody would type it; one that never ends is left once it has said something."""
+    """Run an example as somebody would type it; one that never ends is left once it has printed something."""
     if ENDLESS.search(example):
         return leave(made, example)
     if re.search("[|<>$&;*]", re.sub(r"'[^']*'|\"[^\"]*\"", "", example)) or not FORKS.can_run(
@@ -212,7 +212,7 @@ def run(made: Session, example: str) -> tuple[int, str]:
 
 
 def leave(made: Session, example: str) -> tuple[int, str]:
-    """Run an example until it has said something, and interrupt it then."""
+    """Run an example until it has printed something, and interrupt it then."""
     process = subprocess.Popen(
         ["bash", "-c", f"exec {example}"],
         cwd=made.work,
@@ -226,15 +226,15 @@ def leave(made: Session, example: str) -> tuple[int, str]:
     with process.stdout:
         ready, _, _ = select.select([process.stdout], [], [], patience())
         assert ready, f"{example} says nothing"
-        said = os.read(process.stdout.fileno(), 65536)
-        if b"error: " not in said:  # else it ends by itself
+        output = os.read(process.stdout.fileno(), 65536)
+        if b"error: " not in output:  # else it ends by itself
             if port := re.search(r"127\.0\.0\.1:(\d+)", example):  # it says where it serves before it does
                 until(lambda: answers(int(port[1])) or process.poll() is not None, f"{example} to answer")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGINT)
-        said += process.stdout.read()
+        output += process.stdout.read()
     ended(process, f"{example} to end")
-    return 0, said.decode(errors="replace")
+    return 0, output.decode(errors="replace")
 
 
 def answers(port: int) -> bool:
@@ -242,15 +242,15 @@ def answers(port: int) -> bool:
         return line.connect_ex(("127.0.0.1", port)) == 0
 
 
-def check(example: str, code: int, said: str) -> None:
-    told = f"{example}\n{said[-3000:]}"
-    assert "Traceback" not in said, told
-    assert "fabric itself failed" not in said, told
-    assert "has no option" not in said, told
+def check(example: str, code: int, output: str) -> None:
+    message = f"{example}\n{output[-3000:]}"
+    assert "Traceback" not in output, message
+    assert "fabric itself failed" not in output, message
+    assert "has no option" not in output, message
     if OUTSIDE.search(example) or ENDLESS.search(example):
-        assert code == 0 or re.search("error: |failed|cannot be used", said), told
+        assert code == 0 or re.search("error: |failed|cannot be used", output), message
         return
-    assert code in CODES.get(example, {0}), f"exit code {code}: {told}"
+    assert code in CODES.get(example, {0}), f"exit code {code}: {message}"
 
 
 @pytest.mark.parametrize("name", commands())
@@ -262,9 +262,7 @@ def test_every_example_of_help_runs(stage: Path, copy: Session, name: str) -> No
         if entry.starts_jobs:
             # Its jobs have the names of those that are there: the next example would not know which is meant.
             with copied(stage) as own:
-                own(
-                    "sed -i s/learners:.2/learners: 1/ manifest.yml"
-                )  # what several are told is tried by others
+                own("sed -i s/learners:.2/learners: 1/ manifest.yml")  # what several do is tried by others
                 check(example, *run(own, example.split(" | ")[0].replace("1..5", "1..2")))
             continue
         copy("rm -rf training-*")  # a copy of a job's files is made once

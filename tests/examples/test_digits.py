@@ -54,9 +54,9 @@ def train(fabric: Fabric, example: str, epochs: int) -> Trained:
     return run(fabric, example, "--set", f"params.epochs={epochs}")
 
 
-def run(fabric: Fabric, example: str, *words: str) -> Trained:
+def run(fabric: Fabric, example: str, *args: str) -> Trained:
     started = time.monotonic()
-    ran = fabric("run", str(ROOT / f"examples/{example}/manifest.yml"), "--runner", "process", *words)
+    ran = fabric("run", str(ROOT / f"examples/{example}/manifest.yml"), "--runner", "process", *args)
     return Trained(newest(fabric), ran.stdout, time.monotonic() - started)
 
 

@@ -25,9 +25,9 @@ SHA256 = "d184fc6b6c0c73bdc1f69ee03849240bf54fffda4204858812466b5528980af1"
 """Of etc/examples/tf-model/manifest.yml in FfDL's repository, at its last commit."""
 
 
-def fabric(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+def fabric(*args: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
-        [FABRIC, *words], capture_output=True, text=True, cwd=Path.home(), timeout=patience(150)
+        [FABRIC, *args], capture_output=True, text=True, cwd=Path.home(), timeout=patience(150)
     )
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran

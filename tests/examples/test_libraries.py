@@ -35,7 +35,7 @@ RECORDED = pytest.mark.soak(
 
 
 TORCH = pytest.mark.soak(
-    "PyTorch's processes themselves; the gate has what each is told (tests/runners, tests/learner/test_determined.py)"
+    "PyTorch's processes themselves; the gate has their environments (tests/runners, tests/learner/test_determined.py)"
 )
 
 
@@ -66,7 +66,7 @@ def fabric(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[...
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
     lend_agents(home)
-    yield lambda folder, *words: Fabric(folder)(*words).stdout
+    yield lambda folder, *args: Fabric(folder)(*args).stdout
     end_everything(home)
 
 

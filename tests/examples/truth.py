@@ -196,6 +196,6 @@ def _same(what: str, found: Sequence[Measured], expected: Sequence[Measured], ne
     assert not left, f"{what}: missing: {left}"
 
 
-def fabric_in(folder: Path, *words: str | Path, code: int = 0) -> str:
+def fabric_in(folder: Path, *args: str | Path, code: int = 0) -> str:
     """Run the command in a folder, by its path: Lightning has a command of this name, too."""
-    return Command(folder)(*map(str, words), expect=code).stdout
+    return Command(folder)(*map(str, args), expect=code).stdout

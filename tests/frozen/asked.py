@@ -65,9 +65,9 @@ def _keys_of(rule: Any) -> Any:
     return words
 
 
-def _asked(words: list[str], path: str) -> Any:
+def _asked(args: list[str], path: str) -> Any:
     ran = subprocess.run(
-        [sys.executable, str(Path(names.__file__)), *words],
+        [sys.executable, str(Path(names.__file__)), *args],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},

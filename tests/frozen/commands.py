@@ -54,31 +54,31 @@ def main() -> int:
         return made[-1]
 
     typer.main.get_command = keep  # type: ignore[assignment] # Any takes and gives the same
-    overview = _said("--help")
+    overview = _output_of("--help")
     pages = {OVERVIEW: overview}
     parameters: dict[str, Any] = {}
     for name, aliases in _entries(overview, "Start a job:"):
-        pages[name] = _said(name, "--help")
+        pages[name] = _output_of(name, "--help")
         command = made[-1]
         parameters[name] = {"aliases": aliases, **_of_command(command)}
         for below in getattr(command, "commands", {}):
             whole = f"{name} {below}"
-            pages[whole] = _said(name, below, "--help")
+            pages[whole] = _output_of(name, below, "--help")
             parameters[whole] = _of_command(command.commands[below])
-    topics = {name: _said("help", name) for name, _ in _entries(_said("help", "topics"), "Topics")}
+    topics = {name: _output_of("help", name) for name, _ in _entries(_output_of("help", "topics"), "Topics")}
     json.dump({"help": pages, "topics": topics, "commands": parameters}, sys.stdout, default=repr)
     return 0
 
 
-def _said(*words: str) -> str:
+def _output_of(*args: str) -> str:
     import fabric_workbench
 
-    said = io.StringIO()
-    sys.argv = ["fabric", *words]
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    sys.argv = ["fabric", *args]
+    with contextlib.redirect_stdout(output):
         code = fabric_workbench.main()
-    assert code == 0, f"fabric {' '.join(words)} ended with {code}"
-    return "".join(f"{line.rstrip()}\n" for line in said.getvalue().splitlines())
+    assert code == 0, f"fabric {' '.join(args)} ended with {code}"
+    return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
 def _entries(page: str, heading: str) -> Iterator[tuple[str, list[str]]]:
@@ -104,7 +104,7 @@ def _of_parameter(parameter: Any) -> dict[str, Any]:
     names = [*parameter.opts, *parameter.secondary_opts]
     if parameter.param_type_name == "argument":
         names = []  # those are the names of variables; what a user reads is the metavar
-    said = {
+    described = {
         "names": names,
         "type": kind.name,
         "choices": list(getattr(kind, "choices", ())),
@@ -117,7 +117,7 @@ def _of_parameter(parameter: Any) -> dict[str, Any]:
         "hidden": getattr(parameter, "hidden", False),
         "variable": parameter.envvar,
     }
-    return {key: value for key, value in said.items() if value not in (None, False, [], [None, None])}
+    return {key: value for key, value in described.items() if value not in (None, False, [], [None, None])}
 
 
 if __name__ == "__main__":

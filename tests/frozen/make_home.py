@@ -170,8 +170,8 @@ def make_ended(fabric: Fabric, root: Path) -> None:
     for name, text in files.items():
         (fabric.folder / name).write_text(text)
     git = ["git", "-C", str(fabric.folder), "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
-    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
-        subprocess.run([*git, *words], check=True)
+    for args in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
+        subprocess.run([*git, *args], check=True)
     (fabric.folder / "README").write_text("not committed\n")
     (root / "config.toml").write_text('[backends.box]\naddress = "ssh://box"\n\n[defaults]\ncpus = 0\n')
 
@@ -347,14 +347,14 @@ def make(part: str) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
         return take(part, root, _words(root, user))
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
     """Make the archive anew, of the parts that are named or of all; the others stay."""
     if os.uname().nodename != MACHINE:
         named = f'hostname {MACHINE} && exec "$0" "$@"'
-        again = [sys.executable, "-m", "tests.frozen.make_home", *words]
+        again = [sys.executable, "-m", "tests.frozen.make_home", *args]
         os.execvp("unshare", ["unshare", "--uts", "sh", "-c", named, *again])
     kept: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
-    parts = words or list(MAKERS)
+    parts = args or list(MAKERS)
     if ARCHIVE.exists():
         with tarfile.open(ARCHIVE) as old:
             for entry in old:

@@ -61,7 +61,7 @@ def _is_ours(name: str, value: object) -> bool:
     if name.startswith("_") or isinstance(value, types.ModuleType):
         return False
     home = getattr(value, "__module__", None)
-    # An alias such as Literal[...] has typing's own module, and is told from typing's names by its arguments.
+    # An alias such as Literal[...] has typing's own module, and is distinguished from typing's names by its arguments.
     return str(home).partition(".")[0] in _OURS or hasattr(value, "__args__")
 
 

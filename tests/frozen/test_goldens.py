@@ -25,7 +25,7 @@ def test_what_is_added_is_no_loss(now: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "loss"),
     [
         ({**FROZEN, "a": True}, " > a: was 1, is True"),
         ({**FROZEN, "a": 1.0}, " > a: was 1, is 1.0"),
@@ -38,5 +38,5 @@ def test_what_is_added_is_no_loss(now: Any) -> None:
         ),
     ],
 )
-def test_what_is_gone_or_is_something_else_is_a_loss(now: Any, said: str) -> None:
-    assert list(lost(FROZEN, now)) == [said]
+def test_what_is_gone_or_is_something_else_is_a_loss(now: Any, loss: str) -> None:
+    assert list(lost(FROZEN, now)) == [loss]

@@ -35,9 +35,9 @@ def test_the_help_of_every_command_is_what_was_reviewed(now: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("name", [commands.OVERVIEW, "run", "backend add"])
 def test_the_real_command_prints_that_help(fabric: Fabric, name: str) -> None:
-    words = [] if name == commands.OVERVIEW else name.split()
+    args = [] if name == commands.OVERVIEW else name.split()
     page = goldens.page_file(name).read_text(encoding="utf-8")
 
     assert [
-        line.rstrip() for line in fabric(*words, "--help", COLUMNS=commands.COLUMNS).stdout.splitlines()
+        line.rstrip() for line in fabric(*args, "--help", COLUMNS=commands.COLUMNS).stdout.splitlines()
     ] == (page.splitlines())

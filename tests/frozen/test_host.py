@@ -121,8 +121,8 @@ def test_jobs_at_a_host_are_adopted_by_another_laptop(far: Far) -> None:
     assert listed["far-done"]["alive"] is False
 
 
-def _second(far: Far, *words: str) -> list[dict[str, object]]:
-    return list(far.laptop.json(*words, FABRIC_HOME=str(far.laptop.root / "second")))
+def _second(far: Far, *args: str) -> list[dict[str, object]]:
+    return list(far.laptop.json(*args, FABRIC_HOME=str(far.laptop.root / "second")))
 
 
 def test_jobs_at_a_host_are_deleted_with_all_that_they_left_there(far: Far) -> None:

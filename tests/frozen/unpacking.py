@@ -51,11 +51,13 @@ def unpack(part: str, root: Path, words: Mapping[str, str] | None = None) -> Non
 
     Its uuid is a new one: processes are found on the whole machine by it, those of another copy too.
     """
-    told = {ROOT: str(root), frozen_uuid(part): str(uuid.uuid4()), **(words or {})}
+    replaced = {ROOT: str(root), frozen_uuid(part): str(uuid.uuid4()), **(words or {})}
     with tarfile.open(ARCHIVE) as archive:
         for entry in archive:
             if entry.name.startswith(f"{part}/"):
-                _put(archive, entry, root / _replaced(entry.name.removeprefix(f"{part}/"), told), told)
+                _put(
+                    archive, entry, root / _replaced(entry.name.removeprefix(f"{part}/"), replaced), replaced
+                )
     (root / "bin").mkdir(exist_ok=True)
     (root / "bin" / "python3").symlink_to(sys.executable)
     for agent in (*root.rglob("agents/*.pyz"),):

@@ -59,8 +59,8 @@ def changed_files(since: str) -> list[str]:
     return sorted({*_git("diff", "--name-only", base[0]), *_git("ls-files", "-o", "--exclude-standard")})
 
 
-def _git(*words: str) -> list[str]:
-    ran = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+def _git(*args: str) -> list[str]:
+    ran = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=False)
     return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 
@@ -114,7 +114,7 @@ def affected(
         if path.suffix == ".py" and module in arrows:
             changed.add(module)
         elif path.parts[0] == "tests":
-            folders.add("/".join(path.parts[:2]))
+            folders.add("/".join(path.parts[:3] if path.parts[1] == "quick" else path.parts[:2]))
         else:
             folders.update(READ_BY.get(path.parts[0], READ_BY[""]))
     away = distances(arrows, changed)

@@ -1,6 +1,7 @@
 """Which tests a run takes: the quick ones, those of the gate, or those of the soak; and what the soak says at its end.
 
-* ``quick`` tests need no process of fabric, no engine, no host and no screen. The folder that a test lies in decides.
+* ``quick`` tests need no process of fabric, no engine, no host and no screen. They are those of ``tests/quick`` and
+  ``tests/project``: the folder that a test lies in decides, and nothing else.
 * The gate is what runs by default: every behaviour once, on real parts.
 * ``@pytest.mark.soak("why")`` keeps a test out of the gate: ``pytest -m soak`` (``make soak``) runs it. A test may be
   marked as a function, class, module or parameter.
@@ -23,22 +24,11 @@ from typing import Final
 
 import pytest
 
-QUICK_FOLDERS: Final = ("config", "data", "logs", "manifest", "metrics", "project", "search", "store")
-QUICK_MODULES: Final = tuple(
-    f"controller/test_{name}.py"
-    for name in (
-        "answers",
-        "orders",
-        "outcome",
-        "reconcile",
-        "restarts",
-        "scheduler",
-        "tracked",
-        "turns",
-    )
-)
-SLOW_MODULES: Final = ("project/test_gate.py", "project/test_packaging.py", "store/test_killed.py")
-"""They run pytest, build a wheel, or kill processes that write."""
+QUICK_FOLDERS: Final = ("quick", "project")
+"""The folders whose tests are quick: ``tests/quick`` for all that fabric does, ``tests/project`` for the source tree.
+
+``tests/project`` lies apart since programs of it are run by that name: ``python -m tests.project.structure``.
+"""
 SOAK_ROUNDS: Final = 10
 """How many rounds each test of harm does in the soak, unless ``--chaos-rounds`` says otherwise."""
 ROUND_SECONDS: Final = 60
@@ -103,11 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         asked_for = soak or (rounds and item.get_closest_marker("chaos"))
         if (left := item.get_closest_marker("soak")) and not asked_for:
             item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{left.args[0]} (pytest -m soak)"))
-        if item.path.is_relative_to(tests):
-            path = item.path.relative_to(tests).as_posix()
-            quick = path.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or path in QUICK_MODULES
-            if quick and path not in SLOW_MODULES:
-                item.add_marker(pytest.mark.quick)
+        if any(item.path.is_relative_to(tests / folder) for folder in QUICK_FOLDERS):
+            item.add_marker(pytest.mark.quick)
 
 
 def _left_of_its_suite(item: pytest.Item) -> str:

@@ -192,8 +192,8 @@ def _delete(kind: str) -> Callable[[Space, str], None]:
 def kill_container(name: str) -> Callable[[Space, str], None]:
     def harm(space: Space, job_id: str) -> None:
         for found in pods_of(space, job_id):
-            told = found["status"]
-            states = [*told.get("initContainerStatuses", ()), *told.get("containerStatuses", ())]
+            status = found["status"]
+            states = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
             for each in states:
                 if each["name"] == name and "running" in each.get("state", {}):
                     identity = each["containerID"].partition("://")[2]

@@ -38,7 +38,7 @@ KINDS = ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """A named place ``cluster``, and who may look into it from outside."""
+    """A backend named ``cluster``, and who may look into it from outside."""
 
     fabric: Fabric
     space: Space
@@ -52,14 +52,14 @@ class Pods:
         earlier = frozenset(job.name for job in jobs.iterdir()) if jobs.is_dir() else frozenset()
         return Pods(replace(self.fabric, folder=folder), self.space, earlier)
 
-    def run(self, *words: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
+    def run(self, *args: str, image: str = DEBIAN, expect: int | None = 0) -> Any:
         """Run a job and follow it."""
-        return self.fabric("run", "--backend", "cluster", "--image", image, *words, expect=expect)
+        return self.fabric("run", "--backend", "cluster", "--image", image, *args, expect=expect)
 
-    def start(self, *words: str, image: str = DEBIAN) -> str:
+    def start(self, *args: str, image: str = DEBIAN) -> str:
         """Start a job and return its id."""
-        said = self.run("-d", "--accept-loss", *words, image=image)
-        return str(said.stdout).split()[-1]
+        ran = self.run("-d", "--accept-loss", *args, image=image)
+        return str(ran.stdout).split()[-1]
 
     def show(self, job: str = "@last") -> dict[str, Any]:
         """Return a job's document, as ``fabric show --json`` prints it."""
@@ -144,12 +144,12 @@ def configure(space: Space, **options: Any) -> None:
 
 def configure_in(file: Path, space: Space, **options: Any) -> None:
     """Write it to a file."""
-    told = {**OPTIONS, "kubeconfig": str(space.kubeconfig), **options}
+    settings = {**OPTIONS, "kubeconfig": str(space.kubeconfig), **options}
     lines = [
         "[backends.cluster]",
         'type = "kubernetes"',
         f'address = "{space.address}"',
-        *(f"{key} = {json.dumps(value)}" for key, value in told.items()),
+        *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
     ]
     file.write_text("\n".join(lines) + "\n")
 

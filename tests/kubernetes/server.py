@@ -62,9 +62,9 @@ class Server:
 
     def kubeconfig(self, user: Mapping[str, Any] | None = None, **cluster: Any) -> Path:
         path = self.folder / "stub.kubeconfig"
-        told = {key.replace("_", "-"): value for key, value in cluster.items()}
+        settings = {key.replace("_", "-"): value for key, value in cluster.items()}
         document = {
-            "clusters": [{"name": "c", "cluster": {"server": self.address, **told}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.address, **settings}}],
             "users": [{"name": "u", "user": user or {"token": "t"}}],
             "contexts": [{"name": "stub", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "stub",

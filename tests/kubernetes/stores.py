@@ -35,8 +35,8 @@ HARDWARE: Final = "02:fa:b0:00:00:01"
 def host_for(space: Space) -> str:
     """Return an address of this machine that pods reach."""
     nodes = space.admin.list("Node").items
-    told = [str(one["address"]) for node in nodes for one in node["status"].get("addresses", ())]
-    for address in (HOST, *told):
+    addresses = [str(one["address"]) for node in nodes for one in node["status"].get("addresses", ())]
+    for address in (HOST, *addresses):
         with socket.socket() as one:
             try:
                 one.bind((address, 0))
@@ -51,8 +51,8 @@ def host_for(space: Space) -> str:
 def _keep_bridge(address: str) -> None:
     """Let a bridge keep its hardware address, which else follows its pods': those that stay lose this machine then."""
     for name, found in psutil.net_if_addrs().items():
-        told = {one.address for one in found}
-        if address in told and (Path("/sys/class/net") / name / "bridge").exists():
+        addresses = {one.address for one in found}
+        if address in addresses and (Path("/sys/class/net") / name / "bridge").exists():
             link = next((one.address for one in found if one.family == psutil.AF_LINK), NO_HARDWARE)
             hardware = link if link != NO_HARDWARE else HARDWARE
             subprocess.run(["ip", "link", "set", "dev", name, "address", hardware], capture_output=True)
@@ -101,7 +101,7 @@ def until_bound(space: Space, name: str) -> None:
 def make_volume(space: Space, name: str, spec: Mapping[str, Any]) -> None:
     """Make a volume, and wait until claims can have it.
 
-    Of one that the cluster's controller has not seen yet a claim is told only at its next round, 15 s later.
+    Of one that the cluster's controller has not seen yet a claim gets an event only at its next round, 15 s later.
     """
     document = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
     space.admin.create(document)
@@ -115,21 +115,25 @@ def make_volume(space: Space, name: str, spec: Mapping[str, Any]) -> None:
 
 def manifest(pods: Pods, store: Server | DataStore, command: str, **keys: Any) -> str:
     """Write a manifest with one data store, and return its path."""
-    told = store.store() if isinstance(store, Server) else store
+    described = store.store() if isinstance(store, Server) else store
     document: Mapping[str, Any] = {
         "name": "stores",
         "data_stores": [
             {
-                "id": told.id,
-                "type": told.type,
-                **({"training_data": {"container": told.training_data}} if told.training_data else {}),
+                "id": described.id,
+                "type": described.type,
                 **(
-                    {"training_results": {"container": told.training_results}}
-                    if told.training_results
+                    {"training_data": {"container": described.training_data}}
+                    if described.training_data
                     else {}
                 ),
-                "connection": dict(told.connection),
-                "read_only": told.read_only,
+                **(
+                    {"training_results": {"container": described.training_results}}
+                    if described.training_results
+                    else {}
+                ),
+                "connection": dict(described.connection),
+                "read_only": described.read_only,
             }
         ],
         "framework": {"name": "custom", "version": "x", "command": command},
@@ -143,12 +147,12 @@ def manifest(pods: Pods, store: Server | DataStore, command: str, **keys: Any) -
 def states(pods: Pods, job: str) -> list[str]:
     """Return the states that a job went through."""
     events = pods.fabric.json("events", job, "--json")
-    return [str(told["state"]) for told in events if told.get("state")]
+    return [str(event["state"]) for event in events if event.get("state")]
 
 
-def all_said(pods: Pods) -> list[str]:
+def texts_of_cluster(pods: Pods) -> list[str]:
     """Return all that the cluster says of a namespace's jobs, but the Secrets: objects, events, logs."""
-    said = [
+    texts = [
         json.dumps(dict(one))
         for kind in ("Job", "Pod", "Service", "Event", "PersistentVolumeClaim")
         for one in pods.space.admin.list(kind).items
@@ -156,6 +160,6 @@ def all_said(pods: Pods) -> list[str]:
     for pod in pods.pods():
         name, status = pod["metadata"]["name"], pod["status"]
         begun = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-        said += [pods.log(name, one["name"]).decode() for one in begun if one["restartCount"] or one["started"]
+        texts += [pods.log(name, one["name"]).decode() for one in begun if one["restartCount"] or one["started"]
                  or "terminated" in one["state"]]  # fmt: skip
-    return said
+    return texts

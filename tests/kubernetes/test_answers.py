@@ -138,7 +138,7 @@ def test_a_refusal_of_a_server_that_is_ready_is_final_after_a_second_one(
     assert sum(path == PODS for _, path, _ in server.asked) >= 2
 
 
-def test_what_is_no_kubernetes_is_said(server: Server) -> None:
+def test_what_is_no_kubernetes_is_reported(server: Server) -> None:
     server.says("/version", Answer(raw=b"<html>Welcome to nginx!</html>"))
 
     with pytest.raises(BackendError, match="is not a Kubernetes API"):
@@ -199,18 +199,18 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
         '"status":{"token":"\'"$WHO$n"\'","expirationTimestamp":"2020-01-01T00:00:00Z"}}\'\n'
     )
     plugin.chmod(0o755)
-    told = {
+    user = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": "./plugin",
         "env": [{"name": "WHO", "value": "me"}],
     }
-    cluster = server.cluster({"exec": told})
+    cluster = server.cluster({"exec": user})
 
     cluster.list("Pod")
     cluster.list("Pod")
 
-    said = [who for _, path, who in server.asked if path == PODS]
-    assert said[0].startswith("Bearer me") and said[0] != said[1]
+    tokens = [who for _, path, who in server.asked if path == PODS]
+    assert tokens[0].startswith("Bearer me") and tokens[0] != tokens[1]
 
 
 @pytest.mark.parametrize(
@@ -226,19 +226,19 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
         (None, 66, "cannot be run"),
     ],
 )
-def test_a_plugin_that_fails_is_said(
+def test_a_plugin_that_fails_is_reported(
     fabric: Fabric, server: Server, script: str | None, code: int, words: str
 ) -> None:
     plugin = server.folder / "plugin"
     if script is not None:
         plugin.write_text(f"#!/bin/sh\n{script}\n")
         plugin.chmod(0o755)
-    told = {
+    user = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": str(plugin),
         "installHint": "get it from the moon",
     }
-    config = server.kubeconfig({"exec": told})
+    config = server.kubeconfig({"exec": user})
 
     ran = fabric("gpus", "-b", "k8s", KUBECONFIG=str(config), expect=code)
 
@@ -246,7 +246,7 @@ def test_a_plugin_that_fails_is_said(
     assert ("get it from the moon" in ran.stderr) == (script is None)
 
 
-def test_a_server_that_does_not_answer_is_said_soon(fabric: Fabric, server: Server) -> None:
+def test_a_server_that_does_not_answer_is_reported_soon(fabric: Fabric, server: Server) -> None:
     config = server.kubeconfig()
     text = config.read_text().replace(server.address, "https://127.0.0.1:1")
     config.write_text(text)
@@ -310,7 +310,7 @@ def shake_hands(listening: socket.socket, context: ssl.SSLContext) -> None:
                 pass
 
 
-def test_a_name_that_nobody_knows_is_said(server: Server) -> None:
+def test_a_name_that_nobody_knows_is_reported(server: Server) -> None:
     config = server.kubeconfig()
     config.write_text(config.read_text().replace(server.address, "https://cluster.invalid:6443"))
     backend = KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": str(config)}))

@@ -46,9 +46,9 @@ def secret(name: str, **data: str) -> dict[str, Any]:
 
 def all_of(stream: ClusterStream) -> tuple[bytes, bytes]:
     out, err = [], []
-    while (said := stream.read(30.0)) is not None:
-        out.append(said[0])
-        err.append(said[1])
+    while (part := stream.read(30.0)) is not None:
+        out.append(part[0])
+        err.append(part[1])
     return b"".join(out), b"".join(err)
 
 
@@ -72,7 +72,7 @@ def test_an_object_is_made_read_listed_changed_and_deleted(space: Space) -> None
     assert cluster.delete("Secret", "one") is False
 
 
-def test_a_name_that_is_taken_is_said(cluster: KubernetesCluster) -> None:
+def test_a_name_that_is_taken_is_reported(cluster: KubernetesCluster) -> None:
     cluster.create(secret("one"))
 
     with pytest.raises(AlreadyThere, match="already exists"):
@@ -118,12 +118,12 @@ def test_a_watch_tells_every_change_since_a_version_and_goes_on_where_it_ended(s
     admin.patch("Event", "one", {"message": "changed"})
     watch = admin.watch("Event", "mine=yes", version, timeout_seconds=30)
 
-    assert [told(next(watch)) for _ in range(2)] == [("ADDED", "one"), ("MODIFIED", "one")]
+    assert [event_of(next(watch)) for _ in range(2)] == [("ADDED", "one"), ("MODIFIED", "one")]
     watch.close()
     assert list(watch) == []
     admin.delete("Event", "one")
     with_rest = admin.watch("Event", "mine=yes", watch.version, timeout_seconds=30)
-    assert told(next(with_rest)) == ("DELETED", "one")
+    assert event_of(next(with_rest)) == ("DELETED", "one")
     with_rest.close()
 
 
@@ -139,7 +139,7 @@ def event(name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def told(change: Change) -> tuple[str, str]:
+def event_of(change: Change) -> tuple[str, str]:
     assert change.kind == change.object["kind"] == "Event"
     return change.type, change.object["metadata"]["name"]
 
@@ -184,7 +184,7 @@ def test_a_log_is_read_and_followed(cluster: KubernetesCluster) -> None:
     assert b"".join(cluster.logs("talks", "main", timestamps=True)).split(b"\n")[0].endswith(b"Z one")
 
 
-def test_a_log_that_is_not_there_is_said(cluster: KubernetesCluster) -> None:
+def test_a_log_that_is_not_there_is_reported(cluster: KubernetesCluster) -> None:
     with pytest.raises(Absent, match="not found"):
         cluster.logs("nobody", "main")
 
@@ -288,7 +288,7 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
     assert refused is not None and "count/secrets=0" in refused.message
 
 
-def test_a_namespace_that_is_not_there_is_said(space: Space) -> None:
+def test_a_namespace_that_is_not_there_is_reported(space: Space) -> None:
     from tests.support.cluster_health import administrator
 
     elsewhere = administrator("nowhere-at-all")

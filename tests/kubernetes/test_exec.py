@@ -24,14 +24,14 @@ class Terminal:
 
     pid: int
     descriptor: int
-    said: bytes = b""
+    output: bytes = b""
     sizes: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, *words: str, environment: Mapping[str, str]) -> Terminal:
+    def of(cls, *args: str, environment: Mapping[str, str]) -> Terminal:
         pid, descriptor = pty.fork()
         if pid == 0:
-            os.execve(EXECUTABLE, [str(EXECUTABLE), *words], environment)
+            os.execve(EXECUTABLE, [str(EXECUTABLE), *args], environment)
         return cls(pid, descriptor)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -41,12 +41,12 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def until(self, text: str) -> None:
-        def is_said() -> bool:
+        def is_printed() -> bool:
             if select.select([self.descriptor], [], [], 0)[0]:
-                self.said += os.read(self.descriptor, 65536)
-            return text.encode() in self.said
+                self.output += os.read(self.descriptor, 65536)
+            return text.encode() in self.output
 
-        until(is_said, lambda: f"{text!r} on the terminal; it says {self.said!r}")
+        until(is_printed, lambda: f"{text!r} on the terminal; it says {self.output!r}")
 
     def wait(self) -> int:
         while True:
@@ -56,7 +56,7 @@ class Terminal:
                 break
             if not data:
                 break
-            self.said += data
+            self.output += data
         _, status = os.waitpid(self.pid, 0)
         os.close(self.descriptor)
         return os.waitstatus_to_exitcode(status)
@@ -76,9 +76,9 @@ class TestOneJob:
     def test_a_command_beside_a_learner_gets_input_and_gives_its_exit_code(
         self, shared_pods: Pods, running: str
     ) -> None:
-        words = ("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5")
+        args = ("exec", running, "--", "sh", "-c", "cat; echo wrong >&2; exit 5")
 
-        ran = shared_pods.fabric(*words, input="typed\n", expect=5)
+        ran = shared_pods.fabric(*args, input="typed\n", expect=5)
 
         assert ran.stdout == "typed\n"
         assert "wrong\n" in ran.stderr
@@ -92,13 +92,13 @@ class TestOneJob:
         shell.until("first")
         shell.resize(44, 99)
 
-        def is_told() -> bool:
+        def has_new_size() -> bool:
             shell.type("stty size; echo as''ked\n")
-            shell.said = b""
+            shell.output = b""
             shell.until("asked")
-            return b"44 99" in shell.said
+            return b"44 99" in shell.output
 
-        until(is_told, "the new size to be known")
+        until(has_new_size, "the new size to be known")
         shell.type("exit 9\n")
 
         assert shell.wait() == 9

@@ -78,7 +78,7 @@ def test_queue_and_reason_are_found_in_the_version_that_is_served(
 
 
 @pytest.mark.parametrize(
-    ("conditions", "said"),
+    ("conditions", "message"),
     [
         ([], "waits in the queue team-a of the cluster"),
         (
@@ -98,12 +98,12 @@ def test_queue_and_reason_are_found_in_the_version_that_is_served(
     ],
 )
 def test_the_condition_that_explains_the_wait_is_shown(
-    server: Server, conditions: list[dict[str, str]], said: str
+    server: Server, conditions: list[dict[str, str]], message: str
 ) -> None:
     serves(server, "v1beta2")
     lists(server, "v1beta2", "workloads", {"metadata": {}, "status": {"conditions": conditions}})
 
-    assert waiting_text(server.cluster(), JOB) == said
+    assert waiting_text(server.cluster(), JOB) == message
 
 
 def test_a_queue_in_a_cluster_without_kueue_is_refused_and_found_once_it_is_there(server: Server) -> None:

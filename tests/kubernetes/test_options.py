@@ -1,4 +1,4 @@
-"""The settings of a cluster: what each may be, and what is said of those that cannot be."""
+"""The settings of a cluster: what each may be, and the message for those that cannot be."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.command import Fabric
 from workbench.errors import ConfigError
 
 
-def checked(**told: Any) -> dict[str, Any]:
-    return checked_options("lab", told)
+def checked(**settings: Any) -> dict[str, Any]:
+    return checked_options("lab", settings)
 
 
 def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
@@ -26,7 +26,7 @@ def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said", "meant"),
+    ("key", "value", "meant"),
     [
         ("gang_seconds", "2m", 120.0),
         ("uid", "assigned", "assigned"),
@@ -56,8 +56,8 @@ def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
         ("pod_patch", '{"spec": {"hostNetwork": true}}', {"spec": {"hostNetwork": True}}),
     ],
 )
-def test_a_setting_may_be_text_or_a_value_of_toml(key: str, said: Any, meant: Any) -> None:
-    assert checked(**{key: said})[key] == meant
+def test_a_setting_may_be_text_or_a_value_of_toml(key: str, value: Any, meant: Any) -> None:
+    assert checked(**{key: value})[key] == meant
 
 
 def test_volumes_are_claims_and_folders_of_the_node() -> None:
@@ -71,7 +71,7 @@ def test_volumes_are_claims_and_folders_of_the_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said", "words"),
+    ("key", "value", "words"),
     [
         ("uid", "root", "number above 0"),
         ("uid", 0, "number above 0"),
@@ -96,9 +96,9 @@ def test_volumes_are_claims_and_folders_of_the_node() -> None:
         ("pod_patch", "spec", "JSON"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_with_what_can(key: str, said: Any, words: str) -> None:
+def test_a_setting_that_cannot_be_is_refused_with_what_can(key: str, value: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        checked(**{key: said})
+        checked(**{key: value})
 
     assert key in caught.value.message and words in caught.value.message
     assert caught.value.hint.startswith(f"{key} is ")

@@ -42,14 +42,14 @@ def start(fabric: Fabric, home: Home) -> Iterator[Start]:
     """Start commands that have less patience; the controller that the first one finds has as little."""
     with ExitStack() as started:
 
-        def start(*words: str) -> subprocess.Popen[bytes]:
+        def start(*args: str) -> subprocess.Popen[bytes]:
             if not home.controller_lock.exists():
                 make_home(home)
                 argv = [sys.executable, "-P", "-c", CONTROLLER, str(home.path)]
                 started.enter_context(ended(subprocess.Popen(argv, stdin=subprocess.DEVNULL)))
                 until(lambda: "not running" not in fabric("controller", "status").stdout, "the controller")
             return subprocess.Popen(
-                [sys.executable, "-P", "-c", COMMAND, *words],
+                [sys.executable, "-P", "-c", COMMAND, *args],
                 cwd=fabric.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -87,7 +87,7 @@ def test_a_run_that_reached_no_cluster_ends_with_a_signal(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(nowhere(clean_environment)))
     with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
-        until_said(process, b"cannot be reached")
+        until_stderr_has(process, b"cannot be reached")
 
         process.send_signal(number)
 
@@ -104,7 +104,7 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KUBECONFIG", str(config_of(clean_environment, silent.getsockname()[1])))
         with ended(start(*RUN, "--on-interrupt", policy, "--", "true")) as process:
-            until_said(process, b": starting")
+            until_stderr_has(process, b": starting")
 
             process.send_signal(signal.SIGTERM)
 
@@ -127,8 +127,8 @@ def test_a_run_whose_cluster_accepts_calls_and_answers_none_is_left_by_a_signal(
 def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is_back(
     start: Start, space: Space, relay: Relay, holds: bool
 ) -> None:
-    words = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
-    with ended(start(*RUN, *words)) as process:
+    args = ("--on-interrupt", "kill", "--", "sh", "-c", "echo begun; sleep 600")
+    with ended(start(*RUN, *args)) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"begun\n"
         away(relay, holds)
@@ -136,14 +136,14 @@ def test_a_run_is_left_by_a_signal_while_the_cluster_is_away_and_ends_when_it_is
         process.send_signal(signal.SIGTERM)
 
         assert has_ended(process) == 69
-        said = process.stderr.read().decode()
-    assert "the stop of" in said and "is recorded" in said
-    assert holds or "cannot be reached" in said
+        message = process.stderr.read().decode()
+    assert "the stop of" in message and "is recorded" in message
+    assert holds or "cannot be reached" in message
     with ended(start("delete", "--yes", "@last")) as deletion:
         assert deletion.stderr is not None
-        told = deletion.stderr.read().decode()
+        deletion_message = deletion.stderr.read().decode()
         assert has_ended(deletion) == 69
-    assert "the deletion of" in told and "is recorded" in told
+    assert "the deletion of" in deletion_message and "is recorded" in deletion_message
     if holds:
         relay.release()
         until(lambda: not space.admin.list("Job").items, "the job to be gone", seconds=90)
@@ -201,7 +201,7 @@ current-context: x
     return config
 
 
-def until_said(process: subprocess.Popen[bytes], text: bytes) -> None:
+def until_stderr_has(process: subprocess.Popen[bytes], text: bytes) -> None:
     stream: IO[bytes] | None = process.stderr
     assert stream is not None
     for line in stream:

@@ -74,9 +74,9 @@ def test_without_the_right_to_exec_files_are_refused_with_the_role_to_ask_for(po
     job = pods.start("--", "sh", "-c", "echo ready; sleep 100")
     pods.until_state(job, "PROCESSING")
 
-    said = pods.fabric("cp", f"{job}:results", "out", expect=77).stderr
+    message = pods.fabric("cp", f"{job}:results", "out", expect=77).stderr
 
-    assert "may not" in said and "pods/exec" in said
-    assert "fabric backend role" in said
+    assert "may not" in message and "pods/exec" in message
+    assert "fabric backend role" in message
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")

@@ -32,9 +32,9 @@ def pods(shared_pods: Pods) -> Iterator[Pods]:
         shared_pods.space.admin.delete("Pod", one["metadata"]["name"], grace_seconds=0)
 
 
-def refused(pods: Pods, *words: str) -> tuple[dict[str, Any], str]:
-    """Run a job that is refused; return its document and what was said."""
-    ran = pods.run(*words, "--", "true", expect=69)
+def refused(pods: Pods, *args: str) -> tuple[dict[str, Any], str]:
+    """Run a job that is refused; return its document and its messages."""
+    ran = pods.run(*args, "--", "true", expect=69)
     shown = pods.show()
     assert shown["state"] == "FAILED"
     assert shown["reason_code"] == "C104"
@@ -53,18 +53,18 @@ def limit(space: Space, kind: str, spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--gpus", "900"),
         pytest.param(("--set", "memory=900Ti"), marks=pytest.mark.soak("the gate asks for too many GPUs")),
     ],
 )
-def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, words: tuple[str, ...]) -> None:
-    shown, said = refused(pods, *words)
+def test_what_no_node_has_is_given_up_in_the_schedulers_words(pods: Pods, args: tuple[str, ...]) -> None:
+    shown, message = refused(pods, *args)
 
     assert "no node of the cluster can run it" in shown["reason"]
-    assert "Insufficient" in said
-    assert "ask for less" in said
+    assert "Insufficient" in message
+    assert "ask for less" in message
 
 
 def test_several_learners_that_no_node_could_hold_do_not_go_round_for_ever(pods: Pods) -> None:
@@ -77,43 +77,43 @@ def test_several_learners_that_no_node_could_hold_do_not_go_round_for_ever(pods:
 def test_more_than_the_quota_has_in_all_is_refused_before_anything_is_made(pods: Pods) -> None:
     limit(pods.space, "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "2"}})
 
-    shown, said = refused(pods, "--gpus", "2", "--set", "learners=2")
+    shown, message = refused(pods, "--gpus", "2", "--set", "learners=2")
 
     assert "4 requests.nvidia.com/gpu" in shown["reason"]
-    assert "quota few" in said
+    assert "quota few" in message
     assert pods.objects() == []
 
 
 def test_a_quota_that_counts_what_the_job_does_not_say_is_named(pods: Pods) -> None:
     limit(pods.space, "ResourceQuota", {"hard": {"limits.cpu": "1"}})
 
-    shown, said = refused(pods)
+    shown, message = refused(pods)
 
     assert "must specify limits.cpu" in shown["reason"]
-    assert "cpus:" in said
+    assert "cpus:" in message
     assert pods.objects() == []
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["asked before", "told by events"])
+@pytest.mark.parametrize("asked", [True, False], ids=["asked before", "found by events"])
 def test_more_than_a_limit_range_lets_a_container_have_is_refused(pods: Pods, asked: bool) -> None:
     limit(pods.space, "LimitRange", {"limits": [{"type": "Container", "max": {"memory": "150Mi"}}]})
     if not asked:
         pods.space.take_rights("pods", verbs=["create"])
 
-    shown, said = refused(pods)
+    shown, message = refused(pods)
 
     assert "maximum memory usage per Container is 150Mi" in shown["reason"]
-    assert "memory:" in said
+    assert "memory:" in message
 
 
 def test_a_claim_that_is_not_there_is_named(fabric: Fabric, space: Space) -> None:
     configure(space, volumes=["datasets:/data:ro"])
     pods = Pods(fabric, space)
 
-    shown, said = refused(pods)
+    shown, message = refused(pods)
 
     assert "There is no PersistentVolumeClaim datasets" in shown["reason"]
-    assert "volumes" in said
+    assert "volumes" in message
     assert pods.objects() == []
 
 
@@ -130,10 +130,10 @@ def test_what_the_settings_name_and_is_not_there_is_named(
     configure(space, **{option: "nobody"})
     pods = Pods(fabric, space)
 
-    shown, said = refused(pods)
+    shown, message = refused(pods)
 
     assert words in shown["reason"]
-    assert option in said
+    assert option in message
     assert pods.objects() == []
 
 
@@ -179,7 +179,9 @@ def test_a_place_on_a_queue_is_kept_while_others_use_the_quota(pods: Pods) -> No
         ("", ""),
     ],
 )
-def test_a_wait_that_ends_by_itself_is_told_from_one_that_never_does(message: str, meant: str) -> None:
+def test_a_wait_that_ends_by_itself_is_distinguished_from_one_that_never_does(
+    message: str, meant: str
+) -> None:
     assert unschedulable_reason(message) == meant
 
 
@@ -209,16 +211,16 @@ def test_a_quota_that_is_full_is_one_line_however_often_the_cluster_tries(pods: 
 
     before = tries()
 
-    words = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
-    with pods.fabric.start("run", *words) as process:
+    args = ("--backend", "cluster", "--image", DEBIAN, "--on-interrupt", "kill", "--", "true")
+    with pods.fabric.start("run", *args) as process:
         try:
             until(lambda: tries() >= before + 4, "some tries")
         finally:
             process.terminate()
         assert process.stderr is not None
-        said = process.stderr.read().decode()
+        message = process.stderr.read().decode()
 
-    lines = [line for line in said.splitlines() if "quota" in line and "is being killed" not in line]
+    lines = [line for line in message.splitlines() if "quota" in line and "is being killed" not in line]
     assert [line.partition("waits for ")[2] for line in lines] == [
         "the namespace's quota few: asks for pods=1, the limit is pods=1"
     ]

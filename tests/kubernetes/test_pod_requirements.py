@@ -47,8 +47,8 @@ class TestOneJob:
         assert shared_pods.wait(job)["state"] == "COMPLETED"
         assert shared_pods.printed(job) == "1.0 /.fabric/journal/env\n"
         folder = shared_pods.fabric.jobs_home.job(job).attempt(1).path
-        told = json.loads((folder / "environment.json").read_text())
-        assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
+        document = json.loads((folder / "environment.json").read_text())
+        assert [line.replace("_", "-") for line in document["packages"]] == ["fabric-sample==1.0"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_cannot_be_installed_is_refused_in_one_sentence_and_no_pod_runs(
         ),
     ],
 )
-def test_setup_runs_before_the_command_and_its_failure_is_told_from_the_commands(
+def test_setup_runs_before_the_command_and_its_failure_is_distinguished_from_the_commands(
     pods: Pods, image: str
 ) -> None:
     ran = pods.run(

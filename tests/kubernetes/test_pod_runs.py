@@ -37,10 +37,10 @@ def pods(shared_pods: Pods) -> Pods:
 def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_without_a_trace(
     pods: Pods,
 ) -> None:
-    words = ["--set", "params.epochs=2", "--set", "cpus=0.5", str(DIGITS)]
+    args = ["--set", "params.epochs=2", "--set", "cpus=0.5", str(DIGITS)]
 
-    inside = pods.run(*words)
-    outside = pods.fabric("run", "--runner", "process", "--set", "python=/usr/bin/python3", *words)
+    inside = pods.run(*args)
+    outside = pods.fabric("run", "--runner", "process", "--set", "python=/usr/bin/python3", *args)
 
     jobs = [row["id"] for row in pods.fabric.json("list", "--json") if row["id"] not in pods.earlier]
     weights = [
@@ -61,8 +61,8 @@ def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_w
 
 
 def test_the_plan_is_the_objects_that_are_made(pods: Pods) -> None:
-    words = ["--set", "learners=2", "-e", "TOKEN=abc", "--", "true"]
-    shown = pods.fabric("plan", "--native", "--backend", "cluster", "--image", "busybox", *words).stdout
+    args = ["--set", "learners=2", "-e", "TOKEN=abc", "--", "true"]
+    shown = pods.fabric("plan", "--native", "--backend", "cluster", "--image", "busybox", *args).stdout
     planned = list(yaml.safe_load_all(shown[shown.index("---\n") :]))
 
     assert [one["kind"] for one in planned] == ["Job", "Secret", "Service"]
@@ -90,8 +90,8 @@ class TestOnePod:
     @classmethod
     def ran(cls, shared_pods: Pods) -> subprocess.CompletedProcess[str]:
         command = "echo first; echo second >&2; echo $TOKEN | tr a-z b-za; echo $TOKEN; exit 3"
-        words = ("run", "--backend", "cluster", "--image", DEBIAN, "-e", "TOKEN", "--", "sh", "-c", command)
-        return shared_pods.fabric(*words, expect=3, TOKEN="correcthorse")
+        args = ("run", "--backend", "cluster", "--image", DEBIAN, "-e", "TOKEN", "--", "sh", "-c", command)
+        return shared_pods.fabric(*args, expect=3, TOKEN="correcthorse")
 
     def test_the_clusters_own_log_shows_what_the_learner_prints_and_its_exit_code_is_the_jobs(
         self, shared_pods: Pods, ran: subprocess.CompletedProcess[str]
@@ -174,19 +174,19 @@ class TestOneThatRuns:
     def test_a_command_runs_beside_the_learner_with_its_environment(
         self, shared_pods: Pods, job: str
     ) -> None:
-        words = ("exec", job, "--", "sh", "-c", "echo $LEARNER_ID $RESULT_DIR; pwd; cat; exit 7")
+        args = ("exec", job, "--", "sh", "-c", "echo $LEARNER_ID $RESULT_DIR; pwd; cat; exit 7")
 
-        ran = shared_pods.fabric(*words, input="in", expect=7)
+        ran = shared_pods.fabric(*args, input="in", expect=7)
 
         assert ran.stdout == "1 /mnt/results\n/job/model-code\nin"
 
     def test_show_says_how_ports_of_a_pod_are_forwarded(self, shared_pods: Pods, job: str) -> None:
         (pod,) = shared_pods.pods()
         assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == 6006
-        said = shared_pods.fabric("show", job).stdout
+        output = shared_pods.fabric("show", job).stdout
         forwarded = f"--namespace={shared_pods.space.namespace} port-forward job/learner-"
-        assert forwarded in " ".join(said.split())
-        assert "6006" in said
+        assert forwarded in " ".join(output.split())
+        assert "6006" in output
 
     def test_a_kill_ends_at_once_and_leaves_no_pod_running(self, shared_pods: Pods, job: str) -> None:
         shared_pods.fabric("kill", job)
@@ -266,8 +266,8 @@ class TestNobodyWatches:
     ) -> None:
         assert shown["state"] == "COMPLETED"
 
-        said = shared_pods.fabric("logs", shown["id"]).stdout
-        assert said == "".join(f"line {n} of this job\n" for n in range(30000))
+        output = shared_pods.fabric("logs", shown["id"]).stdout
+        assert output == "".join(f"line {n} of this job\n" for n in range(30000))
 
 
 class TestTheControllerIsKilled:

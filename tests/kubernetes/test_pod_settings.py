@@ -180,17 +180,17 @@ def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_tai
     fabric: Fabric, space: Space, node: str
 ) -> None:
     types = {"gpu_types": {"A100": f"{node}/gpu=a100"}, "unfit_seconds": 2}
-    words = ("--gpus", "8", "--set", "gpu_type=A100")
+    args = ("--gpus", "8", "--set", "gpu_type=A100")
     _configure(space, **types)
     pods = Pods(fabric, space)
 
-    job = pods.start(*words, "--", "true")
+    job = pods.start(*args, "--", "true")
     pods.until(job, lambda shown: "untolerated taint" in shown["reason"], "the scheduler's words")
     pods.fabric("kill", job, "--no-wait")
     pods.until_state(job, "HALTED")
 
     _configure(space, **types, tolerations=[f"{node}=gpu:NoSchedule"])
-    job = pods.start(*words, "--", "true")
+    job = pods.start(*args, "--", "true")
     until(lambda: any(pod["spec"].get("nodeName") == node for pod in pods.pods()), "its pod to have a node")
     (pod,) = (pod for pod in pods.pods() if pod["metadata"]["labels"]["fabric.job"] == job)
     assert pod["spec"]["nodeName"] == node

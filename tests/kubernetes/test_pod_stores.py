@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.kubernetes.jobs import IN_CLUSTER_SECONDS, Pods, configure
-from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
+from tests.kubernetes.stores import claim_of, host_for, manifest, states, texts_of_cluster
 from tests.support.cluster import Space
 from tests.support.command import Fabric
 from tests.support.pod_images import DEBIAN
@@ -64,7 +64,7 @@ def shared_s3(tmp_path_factory: pytest.TempPathFactory, shared_pods: Pods) -> It
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A job that has read and written what a job may, and what was said of it."""
+    """A job that has read and written what a job may, and the output of its command."""
 
     planned: str
     ran: subprocess.CompletedProcess[str]
@@ -109,28 +109,28 @@ class TestOneJob:
     def test_credentials_are_in_no_pod_event_log_or_plan(
         self, shared_pods: Pods, shared_s3: Server, one: Ran
     ) -> None:
-        said = [one.planned, one.ran.stdout, one.ran.stderr, *all_said(shared_pods)]
-        said += [
+        texts = [one.planned, one.ran.stdout, one.ran.stderr, *texts_of_cluster(shared_pods)]
+        texts += [
             path.read_text(errors="replace")
             for path in (shared_s3.results(one.job) / "learner-1").rglob("*")
             if path.is_file()
         ]
         assert f"it is {'*' * len(SECRET)}" in one.ran.stdout
-        assert [text for text in said if KEY in text or SECRET in text] == []
-        assert [text for text in said if "canary" in text] == []
+        assert [text for text in texts if KEY in text or SECRET in text] == []
+        assert [text for text in texts if "canary" in text] == []
 
     @pytest.mark.usefixtures("one")
     def test_a_cluster_without_a_claim_for_copies_says_what_would_make_its_jobs_share_them(
         self, shared_pods: Pods
     ) -> None:
-        said = shared_pods.fabric("data", "list", "--backend", "cluster", expect=64).stderr
+        message = shared_pods.fabric("data", "list", "--backend", "cluster", expect=64).stderr
 
-        assert "each of its pods has a copy of its own" in said
-        assert "data_claim" in said
+        assert "each of its pods has a copy of its own" in message
+        assert "data_claim" in message
 
 
 @pytest.mark.parametrize("s3_words", [["--bwlimit", "4M"]])
-def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_told_all_the_same(
+def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_reported_all_the_same(
     pods: Pods, s3: Server
 ) -> None:
     data = os.urandom(10_000_000)
@@ -155,7 +155,7 @@ def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_fai
 def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_halted(
     pods: Pods, s3: Server
 ) -> None:
-    command = "echo said; echo model >$RESULT_DIR/model.bin; sleep 600"
+    command = "echo saved; echo model >$RESULT_DIR/model.bin; sleep 600"
     job = pods.start(manifest(pods, s3, command, upload_seconds=0.3))
     results = s3.results(job)
 
@@ -166,7 +166,7 @@ def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_hal
     pods.fabric("halt", job)
     pods.until_state(job, "HALTED")
     assert "STORING" in states(pods, job)
-    assert (results / "learner-1" / "output.log").read_text() == "said\n"
+    assert (results / "learner-1" / "output.log").read_text() == "saved\n"
     assert json.loads((results / "learner-1" / "attempt.json").read_text())["stopped"] == "halt"
 
 
@@ -180,7 +180,7 @@ class TestOneFailure:
         ran = shared_pods.run("--set", "data_stores.0.training_data.container=nothing", path, expect=None)
         return ran, shared_pods.show()["id"]
 
-    def test_what_cannot_be_had_or_written_is_said_before_the_command_starts(
+    def test_what_cannot_be_had_or_written_is_reported_before_the_command_starts(
         self, shared_pods: Pods, failed: tuple[subprocess.CompletedProcess[str], str]
     ) -> None:
         ran, job = failed
@@ -202,10 +202,10 @@ class TestOneFailure:
         pods.fabric("kill", job)
         pods.until_state(job, "HALTED")
 
-        said = [*all_said(pods), pods.fabric("logs", job).stdout]
+        texts = [*texts_of_cluster(pods), pods.fabric("logs", job).stdout]
         kept = [path for path in home.path.rglob("*") if path.is_file() and path.parent.name != "secrets"]
         stored = [path for path in [*s3.folder.rglob("*"), *kept] if path.is_file()]
-        assert [text for text in said if "canary" in text] == []
+        assert [text for text in texts if "canary" in text] == []
         assert SECRET not in pods.fabric("show", job, "--json").stdout
         assert [path for path in stored if SECRET.encode() in path.read_bytes()] == []
 
@@ -377,7 +377,7 @@ def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
         assert (home.job(fetched).results / "m").read_text() == "model\n"
 
 
-def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -> None:
+def test_a_claim_that_is_not_there_is_reported_before_anything_is_made(pods: Pods) -> None:
     store = DataStore(id="lab", type="volume", training_data="x", connection={"name": "nowhere"})
 
     ran = pods.run(manifest(pods, store, "true"), expect=None)
@@ -390,7 +390,7 @@ def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -
 @pytest.mark.soak(
     "the gate sees the pod that is made, in test_pod_template, and such a volume in test_pod_settings"
 )
-def test_folders_of_nodes_are_used_where_the_place_allows_them(
+def test_folders_of_nodes_are_used_where_the_backend_allows_them(
     fabric: Fabric, space: Space, tmp_path: Path
 ) -> None:
     configure(space, host_paths=True, run_as="image")
@@ -412,21 +412,21 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
 
 
 @pytest.mark.soak("the gate has two jobs on one copy where copies are listed and pruned")
-def test_jobs_share_the_copy_on_a_claim_of_the_place(
+def test_jobs_share_the_copy_on_a_claim_of_the_backend(
     fabric: Fabric, space: Space, s3: Server, home: Home
 ) -> None:
     configure(space, data_claim="copies")
     pods = Pods(fabric, space)
     path = manifest(pods, s3, "find $DATA_DIR -type f | wc -l; cat /mnt/data/tf_training_data/train.txt")
     with claim_of(space, "copies") as folder:
-        said = [pods.run(path).stdout for _ in range(2)]
+        outputs = [pods.run(path).stdout for _ in range(2)]
 
-        assert said == ["2\none\ntwo\n"] * 2
+        assert outputs == ["2\none\ntwo\n"] * 2
         assert len(list(folder.rglob("complete.json"))) == 1
     records = [
         home.job(row["id"]).attempt(1).learner(1).records.read_text() for row in fabric.json("list", "--json")
     ]
-    assert ["downloads " in told for told in records].count(True) <= 1
+    assert ["downloads " in record for record in records].count(True) <= 1
 
 
 def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_stays_in_the_cluster(
@@ -461,7 +461,7 @@ class TestTooMuchMemory:
     @classmethod
     def shown(cls, shared_pods: Pods, shared_s3: Server) -> dict[str, Any]:
         hog = "import time; time.sleep(1); kept = [bytearray(b'x' * (1 << 20)) for _ in range(4096)]"
-        command = f'echo model >$RESULT_DIR/model.bin; echo said; exec python3 -c "{hog}"'
+        command = f'echo model >$RESULT_DIR/model.bin; echo saved; exec python3 -c "{hog}"'
         shared_pods.run(manifest(shared_pods, shared_s3, command), expect=137)
         return shared_pods.show()
 
@@ -509,9 +509,9 @@ def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_
 
 
 def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pods: Pods, s3: Server) -> None:
-    command = "echo model >$RESULT_DIR/model.bin; echo said; sleep 600"
+    command = "echo model >$RESULT_DIR/model.bin; echo saved; sleep 600"
     job = pods.start(manifest(pods, s3, command, upload_seconds=600, max_platform_restarts=0))
-    pods.until_printed(job, "said")
+    pods.until_printed(job, "saved")
     (name,) = (pod["metadata"]["name"] for pod in pods.pods())
     kill = (
         "import json, os; state = '/.fabric/journal/attempt/learner-1/state.json';"
@@ -523,7 +523,7 @@ def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pod
 
     assert pods.wait(job)["reason_code"] == "S202"
     assert (s3.results(job) / "model.bin").read_text() == "model\n"
-    assert (s3.results(job) / "learner-1" / "output.log").read_text() == "said\n"
+    assert (s3.results(job) / "learner-1" / "output.log").read_text() == "saved\n"
 
 
 @pytest.mark.soak(

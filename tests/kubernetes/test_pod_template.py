@@ -17,7 +17,7 @@ from runners.pod.options import options_for
 from runners.pod.plan import refusals
 from runners.pod.runner import PodRunner
 from runners.pod.template import ResultVolume, patched, template
-from tests.manifest.support import loaded
+from tests.quick.manifest.support import loaded
 from tests.support.waiting import ended, until
 
 EXPERIMENT = """\
@@ -138,7 +138,7 @@ def test_a_type_of_gpu_is_the_labels_that_the_settings_name_and_its_taint_is_sto
 
 
 @pytest.mark.usefixtures("home")
-def test_a_folder_of_the_nodes_is_mounted_where_the_place_allows_it() -> None:
+def test_a_folder_of_the_nodes_is_mounted_where_the_backend_allows_it() -> None:
     text = (
         "name: x\nframework: {name: custom, version: a, command: a}\ndata_stores:\n- id: node\n  type: host_path\n"
         "  connection: {path: /srv}\n  training_data: {container: train}\n  training_results: {container: out}\n"

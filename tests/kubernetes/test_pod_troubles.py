@@ -27,7 +27,7 @@ def of_job(pods: Pods, kind: str, job: str) -> list[dict[str, Any]]:
     return [dict(one) for one in pods.space.admin.list(kind, f"fabric.job={job}").items]
 
 
-def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods) -> None:
+def test_an_image_that_is_nowhere_is_reported_at_once_and_no_pod_is_left(pods: Pods) -> None:
     ran = pods.run("--set", "image_pull=never", "--", "true", image="localhost/no/such:1", expect=75)
 
     shown = pods.show()

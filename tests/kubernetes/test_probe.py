@@ -1,4 +1,4 @@
-"""What a place of a cluster says of itself: rights, quota, limits, storage, nodes and GPUs."""
+"""What a probe finds out about a cluster: rights, quota, limits, storage, nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space
     assert f"fabric backend role {space.address}" in lacks[0].remedy
 
 
-def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
+def test_a_cluster_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
     space.take_rights("jobs", verbs=("create",))
     until(lambda: missing_rights(space.cluster()), "the right to be gone")
     config = str(space.kubeconfig)
@@ -61,7 +61,7 @@ def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Spa
     assert "cannot be used" in tried.stdout and "you may not create jobs" in tried.stdout
 
 
-def test_a_quota_and_limits_are_told(space: Space) -> None:
+def test_a_quota_and_limits_are_reported(space: Space) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
     space.admin.create({**quota, "spec": {"hard": {"requests.nvidia.com/gpu": "0", "pods": "9"}}})
     limit = {"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}
@@ -69,9 +69,9 @@ def test_a_quota_and_limits_are_told(space: Space) -> None:
     space.admin.create({**document, "spec": {"limits": [limit]}})
     until(lambda: found(space, "quota"), "the quota to be counted")
 
-    (told,) = found(space, "quota")
-    assert told.level == "lack" and "0 of 9 pods" in told.found
-    assert "wait until there is room again for requests.nvidia.com/gpu" in told.consequence
+    (finding,) = found(space, "quota")
+    assert finding.level == "lack" and "0 of 9 pods" in finding.found
+    assert "wait until there is room again for requests.nvidia.com/gpu" in finding.consequence
     (limits,) = found(space, "limits")
     assert "at most 2 cpu" in limits.found and "else" in limits.found
 
@@ -100,19 +100,21 @@ def test_an_object_that_is_named_and_not_there_is_found(space: Space, option: st
         assert f"there is no {kind} nix in {space.namespace}" in findings[0].found
 
 
-def test_a_claim_for_one_node_is_told(space: Space) -> None:
+def test_a_claim_for_one_node_is_reported(space: Space) -> None:
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine"}}
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     space.admin.create({**claim, "spec": spec})
 
-    (told,) = found(space, "claim", claim="mine")
+    (finding,) = found(space, "claim", claim="mine")
 
-    assert told.level == "lack" and "ReadWriteOnce" in told.found and "cannot share" in told.consequence
+    assert (
+        finding.level == "lack" and "ReadWriteOnce" in finding.found and "cannot share" in finding.consequence
+    )
 
 
-def test_a_user_who_may_not_list_nodes_is_told_so(fabric: Fabric, space: Space) -> None:
-    (told,) = found(space, "nodes")
-    assert "may not list the nodes" in told.found
+def test_a_user_who_may_not_list_nodes_is_warned(fabric: Fabric, space: Space) -> None:
+    (finding,) = found(space, "nodes")
+    assert "may not list the nodes" in finding.found
 
     ran = fabric("gpus", "-b", space.address, KUBECONFIG=str(space.kubeconfig))
     assert ran.stdout == "" and "may not list the nodes" in ran.stderr
@@ -151,8 +153,8 @@ def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(fabric: F
     taken = gpus()
     assert taken[ours]["holder_job"] == "training-abcdefghj" and not taken[ours]["free"]
     assert taken[theirs]["foreign"] and not taken[theirs]["free"]
-    told = [each for each in space_probe(KUBECONFIG) if each.subject == "gpu"]
-    assert "nvidia.com/gpu" in told[0].found and "free" in told[0].found
+    findings = [each for each in space_probe(KUBECONFIG) if each.subject == "gpu"]
+    assert "nvidia.com/gpu" in findings[0].found and "free" in findings[0].found
     admin.close()
 
 
@@ -163,7 +165,7 @@ def space_probe(kubeconfig: str) -> list[Finding]:
     return list(KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": kubeconfig})).probe())
 
 
-def test_a_place_is_added_with_what_was_found_there(
+def test_a_cluster_is_added_with_what_was_found_there(
     fabric: Fabric, space: Space, clean_environment: Path
 ) -> None:
     config = str(space.kubeconfig)
@@ -179,7 +181,7 @@ def test_a_place_is_added_with_what_was_found_there(
     ("user", "code", "words"),
     [({"token": "no-such-token"}, 77, "does not accept your credentials"), ({}, 77, "cannot be used")],
 )
-def test_credentials_that_are_wrong_or_missing_are_said(
+def test_credentials_that_are_wrong_or_missing_are_reported(
     fabric: Fabric, space: Space, tmp_path: Path, user: dict[str, Any], code: int, words: str
 ) -> None:
     config = write_kubeconfig(tmp_path / "wrong", space.namespace, user)
@@ -189,7 +191,9 @@ def test_credentials_that_are_wrong_or_missing_are_said(
     assert words in ran.stdout
 
 
-def test_a_certificate_that_nobody_vouches_for_is_said(fabric: Fabric, space: Space, tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_reported(
+    fabric: Fabric, space: Space, tmp_path: Path
+) -> None:
     config = write_kubeconfig(
         tmp_path / "untrusted", space.namespace, {"token": "x"}, certificate_authority_data=None
     )
@@ -199,17 +203,17 @@ def test_a_certificate_that_nobody_vouches_for_is_said(fabric: Fabric, space: Sp
     assert "is not trusted" in ran.stderr and "certificate-authority" in ran.stderr
 
 
-def test_a_certificate_that_is_not_checked_is_told(space: Space) -> None:
-    said = yaml.safe_load(space.kubeconfig.read_text())
-    entry = said["clusters"][0]["cluster"]
+def test_a_certificate_that_is_not_checked_is_reported(space: Space) -> None:
+    config = yaml.safe_load(space.kubeconfig.read_text())
+    entry = config["clusters"][0]["cluster"]
     entry["insecure-skip-tls-verify"] = True
     entry.pop("certificate-authority", None)
     entry.pop("certificate-authority-data", None)
-    space.kubeconfig.write_text(yaml.safe_dump(said))
+    space.kubeconfig.write_text(yaml.safe_dump(config))
 
-    (told,) = found(space, "certificate")
+    (finding,) = found(space, "certificate")
 
-    assert told.level == "lack" and "not checked" in told.found
+    assert finding.level == "lack" and "not checked" in finding.found
     start_pod(space.admin, "waits", "sleep 600")
     assert space.cluster().exec("waits", "main", ["sh", "-c", "exit 5"]).wait() == 5
 
@@ -229,7 +233,7 @@ def test_the_doctor_says_whether_configured_clusters_answer(
         f'[backends.lab]\naddress = "{space.address}"\n[backends.gone]\naddress = "k8s://gone/x"\n'
     )
 
-    told = fabric("doctor", KUBECONFIG=str(space.kubeconfig), expect=None).stdout
+    output = fabric("doctor", KUBECONFIG=str(space.kubeconfig), expect=None).stdout
 
-    assert f"{space.address} at https://" in told
-    assert "There is no context 'gone'" in told
+    assert f"{space.address} at https://" in output
+    assert "There is no context 'gone'" in output

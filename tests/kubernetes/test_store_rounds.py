@@ -50,8 +50,8 @@ def log(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(tmp_path: Path, space: Space, small_disk: SmallDisk, log: Path) -> Iterator[Server]:
     """S3 on a small disk, no faster than a slow line, for pods to reach."""
-    words = ("--bwlimit", "8M", "-v", "--log-file", str(log))
-    yield from serving("s3", small_disk(tmp_path / "store", 128), *words, host=host_for(space))
+    args = ("--bwlimit", "8M", "-v", "--log-file", str(log))
+    yield from serving("s3", small_disk(tmp_path / "store", 128), *args, host=host_for(space))
 
 
 @pytest.fixture

@@ -72,10 +72,10 @@ def oldest_python() -> str | None:
 
 
 def _runs(python: str) -> bool:
-    told = subprocess.run(
+    ran = subprocess.run(
         [python, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False
     )
-    return told.stdout.strip() == b"(3, 8)"
+    return ran.stdout.strip() == b"(3, 8)"
 
 
 class Learner:
@@ -183,13 +183,13 @@ class Learner:
     def wait(self, seconds: float = LIMIT_SECONDS) -> dict[str, Any]:
         """Wait until its guard has ended; return its state."""
         assert self.process is not None
-        code = ended(self.process, lambda: f"the guard to end: {self.state()} {self.said()}", seconds=seconds)
-        assert code == 0, (code, self.said())
+        code = ended(self.process, lambda: f"the guard to end: {self.state()} {self.log()}", seconds=seconds)
+        assert code == 0, (code, self.log())
         found = self.state()
-        assert found.get("phase") == "exited", (found, self.said())
+        assert found.get("phase") == "exited", (found, self.log())
         return found
 
-    def said(self) -> str:
+    def log(self) -> str:
         path = self.folder / "agent.log"
         return path.read_text() if path.exists() else ""
 
@@ -203,13 +203,13 @@ class Learner:
     def until_phase(self, phase: str) -> dict[str, Any]:
         return until(
             lambda: found if (found := self.state()).get("phase") == phase else {},
-            lambda: f"the phase {phase}: {self.state()} {self.said()}",
+            lambda: f"the phase {phase}: {self.state()} {self.log()}",
         )
 
     def until_printed(self, text: bytes) -> bytes:
         return until(
             lambda: found if text in (found := self.output()) else b"",
-            lambda: f"{text!r} to be printed: {self.state()} {self.said()}",
+            lambda: f"{text!r} to be printed: {self.state()} {self.log()}",
         )
 
     def stop(self, kind: str = "halt", **more: Any) -> None:

@@ -129,7 +129,7 @@ class Rig:
 
     @property
     def notes(self) -> list[str]:
-        """What people were told."""
+        """The messages to people."""
         return [record["text"] for record in self.written if record["kind"] == "note"]
 
 

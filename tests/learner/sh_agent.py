@@ -24,7 +24,7 @@ WELCOME = ("flock", "setsid", "taskset")
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
 
 
-class Place:
+class ShellMachine:
     """A shell and the tools beside it, and nothing else."""
 
     def __init__(self, folder: Path, shell: str, *, without: tuple[str, ...] = ()) -> None:
@@ -46,7 +46,7 @@ class Place:
 
     @staticmethod
     def lacks(shell: str) -> str:
-        """Say why there cannot be such a place here; empty when there can."""
+        """Say why there cannot be such a machine here; empty when there can."""
         if shutil.which(SHELLS[shell][0]) is None:
             return f"there is no {shell} on this machine"
         missing = [tool for tool in NEEDED if shutil.which(tool) is None]
@@ -56,11 +56,11 @@ class Place:
 class ShLearner(Learner):
     """A learner in a folder, kept by the ``sh`` agent."""
 
-    place: Place
+    machine: ShellMachine
 
     def argv(self) -> list[str]:
         self.write_launch()
-        return [*self.place.shell, str(self.place.agent), "guard", str(self.folder)]
+        return [*self.machine.shell, str(self.machine.agent), "guard", str(self.folder)]
 
     def write_launch(self) -> None:
         """Bring the launch document into its shell form."""
@@ -84,16 +84,16 @@ class ShLearner(Learner):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={"PATH": str(self.place.tools), "LEAKED": "from the agent"},
+                env={"PATH": str(self.machine.tools), "LEAKED": "from the agent"},
                 cwd=os.sep,
             )
         return self.process
 
     def start_sparing(self, seconds: float) -> subprocess.Popen[bytes]:
-        script = self.place.agent.read_text()
+        script = self.machine.agent.read_text()
         hasty = script.replace("begin_ending 200 ", f"begin_ending {round(seconds * 100)} ")
         assert hasty != script
-        self.place.agent.write_text(hasty)
+        self.machine.agent.write_text(hasty)
         return self.start()
 
     def read(self, name: str = "output") -> None:

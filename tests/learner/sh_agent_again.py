@@ -62,7 +62,7 @@ AGAIN: dict[ModuleType, tuple[str, ...]] = {
     test_stopping: (
         "test_a_learner_whose_folder_is_removed_ends_with_its_agents",
         "test_a_command_is_stopped_when_its_time_is_over",
-        "test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so",
+        "test_a_guard_that_gets_sigterm_ends_its_learner_and_says_so",
         "test_a_halt_asks_and_says_who",
         "test_a_halt_is_seen_while_the_command_saves",
         "test_a_halt_kills_when_the_grace_period_is_over",
@@ -107,7 +107,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_halt_without_inodes_can_become_a_kill": "again below, one stop",
     "test_a_launch_document_that_cannot_be_read_starts_nothing": _INSIDE,
     "test_a_learner_is_stopped_without_inodes": "again below",
-    "test_a_learner_over_its_memory_limit_is_ended_and_told_why": _USAGE,
+    "test_a_learner_over_its_memory_limit_is_ended_with_a_reason": _USAGE,
     "test_a_learner_whose_folder_is_removed_before_its_journal_was_opened_leaves_no_process": _INSIDE,
     "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
     "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
@@ -154,7 +154,7 @@ NOT_PROMISED: dict[str, str] = {
 }
 """Tests of the Python agent that are not run again, and why."""
 
-PLACES = {
+MACHINES = {
     **{shell: (shell, ()) for shell in SHELLS},
     "busybox alone": ("busybox", ("flock", "setsid", "taskset")),
     "dash alone": ("dash", ("flock", "setsid", "taskset")),
@@ -171,7 +171,7 @@ EVERYWHERE = {
     "test_many_agents_at_once_start_a_command_once",
     "test_setup_runs_before_the_command_with_a_log_of_its_own",
 }
-"""What runs under every shell; the rest runs at one place, by turns."""
+"""What runs under every shell; the rest runs with one of the machines, by turns."""
 
 
 WITH_LOCKS = {

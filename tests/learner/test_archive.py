@@ -49,9 +49,9 @@ def test_the_archive_holds_the_agent_and_its_alias_and_nothing_else_of_ours(buil
 
 
 def test_the_archive_runs_alone_on_an_old_python(built: Path, python: str) -> None:
-    told = subprocess.run([python, "-I", str(built), "version"], capture_output=True, check=True)
+    ran = subprocess.run([python, "-I", str(built), "version"], capture_output=True, check=True)
 
-    assert told.stdout.decode().strip() == VERSION
+    assert ran.stdout.decode().strip() == VERSION
     assert built.with_suffix("").is_dir()
 
 
@@ -71,9 +71,9 @@ def test_the_archive_runs_where_nothing_can_be_unpacked(tmp_path: Path, python: 
     name = "agent.bin"  # no name that a copy could be derived from
     (tmp_path / name).write_bytes(Path(agent()).read_bytes())
 
-    told = subprocess.run([python, "-I", str(tmp_path / name), "version"], capture_output=True, check=True)
+    ran = subprocess.run([python, "-I", str(tmp_path / name), "version"], capture_output=True, check=True)
 
-    assert told.stdout.decode().strip() == VERSION
+    assert ran.stdout.decode().strip() == VERSION
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -152,9 +152,9 @@ def test_training_code_may_import_the_agent_from_the_archive(python: str) -> Non
         "fabric_learner.report(loss=1.0); print(fabric_learner.should_stop())\n"
     )
 
-    told = subprocess.run([python, "-I", "-c", code], capture_output=True, check=True)
+    ran = subprocess.run([python, "-I", "-c", code], capture_output=True, check=True)
 
-    assert told.stdout == b"False\n"
+    assert ran.stdout == b"False\n"
 
 
 def test_every_module_of_the_agent_can_be_imported_on_an_old_python(python: str) -> None:
@@ -168,10 +168,10 @@ def test_every_module_of_the_agent_can_be_imported_on_an_old_python(python: str)
         "            importlib.import_module(path[:-3].replace(os.sep, '.')); print(path)\n"
     )
 
-    told = subprocess.run([python, "-I", "-S", "-W", "error", "-c", code], capture_output=True, check=False)
+    ran = subprocess.run([python, "-I", "-S", "-W", "error", "-c", code], capture_output=True, check=False)
 
-    assert told.returncode == 0, told.stderr.decode()
-    assert len(told.stdout.splitlines()) > 40
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert len(ran.stdout.splitlines()) > 40
 
 
 def test_starting_a_guard_imports_little() -> None:
@@ -183,7 +183,7 @@ def test_starting_a_guard_imports_little() -> None:
         "print(' '.join(sorted(sys.modules)))\n"
     )
 
-    told = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)
 
     heavy = {
         "typing",
@@ -196,7 +196,7 @@ def test_starting_a_guard_imports_little() -> None:
         "dataclasses",
         "asyncio",
     }
-    assert heavy & set(told.stdout.decode().split()) == set()
+    assert heavy & set(ran.stdout.decode().split()) == set()
 
 
 def test_threads_that_make_it_at_once_unpack_all_of_it(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_a_root_that_became_a_link_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match=r"."):
         Root(str(tmp_path / "root"))
-    with Root(f"{tmp_path}/root/.") as told, Root(str(tmp_path / "root"), follow=True) as known:
-        assert told.walk()
+    with Root(f"{tmp_path}/root/.") as named, Root(str(tmp_path / "root"), follow=True) as known:
+        assert named.walk()
         assert known.walk()
 
 

@@ -1,4 +1,4 @@
-"""Guard and scribe are killed at random instants: what was printed is there once, and the end is told truthfully.
+"""Guard and scribe are killed at random instants: what was printed is there once, and the end is recorded truthfully.
 
 ``--chaos-rounds N`` does N rounds of each harm; seeds are the rounds' numbers, so that a round can be done again.
 """
@@ -39,7 +39,7 @@ METRICS = {
 PROGRAM = """
 import os, random, sys, time
 chance = random.Random(int(sys.argv[1]))
-told = os.open(os.environ["WORK"] + "/told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+reports = os.open(os.environ["WORK"] + "/reports", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 step = 0
 for block in range(int(sys.argv[2])):
     data = b""
@@ -51,7 +51,7 @@ for block in range(int(sys.argv[2])):
     view = memoryview(data)
     while view:
         view = view[os.write(1, view):]
-    os.write(told, b"%d\\n" % len(data))
+    os.write(reports, b"%d\\n" % len(data))
     time.sleep(chance.choice((0, 0, 0.001, 0.01)))
 """
 
@@ -66,7 +66,7 @@ def expected(seed: int, blocks: int, work: Path) -> tuple[bytes, list[int]]:
         check=True,
     ).stdout
     ends = [0]
-    for line in (work / "peer" / "told").read_text().split():
+    for line in (work / "peer" / "reports").read_text().split():
         ends.append(ends[-1] + int(line))
     return output, ends
 
@@ -147,8 +147,8 @@ def test_guards_are_killed_at_random_instants(
         final = one.state()
         assert one.left() == [], seed
         output, ends = expected(seed, 60, one.work)
-        told_file = one.work / "told"
-        told = len(told_file.read_text().splitlines()) if told_file.exists() else 0
+        reports_file = one.work / "reports"
+        reports = len(reports_file.read_text().splitlines()) if reports_file.exists() else 0
         kept = one.output()
         assert output.startswith(kept), seed
         if final["reason"] is None:
@@ -158,7 +158,7 @@ def test_guards_are_killed_at_random_instants(
         else:
             assert final["reason"]["code"] == "S202", (seed, final)
         if not both:  # with both dead, what waited in the pipe goes with its last holder
-            assert ends[told] <= len(kept) <= ends[min(told + 1, 60)], seed
+            assert ends[reports] <= len(kept) <= ends[min(reports + 1, 60)], seed
         check_points(one, kept)
 
 

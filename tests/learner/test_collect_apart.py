@@ -78,7 +78,7 @@ def test_what_ends_by_itself_stays_where_it_is(tmp_path: Path) -> None:
         assert not isinstance(made_in_thread(tmp_path, {"type": kind}).inner, IsolatedCollector)
 
 
-def test_a_regex_that_is_none_is_told_the_same(tmp_path: Path) -> None:
+def test_a_regex_that_is_none_is_reported_the_same(tmp_path: Path) -> None:
     bad = {"type": "regex_extractor", "groups": {"g": {"regex": "("}}}
     here = make(bad, context(tmp_path))[0].take()
     there = made_in_thread(tmp_path, bad).take()

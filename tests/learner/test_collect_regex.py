@@ -161,7 +161,7 @@ def test_a_macro_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("regex", ["(", "a{99999999999}", "(?P<1>x)"])
-def test_a_regex_that_is_none_is_said_in_a_note_and_the_learner_goes_on(tmp_path: Path, regex: str) -> None:
+def test_a_regex_that_is_none_becomes_a_note_and_the_learner_goes_on(tmp_path: Path, regex: str) -> None:
     where = context(tmp_path)
     collector = make({"type": "regex_extractor", "groups": {"g": {"regex": regex}}}, where)[0]
     collector.output(b"loss=1\n", 7, 1)
@@ -172,7 +172,7 @@ def test_a_regex_that_is_none_is_said_in_a_note_and_the_learner_goes_on(tmp_path
     assert not collector.wants_output
 
 
-def test_a_value_that_is_not_bound_is_said(tmp_path: Path) -> None:
+def test_a_value_that_is_not_bound_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\$lose is not bound.*\$loss"):
         RegexCollector(
             {"groups": {"g": {"regex": "%{INT:loss}", "scalars": {"l": {"value": "$lose"}}}}},

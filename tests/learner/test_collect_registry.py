@@ -136,7 +136,7 @@ def test_one_that_raises_is_put_aside_with_a_note_and_its_cursor(
     assert collector.take() == []
 
 
-def test_a_cursor_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_cursor_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     collector = make({"type": "emetrics_file"}, context(tmp_path))[0]
     collector.restore({"from": "another version"})
 
@@ -184,7 +184,7 @@ for kind in kinds:
 print(json.dumps(records))
 """
     kinds = ["tensorboard", "emetrics_file", "regex_extractor"]
-    told = subprocess.run(
+    ran = subprocess.run(
         [python, "-c", script],
         input=json.dumps([where, kinds, regex, output]),
         capture_output=True,
@@ -192,7 +192,7 @@ print(json.dumps(records))
         check=True,
         env={"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"},
     )
-    records: list[Record] = json.loads(told.stdout)
+    records: list[Record] = json.loads(ran.stdout)
     points: dict[Any, Any] = points_of(records)
 
     assert points["tb", "", "loss"] == [(n, n / 2) for n in range(50)]

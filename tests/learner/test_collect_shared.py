@@ -244,7 +244,7 @@ def test_the_host_name_in_an_event_files_name_says_which_container_wrote_it(tmp_
     assert points(found) == {(2, "tb", ""): list(range(5)), (3, "tb", ""): list(range(5))}
 
 
-def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted(tmp_path: Path) -> None:
+def test_what_has_no_known_writer_is_kept_apart_by_file_and_noted(tmp_path: Path) -> None:
     found = learners(tmp_path)
     for host in ("red.11.0", "blue.12.0"):
         logs(tmp_path, f"tb/events.out.tfevents.1700000000.{host}", range(5))
@@ -255,7 +255,7 @@ def test_what_nobody_can_be_said_to_have_written_is_kept_apart_by_file_and_noted
     assert sum("is not known" in text for text in found[1].rig.notes) == 2
 
 
-def test_that_a_writer_is_not_known_is_said_once_however_often_reading_begins_anew(tmp_path: Path) -> None:
+def test_that_a_writer_is_not_known_is_noted_once_however_often_reading_begins_anew(tmp_path: Path) -> None:
     found = learners(tmp_path)
     for which in (0, 0, 1, 1, 2):
         logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
@@ -265,8 +265,8 @@ def test_that_a_writer_is_not_known_is_said_once_however_often_reading_begins_an
         logs(tmp_path, "tb/events.out.tfevents.1700000000.red.11.0", range(5))
         one.end()
 
-    said = [text for one in found for text in one.rig.notes]
-    assert len(said) == 1 and "red.11.0 is not known" in said[0]
+    notes = [text for one in found for text in one.rig.notes]
+    assert len(notes) == 1 and "red.11.0 is not known" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_lines_say_whose_they_are_in_a_file_that_all_append_to(tmp_path: Path) -
     assert found == {(learner, f"learner-{learner}"): [0, 1, 2, 3] for learner in (1, 2, 3)}
 
 
-def test_logs_of_one_folder_that_nobody_can_be_said_to_have_written_are_kept_apart(tmp_path: Path) -> None:
+def test_logs_of_one_folder_that_have_no_known_writer_are_kept_apart(tmp_path: Path) -> None:
     for name in ("runs/red.log", "runs/blue.log"):
         append(tmp_path, name, range(3))
     where = shared_context(tmp_path, 1)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.gate.lanes import examples
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
-from tests.metrics.costs import loops
+from tests.quick.metrics.costs import loops
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.tensorboard.collector import TensorboardCollector, read_points
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner
@@ -154,7 +154,7 @@ def test_group_and_subid_come_from_the_folders(tmp_path: Path) -> None:
     assert set(found.points) == {("train", "", "loss"), ("test", "learner-2", "loss"), ("3", "3", "loss")}
 
 
-def test_folders_of_one_name_are_told_apart_by_those_above_them(tmp_path: Path) -> None:
+def test_folders_of_one_name_are_distinguished_by_those_above_them(tmp_path: Path) -> None:
     for name in ("exp2/train", "train", "exp1/train", "exp1/test", "learner-2/a/train", "learner-2/b/train"):
         logs(tmp_path, f"{name}/events.out.tfevents.1", tf.scalars({1: {"loss": 0.5}}))
     found = rig(tmp_path)

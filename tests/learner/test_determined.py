@@ -309,8 +309,8 @@ def test_invalid_hyperparameters_end_the_trial_well(run, tmp_path: Path) -> None
 
     assert ran.returncode == 0
     assert "too large" in ran.stderr
-    (said,) = reported(tmp_path)
-    assert (said["group"], said["values"]) == ("searcher", {"invalid_hp": 1})
+    (record,) = reported(tmp_path)
+    assert (record["group"], record["values"]) == ("searcher", {"invalid_hp": 1})
 
 
 def test_older_code_asks_for_a_length(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -423,8 +423,8 @@ def test_what_is_not_sharded_is_stored_by_the_first_process_alone(run_ranks: Any
 def launch(python: str, environment: dict[str, str]):  # type: ignore[no-untyped-def]
     """Run a module of ``determined.launch``."""
 
-    def ran(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [python, "-m", *words]
+    def ran(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", *args]
         return subprocess.run(
             command, capture_output=True, text=True, env={**environment, **env}, timeout=patience()
         )

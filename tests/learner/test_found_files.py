@@ -197,7 +197,7 @@ def runs_of(root: Path, *folders: str) -> Rig:
     ],
     ids=lambda names: " ".join(names),
 )  # fmt: skip
-def test_runs_in_several_folders_are_told_apart_and_each_point_comes_once(
+def test_runs_in_several_folders_are_distinguished_and_each_point_comes_once(
     tmp_path: Path, names: dict[str, str]
 ) -> None:
     one = runs_of(tmp_path, *(f"job/logs/{folder}" for folder in names))
@@ -210,7 +210,7 @@ def test_runs_in_several_folders_are_told_apart_and_each_point_comes_once(
 
 
 @pytest.mark.parametrize("folder", ["tb", "train"])
-def test_runs_of_one_name_in_two_of_the_jobs_folders_are_told_apart(tmp_path: Path, folder: str) -> None:
+def test_runs_of_one_name_in_two_of_the_jobs_folders_are_distinguished(tmp_path: Path, folder: str) -> None:
     one = runs_of(tmp_path, f"job/logs/{folder}", f"results/{folder}", f"model/{folder}")
 
     found = [[value for _, value in points] for points in series(one).values()]

@@ -13,10 +13,10 @@ from workbench.learner.host.exec import CommandSession
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_command_ignores_no_signal(tmp_path: Path, terminal: bool) -> None:
-    said = bytearray()
+    output = bytearray()
     argv = ["grep", "SigIgn", "/proc/self/status"]
     session = CommandSession(argv, {"PATH": os.environ["PATH"]}, str(tmp_path), terminal=terminal)
 
-    session.relay(lambda number, data: said.extend(data), lambda: False)
+    session.relay(lambda number, data: output.extend(data), lambda: False)
 
-    assert re.findall(rb"SigIgn:\s*(\w+)", said) == [b"0" * 16]
+    assert re.findall(rb"SigIgn:\s*(\w+)", output) == [b"0" * 16]

@@ -341,7 +341,7 @@ def readable(descriptor: int) -> bool:
 
 
 @pytest.mark.parametrize("source", ["", "$LOG_DIR/sub", "$LOG_DIR/sub/train.log"])
-def test_an_expression_is_told_of_files_that_are_written(tmp_path: Path, source: str) -> None:
+def test_an_expression_gets_the_files_that_are_written(tmp_path: Path, source: str) -> None:
     where = context(tmp_path)
     found = Rig(lambda: RegexCollector({"groups": GROUPS, "source": source}, where))
     path = Path(where.log_dir, "sub", "train.log") if source else Path(where.log_dir, "user_log.txt")

@@ -58,11 +58,11 @@ def test_holders_are_named_and_a_free_lock_has_none_whatever_it_says(folder: str
     lease = leases.take(["GPU-1", "GPU-2"], folder, '{"owner": "anna", "job": "training-x", "pid": 7}')
     assert lease is not None
 
-    told = leases.holders(folder, ["GPU-1", "GPU-2", "GPU-3"])
+    holders = leases.holders(folder, ["GPU-1", "GPU-2", "GPU-3"])
     lease.release()
 
-    said = {"owner": "anna", "job": "training-x", "pid": 7}
-    assert told == {"GPU-1": said, "GPU-2": said}
+    document = {"owner": "anna", "job": "training-x", "pid": 7}
+    assert holders == {"GPU-1": document, "GPU-2": document}
     assert "anna" in (Path(folder) / "GPU-1").read_text()
     assert leases.holders(folder, ["GPU-1", "GPU-2"]) == {}
 

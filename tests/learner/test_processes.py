@@ -54,7 +54,7 @@ def test_descendants_are_found_whatever_they_carry() -> None:
 
 def test_the_caller_is_never_found() -> None:
     code = "import sys; from workbench.learner.platform import processes; print(processes.find(sys.argv[1]))"
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", code, MARKER],
         cwd=Path(__file__).parents[2],
         env={**os.environ, processes.MARKER: MARKER},
@@ -62,7 +62,7 @@ def test_the_caller_is_never_found() -> None:
         check=True,
     )
 
-    assert told.stdout == b"[]\n"
+    assert ran.stdout == b"[]\n"
 
 
 def test_the_dead_are_not_found() -> None:

@@ -254,7 +254,7 @@ def test_it_does_not_wait_without_end_for_a_home_that_never_comes_back(
 
 
 def test_files_that_lost_their_end_are_as_they_were(mount: FuseMount, remote: Make, stay: Path) -> None:
-    """What sshfs had said it wrote, and the server never got, is written again from memory."""
+    """What sshfs had acknowledged, and the server never got, is written again from memory."""
     one = remote(COUNT, usage_seconds=0)
     one.start()
     one.until_printed(b"line 500\n")

@@ -56,10 +56,10 @@ def test_in_a_job_the_archive_offers_it_by_a_name_of_its_own(python: str) -> Non
         "import fabric_learner as f; print(f.report, f.checkpoint, f.should_stop(), f.hparams(), f.progress)"
     )
     path = os.pathsep.join([agent(), ""])
-    told = subprocess.run([python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": path})
+    ran = subprocess.run([python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": path})
 
-    assert told.stdout.count(b"<function") == 3
-    assert b"False {}" in told.stdout
+    assert ran.stdout.count(b"<function") == 3
+    assert b"False {}" in ran.stdout
 
 
 def test_outside_a_job_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +136,15 @@ def test_numbers_of_every_kind_are_taken(job: Rig, value: Any, expected: Any) ->
     assert job.points["", "", "v"] == [(1, expected)]
 
 
-def test_what_is_no_number_is_left_out_and_said_once(job: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_number_is_left_out_with_one_message(job: Rig, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         report({"bad": Scalar([1, 2]), "none": None, "good": 1}, step=object())  # type: ignore[arg-type] # a mistake of the user's
     job.finish()
 
     assert set(job.points) == {("", "", "good")}
-    told = capfd.readouterr().err
-    assert told.count("bad is neither a number") == 1
-    assert told.count("is not a whole number") <= 3
+    stderr = capfd.readouterr().err
+    assert stderr.count("bad is neither a number") == 1
+    assert stderr.count("is not a whole number") <= 3
 
 
 def test_checkpoints_and_progress_are_records(
@@ -180,7 +180,7 @@ def test_a_request_to_stop_is_seen(job: Rig, tmp_path: Path) -> None:
     assert should_stop() is True
 
 
-def test_parameters_keep_names_and_types_where_they_are_told_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_keep_names_and_types_where_they_are_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABRIC_PARAM_LR", "0.1")
     monkeypatch.setenv("FABRIC_PARAM_OPTIMIZER", "adam")
     assert hparams() == {"lr": 0.1, "optimizer": "adam"}
@@ -209,7 +209,7 @@ def test_threads_and_forks_say_everything_once(job: Rig) -> None:
     job.finish()
 
     for who in range(8):
-        # Each of the others has forked in the middle, and both halves said the second half.
+        # Each of the others has forked in the middle, and both halves reported the second half.
         twice = who >= 4
         steps = sorted(step or 0 for step, _value in job.points[str(who), "", "v"])
         assert steps == sorted([*range(100), *(range(50, 100) if twice else ())])
@@ -239,9 +239,9 @@ def test_a_disk_that_takes_nothing_stops_no_training(
     for step in range(3):
         report(loss=1.0, step=step)
 
-    told = capfd.readouterr().err
-    assert told.count("fabric: report()") == 1
-    assert "No space left" in told
+    stderr = capfd.readouterr().err
+    assert stderr.count("fabric: report()") == 1
+    assert "No space left" in stderr
 
 
 def test_half_a_line_spoils_only_itself(
@@ -283,8 +283,8 @@ def test_killed_anywhere_nothing_is_lost_or_doubled(data: st.DataObject, tmp_pat
         {"kind": "checkpoint", "time": 3, "path": "/m"},
         {"kind": "progress", "time": 4, "fraction": 0.5, "text": ""},
     ]
-    said = data.draw(st.lists(st.sampled_from(lines), max_size=20))
-    rest = "".join(json.dumps({**line, "at": index}) + "\n" for index, line in enumerate(said))
+    reports = data.draw(st.lists(st.sampled_from(lines), max_size=20))
+    rest = "".join(json.dumps({**line, "at": index}) + "\n" for index, line in enumerate(reports))
     harmed = Rig(collector)
     while rest:
         size = data.draw(st.integers(1, 200))
@@ -315,7 +315,7 @@ def test_the_oldest_python_can_report(job: Rig, python: str) -> None:
 def test_training_code_loads_little_by_importing_it() -> None:
     script = "import sys; import workbench.learner; print(sorted(m for m in sys.modules if m in %r))"
     heavy = ["json", "typing", "dataclasses", "hashlib", "ctypes", "subprocess", "workbench.errors"]
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-S", "-c", script % (heavy,)],
         capture_output=True,
         text=True,
@@ -323,4 +323,4 @@ def test_training_code_loads_little_by_importing_it() -> None:
         env={"PYTHONPATH": str(ROOT)},
     )
 
-    assert told.stdout.strip() == "[]"
+    assert ran.stdout.strip() == "[]"

@@ -34,7 +34,7 @@ class Link:
     _free_at: float = 0.0
     _acknowledgements: deque[tuple[float, int]] = field(default_factory=deque)
     _sent: int = 0
-    _told: int = 0
+    _acknowledged: int = 0
 
     def __post_init__(self) -> None:
         self.window = SendWindow(lambda: self.now)
@@ -59,8 +59,8 @@ class Link:
         self._free_at = max(self.now, self._free_at) + size / self.bytes_per_second
         self.waits.append((self.now, self._free_at - self.now))
         self.delivered.append((self._free_at, size))
-        if self._sent - self._told >= ACKNOWLEDGED_BYTES:
-            self._told = self._sent
+        if self._sent - self._acknowledged >= ACKNOWLEDGED_BYTES:
+            self._acknowledged = self._sent
             self._acknowledgements.append((self._free_at + self.path_seconds, self._sent))
 
     def receive(self) -> None:

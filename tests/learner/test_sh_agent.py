@@ -22,8 +22,8 @@ from tests.learner import (
 )
 from tests.learner.agent import Learner, kill
 from tests.learner.collecting import points_of
-from tests.learner.sh_agent import Place, ShLearner
-from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, NOT_PROMISED, PLACES, WITH_LOCKS
+from tests.learner.sh_agent import ShellMachine, ShLearner
+from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, MACHINES, NOT_PROMISED, WITH_LOCKS
 from tests.support.disks import FILES, fill_files, small_disk
 from tests.support.waiting import until
 from workbench.learner.boot import sh_launch
@@ -36,28 +36,28 @@ for _module, _names in AGAIN.items():
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
+    if "machine" in metafunc.fixturenames:
         name = metafunc.function.__name__
         own = metafunc.function.__module__ == __name__
-        turn = sum(name.encode()) % len(PLACES)
-        chosen = ["dash", "bash", "busybox alone"] if own or name in EVERYWHERE else [list(PLACES)[turn]]
+        turn = sum(name.encode()) % len(MACHINES)
+        chosen = ["dash", "bash", "busybox alone"] if own or name in EVERYWHERE else [list(MACHINES)[turn]]
         if name in WITH_LOCKS:
             chosen = ["dash", "bash"]
         twice = pytest.mark.soak(
             "another shell; the gate has it in dash, and what shells may differ in in all of them"
         )
-        places = [pytest.param(one, marks=twice) if own and one != "dash" else one for one in chosen]
-        metafunc.parametrize("place", places, indirect=True)
+        machines = [pytest.param(one, marks=twice) if own and one != "dash" else one for one in chosen]
+        metafunc.parametrize("machine", machines, indirect=True)
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, clean_environment: Path) -> Place:
-    """A place without Python."""
-    shell, without = PLACES[request.param]
-    lack = Place.lacks(shell)
+def machine(request: pytest.FixtureRequest, clean_environment: Path) -> ShellMachine:
+    """A machine without Python."""
+    shell, without = MACHINES[request.param]
+    lack = ShellMachine.lacks(shell)
     if lack:
         pytest.skip(f"{lack}: the sh agent is not tested with it")
-    return Place(clean_environment / "place", shell, without=without)
+    return ShellMachine(clean_environment / "machine", shell, without=without)
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ def python() -> str:
 
 
 @pytest.fixture
-def learner(attempt: Path, place: Place) -> Iterator[Callable[..., ShLearner]]:
+def learner(attempt: Path, machine: ShellMachine) -> Iterator[Callable[..., ShLearner]]:
     """Make learners that the ``sh`` agent keeps; nothing may be left running of them."""
     made: list[ShLearner] = []
 
     def make(command: str, **document: Any) -> ShLearner:
         one = ShLearner(attempt, command, learner=len(made) + 1, **document)
-        one.place = place
+        one.machine = machine
         made.append(one)
         return one
 
@@ -82,7 +82,7 @@ def learner(attempt: Path, place: Place) -> Iterator[Callable[..., ShLearner]]:
     assert not any(left.values()), left
 
 
-def test_every_test_of_the_python_agent_is_run_again_or_said_not_to_be() -> None:
+def test_every_test_of_the_python_agent_is_run_again_or_listed_as_left_out() -> None:
     for module, again in AGAIN.items():
         named = {name for name in vars(module) if name.startswith("test_")}
         assert named - set(NOT_PROMISED) == set(again)
@@ -147,7 +147,7 @@ def test_the_command_sees_its_environment_and_nothing_of_the_agents(learner: Mak
     assert descriptors.strip() == b"4"  # the listing's own among them
 
 
-def test_no_signal_is_ignored_that_a_shell_can_help(learner: Make, place: Place) -> None:
+def test_no_signal_is_ignored_that_a_shell_can_help(learner: Make, machine: ShellMachine) -> None:
     one = learner(
         "grep -E 'Sig(Ign|Blk)' /proc/self/status; yes | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}"
     )
@@ -156,25 +156,25 @@ def test_no_signal_is_ignored_that_a_shell_can_help(learner: Make, place: Place)
     lines = one.output().decode().split("\n")
     ignored = [int(line.split()[1], 16) for line in lines if line.startswith("Sig")]
     quiet = 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
-    assert ignored == [0, 0 if place.shell[0].endswith("bash") or has_gnu_env(place) else quiet]
+    assert ignored == [0, 0 if machine.shell[0].endswith("bash") or has_gnu_env(machine) else quiet]
     assert lines[-2] == str(128 + signal.SIGPIPE)
 
 
 def test_no_signal_is_ignored_though_the_agent_is_started_as_a_shell_starts_one(
-    learner: Make, place: Place
+    learner: Make, machine: ShellMachine
 ) -> None:
     one = learner("grep SigIgn /proc/self/status")
     start = "trap '' HUP USR1; \"$@\" </dev/null & wait"
 
-    subprocess.run(["/bin/sh", "-c", start, "sh", *one.argv()], env={"PATH": str(place.tools)}, check=True)
+    subprocess.run(["/bin/sh", "-c", start, "sh", *one.argv()], env={"PATH": str(machine.tools)}, check=True)
 
-    if has_gnu_env(place):
+    if has_gnu_env(machine):
         assert one.output().split()[1] == b"0" * 16
     assert one.state()["exit_code"] == 0
 
 
-def has_gnu_env(place: Place) -> bool:
-    argv = [str(place.tools / "env"), "--default-signal", "/bin/true"]
+def has_gnu_env(machine: ShellMachine) -> bool:
+    argv = [str(machine.tools / "env"), "--default-signal", "/bin/true"]
     return subprocess.run(argv, stderr=subprocess.DEVNULL).returncode == 0
 
 
@@ -191,8 +191,8 @@ def test_secrets_reach_the_command_and_neither_a_command_line_nor_what_is_read(l
     one.start()
     one.until_printed(b"ready\n")
 
-    told = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
-    assert secret.encode() not in told
+    command_lines = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert secret.encode() not in command_lines
     (one.work / "go").touch()
     state = one.wait()
 
@@ -271,7 +271,7 @@ def test_the_reader_reads_event_files_that_were_left(learner: Make) -> None:
     assert points_of(one.records("metrics"))["tb", "", "loss"] == [(1, 0.5), (2, 0.25)]
 
 
-def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_command_waits_for_it(learner: Make, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a file system of its own size can be mounted by root only")
     disk = tmp_path / "disk"
@@ -381,11 +381,11 @@ def test_state_is_json_whatever_is_printed_and_asked(learner: Make) -> None:
     assert other.wait()["reason"]["text"] == 'halted by ada "the\\first" größe\n{"kind": "kill"}'
 
 
-def test_a_place_without_flock_says_so_and_a_dead_agents_claim_does_not_count(
-    learner: Make, place: Place
+def test_a_machine_without_flock_says_so_and_a_dead_agents_claim_does_not_count(
+    learner: Make, machine: ShellMachine
 ) -> None:
     one = learner("echo ran")
-    lockless = not (place.tools / "flock").exists()
+    lockless = not (machine.tools / "flock").exists()
     if lockless:
         (one.folder / "agent.held").mkdir()
         (one.folder / "agent.held" / "by").write_text(f"{os.getpid()} 1 {system.boot_id()}\n")
@@ -395,11 +395,11 @@ def test_a_place_without_flock_says_so_and_a_dead_agents_claim_does_not_count(
     assert one.output() == b"ran\n"
 
 
-def test_words_that_it_does_not_know_are_a_usage_error(place: Place, tmp_path: Path) -> None:
-    def code(*words: str) -> int:
-        argv = [*place.shell, str(place.agent), *words]
+def test_words_that_it_does_not_know_are_a_usage_error(machine: ShellMachine, tmp_path: Path) -> None:
+    def code(*args: str) -> int:
+        argv = [*machine.shell, str(machine.agent), *args]
         return subprocess.run(
-            argv, capture_output=True, check=False, env={"PATH": str(place.tools)}
+            argv, capture_output=True, check=False, env={"PATH": str(machine.tools)}
         ).returncode
 
     assert [code(), code("guard"), code("host"), code("version")] == [64, 64, 64, 0]
@@ -411,9 +411,9 @@ def test_launch_sh_holds_any_text_and_refuses_what_no_shell_can_hold(tmp_path: P
     text = sh_launch.render({"command": odd, "env": {"X": odd, "x.y": odd}}, learner_dir=str(tmp_path))
     (tmp_path / "launch.sh").write_text(text)
     script = '. "$0"; launch_export; printf "%s\\0%s\\0" "$launch_command" "$X"; launch_exec env -0'
-    told = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
+    ran = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
 
-    command, value, *entries = told.stdout.decode().split("\0")
+    command, value, *entries = ran.stdout.decode().split("\0")
     assert (command, value) == (odd, odd)
     assert f"x.y={odd}" in entries
     with pytest.raises(ValueError, match="NUL"):

@@ -72,7 +72,7 @@ def test_only_the_state_is_left_in_the_end(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_a_folder_that_takes_nothing_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_folder_that_takes_nothing_is_reported_and_tried_again(tmp_path: Path) -> None:
     file = begun(tmp_path / "later")
 
     assert file.update(phase="running") is False

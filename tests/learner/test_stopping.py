@@ -189,7 +189,7 @@ def test_time_limits_do_not_depend_on_the_wall_clock(learner: Make) -> None:
         assert abs((second - first) - jump * 10**6) < 60 * 10**6
 
 
-def test_a_learner_over_its_memory_limit_is_ended_and_told_why(learner: Make, python: str) -> None:
+def test_a_learner_over_its_memory_limit_is_ended_with_a_reason(learner: Make, python: str) -> None:
     code = "x = b'x' * 300_000_000; import time; print('held', flush=True); time.sleep(60)"
     one = learner(f'"$PYTHON" -c "{code}"; echo not reached', memory_bytes=100 << 20, python=python)
 
@@ -213,7 +213,7 @@ def test_memory_that_processes_share_counts_once(learner: Make) -> None:
     assert one.run()["exit_code"] == 0
 
 
-def test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so(learner: Make) -> None:
+def test_a_guard_that_gets_sigterm_ends_its_learner_and_says_so(learner: Make) -> None:
     one = started(learner(FOREVER))
     assert one.process is not None
 

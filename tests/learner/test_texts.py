@@ -119,8 +119,8 @@ def test_times_of_no_world_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 def test_training_code_cannot_say_what_is_the_agents(tmp_path: Path) -> None:
-    said = {"kind": "progress", "fraction": 0.5, "seq": 10**18, "cursors": 5, "format": 99, "source": "me"}
-    (record,) = report_lines(tmp_path, said).written
+    fields = {"kind": "progress", "fraction": 0.5, "seq": 10**18, "cursors": 5, "format": 99, "source": "me"}
+    (record,) = report_lines(tmp_path, fields).written
 
     assert {"seq", "cursors", "format"}.isdisjoint(record)
     assert (record["fraction"], record["source"]) == (0.5, "report")

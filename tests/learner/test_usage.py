@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.metrics.costs import loops
+from tests.quick.metrics.costs import loops
 from tests.stubs import Gpus
 from tests.support.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml
@@ -56,16 +56,16 @@ HOLDS_64_MIB = "import sys; held = b'x' * (64 << 20); print('ready', flush=True)
 SHARES_64_MIB = """
 import os, sys
 held = b'x' * (64 << 20)
-told, tell = os.pipe()
+reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
-    os.close(tell)
-    os.read(told, 1)
+    os.close(writer)
+    os.read(reader, 1)
     os._exit(0)
 print('ready', flush=True)
 print(child, flush=True)
 sys.stdin.read()
-os.close(tell)
+os.close(writer)
 os.waitpid(child, 0)
 """
 BUSY = """
@@ -381,7 +381,7 @@ def test_what_an_ended_child_wrote_counts_once(monkeypatch: pytest.MonkeyPatch) 
     assert found == [None, 100.0, 0.0]
 
 
-def test_where_a_process_may_not_be_asked_nothing_is_said_of_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_process_may_not_be_asked_disks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = usage._Process((10, 1), 1, 1.0, 0.0, 0, None)
     monkeypatch.setattr(usage, "_read", lambda _pids: [unknown])
     meter = usage.Meter()
@@ -443,7 +443,7 @@ def test_a_network_of_its_own_is_counted_without_what_goes_round(
 
 
 @pytest.mark.skipif(not system.LINUX, reason="networks are told apart by /proc")
-def test_a_process_in_another_network_is_told_from_ours(start: Start) -> None:
+def test_a_process_in_another_network_is_distinguished_from_ours(start: Start) -> None:
     process = start(IDLE)
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-Urn", "true"], check=False).returncode:
         pytest.skip("no network namespace can be made here")
@@ -496,14 +496,14 @@ def test_gpu_memory_is_listed_by_process(tmp_path: Path) -> None:
         "import json, sys\nfrom workbench.learner.scribe import usage\nmeter = usage.Meter()\n"
         f"meter.sample([{mine}], ['GPU-a', 'GPU-b'])\nprint(json.dumps(meter.processes()['processes']))"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         check=True,
         env={**pretended.env(), "PYTHONPATH": str(ROOT)},
     )
 
-    assert json.loads(told.stdout)[0]["gpu_memory_bytes"] == 20500
+    assert json.loads(ran.stdout)[0]["gpu_memory_bytes"] == 20500
 
 
 class OwnTree:
@@ -543,15 +543,15 @@ print(json.dumps(usage.Meter().sample(json.loads(sys.argv[1]), json.loads(sys.ar
 """
 
 
-def gpus(folder: Path, said: str, pids: list[int], slots: list[str]) -> Any:
-    pretended = Gpus(folder / "gpus.txt").only(said.splitlines())
-    told = subprocess.run(
+def gpus(folder: Path, lines: str, pids: list[int], slots: list[str]) -> Any:
+    pretended = Gpus(folder / "gpus.txt").only(lines.splitlines())
+    ran = subprocess.run(
         [sys.executable, "-c", GPU_SCRIPT, json.dumps(pids), json.dumps(slots)],
         capture_output=True,
         check=True,
         env={**pretended.env(), "PYTHONPATH": str(ROOT)},
     )
-    return json.loads(told.stdout)
+    return json.loads(ran.stdout)
 
 
 GPUS = """\
@@ -564,10 +564,10 @@ mig GPU-c MIG-1 10000 4000
 
 def test_gpu_memory_is_that_of_our_processes(tmp_path: Path) -> None:
     mine = os.getpid()
-    said = GPUS + f"process GPU-a {mine} 20000 compute\nprocess GPU-a 1 10000 compute\n"
+    lines = GPUS + f"process GPU-a {mine} 20000 compute\nprocess GPU-a 1 10000 compute\n"
 
     whole = {"memory_limit_bytes": 80000, "power_limit_watts": 400.0}
-    assert gpus(tmp_path, said, [mine], ["GPU-a", "GPU-b"]) == [
+    assert gpus(tmp_path, lines, [mine], ["GPU-a", "GPU-b"]) == [
         {"uuid": "GPU-a", "memory_bytes": 20000, "utilization_percent": 97.0,
          "temperature_celsius": 60.0, "power_watts": 300.0, **whole},
         {"uuid": "GPU-b", "memory_bytes": 0, "utilization_percent": 0.0,
@@ -581,22 +581,22 @@ def test_limits_of_gpus_are_recorded_once(tmp_path: Path) -> None:
         "import json\nfrom workbench.learner.scribe import usage\nmeter = usage.Meter()\n"
         "print(json.dumps([meter.sample([], ['GPU-a'])['gpus'][0].get('power_limit_watts') for _ in range(3)]))"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         check=True,
         env={**pretended.env(), "PYTHONPATH": str(ROOT)},
     )
 
-    assert json.loads(told.stdout) == [400.0, None, None]
+    assert json.loads(ran.stdout) == [400.0, None, None]
 
 
 def test_the_heat_at_which_a_gpu_clocks_itself_down_is_a_limit_where_the_driver_says_it(
     tmp_path: Path,
 ) -> None:
-    said = GPUS + "slowdown GPU-a 92\n"
+    lines = GPUS + "slowdown GPU-a 92\n"
 
-    found = gpus(tmp_path, said, [os.getpid()], ["GPU-a", "GPU-b"])
+    found = gpus(tmp_path, lines, [os.getpid()], ["GPU-a", "GPU-b"])
 
     assert [one.get("temperature_limit_celsius") for one in found] == [92.0, None]
 
@@ -621,7 +621,7 @@ def test_the_first_record_of_a_learner_says_the_limits_of_its_gpus(start: Start,
         "from workbench.learner.scribe import usage\nsampler = usage.Sampler(Own(), ['GPU-a'], 0.01)\n"
         "select.select([sampler.pipe], [], [])\nprint(json.dumps(sampler.take()[0]['gpus'][0]))"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
         check=True,
@@ -629,28 +629,28 @@ def test_the_first_record_of_a_learner_says_the_limits_of_its_gpus(start: Start,
         env={**pretended.env(), "PYTHONPATH": str(ROOT)},
     )
 
-    found = json.loads(told.stdout)
+    found = json.loads(ran.stdout)
     assert (found["memory_limit_bytes"], found["power_limit_watts"]) == (80000, 400.0)
 
 
 def test_a_slice_of_a_gpu_has_memory_and_no_utilisation_heat_or_power(tmp_path: Path) -> None:
     mine = os.getpid()
-    said = GPUS + f"process MIG-1 {mine} 3000 compute\n"
+    lines = GPUS + f"process MIG-1 {mine} 3000 compute\n"
 
     expected = {
         "uuid": "MIG-1", "memory_bytes": 3000, "utilization_percent": None, "memory_limit_bytes": 10000,
     }  # fmt: skip
-    assert gpus(tmp_path, said, [mine], ["MIG-1"]) == [expected]
+    assert gpus(tmp_path, lines, [mine], ["MIG-1"]) == [expected]
 
 
 def test_slices_of_one_gpu_are_two_each_with_its_own_memory(tmp_path: Path) -> None:
     mine = os.getpid()
-    said = (
+    lines = (
         GPUS
         + f"mig GPU-c MIG-2 20000 9000\nprocess MIG-1 {mine} 3000 compute\nprocess MIG-2 {mine} 8000 compute\n"
     )
 
-    found = gpus(tmp_path, said, [mine], ["MIG-1", "MIG-2"])
+    found = gpus(tmp_path, lines, [mine], ["MIG-1", "MIG-2"])
 
     assert [(one["uuid"], one["memory_bytes"], one["memory_limit_bytes"]) for one in found] == [
         ("MIG-1", 3000, 10000),
@@ -659,20 +659,20 @@ def test_slices_of_one_gpu_are_two_each_with_its_own_memory(tmp_path: Path) -> N
 
 
 def test_in_a_container_pids_are_the_hosts_and_all_is_ours(tmp_path: Path) -> None:
-    said = GPUS + "process GPU-a 99999999 7000 compute\nprocess GPU-a 99999998 1000 compute\n"
+    lines = GPUS + "process GPU-a 99999999 7000 compute\nprocess GPU-a 99999998 1000 compute\n"
 
-    assert gpus(tmp_path, said, [os.getpid()], ["GPU-a"])[0]["memory_bytes"] == 8000
+    assert gpus(tmp_path, lines, [os.getpid()], ["GPU-a"])[0]["memory_bytes"] == 8000
 
 
 def test_a_driver_that_does_not_say_leaves_all_that_is_used(tmp_path: Path) -> None:
-    said = GPUS + f"process GPU-a {os.getpid()} {2**64 - 1} compute\n"
+    lines = GPUS + f"process GPU-a {os.getpid()} {2**64 - 1} compute\n"
 
-    assert gpus(tmp_path, said, [os.getpid()], ["GPU-a"])[0]["memory_bytes"] == 30000
+    assert gpus(tmp_path, lines, [os.getpid()], ["GPU-a"])[0]["memory_bytes"] == 30000
 
 
-@pytest.mark.parametrize("said", [GPUS + "fail GPU-a 15\n", "init 9\n", ""])
-def test_a_gpu_that_does_not_answer_is_left_out(tmp_path: Path, said: str) -> None:
-    assert gpus(tmp_path, said, [os.getpid()], ["GPU-a", "GPU-none"]) == []
+@pytest.mark.parametrize("lines", [GPUS + "fail GPU-a 15\n", "init 9\n", ""])
+def test_a_gpu_that_does_not_answer_is_left_out(tmp_path: Path, lines: str) -> None:
+    assert gpus(tmp_path, lines, [os.getpid()], ["GPU-a", "GPU-none"]) == []
 
 
 def test_without_slots_the_library_is_not_even_looked_for(
@@ -686,8 +686,8 @@ def test_without_slots_the_library_is_not_even_looked_for(
 def test_the_oldest_python_can_sample(python: str) -> None:
     sampled = "usage.Meter().sample([os.getpid()])['processes']"
     script = f"import os; from workbench.learner.scribe import usage; print({sampled})"
-    told = subprocess.run(
+    ran = subprocess.run(
         [python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": str(ROOT)}
     )
 
-    assert told.stdout.strip() == b"1"
+    assert ran.stdout.strip() == b"1"

@@ -1,4 +1,4 @@
-"""What tests of runners share: this machine as a place, and jobs that are removed afterwards."""
+"""What tests of runners share: this machine as a host, and jobs that are removed afterwards."""
 
 from __future__ import annotations
 

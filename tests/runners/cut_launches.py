@@ -81,8 +81,8 @@ def main(learners: int, gpus: int, *instants: str) -> None:
             codes = [seen[one].exit_code for one in range(1, learners + 1)]
             devices = [job.output(one).decode().strip() for one in range(1, learners + 1)]
             slots = [",".join(seen[one].slots) for one in range(1, learners + 1)]
-            said = {"at": at, "starts": starts, "codes": codes, "devices": devices, "slots": slots}
-            print(json.dumps(said), flush=True)
+            document = {"at": at, "starts": starts, "codes": codes, "devices": devices, "slots": slots}
+            print(json.dumps(document), flush=True)
             runner.remove(request.attempt)
             runner.close()
             host.close()

@@ -22,12 +22,14 @@ class Jobs:
         """Make a runner of its own, as another thread or another controller has."""
         return ProcessRunner(self.host, home_uuid=home)
 
-    def plan(self, command: str, **said: Any) -> LaunchedAttempt:
+    def plan(self, command: str, **options: Any) -> LaunchedAttempt:
         """Plan a job."""
-        said.setdefault("home", HOME)
-        self.made.append(LaunchedAttempt.planned(self.runner(said["home"]), request_of(command, **said)))
+        options.setdefault("home", HOME)
+        self.made.append(
+            LaunchedAttempt.planned(self.runner(options["home"]), request_of(command, **options))
+        )
         return self.made[-1]
 
-    def run(self, command: str, **said: Any) -> LaunchedAttempt:
+    def run(self, command: str, **options: Any) -> LaunchedAttempt:
         """Plan a job and launch it."""
-        return self.plan(command, **said).launch()
+        return self.plan(command, **options).launch()

@@ -85,8 +85,8 @@ def test_requirements_become_an_environment_that_is_recorded_and_shared(
     document = json.loads(record.read_text())
     assert document["key"] == folder.name
     assert any(line.startswith("sixpence") for line in document["packages"])
-    told = first.plan.learners[0].native["launch"]["env"]
-    assert (told["FABRIC_ENVIRONMENT"], told["PATH"].split(":")[0]) == (folder.name, f"{folder}/bin")
+    env = first.plan.learners[0].native["launch"]["env"]
+    assert (env["FABRIC_ENVIRONMENT"], env["PATH"].split(":")[0]) == (folder.name, f"{folder}/bin")
     assert any(
         (stage == "preparing" and "$ " in text) or "pip" in text for stage, text in first.progress.lines
     )
@@ -134,14 +134,14 @@ def test_an_environment_in_use_is_not_removed(jobs: Jobs, home: Home, wheel: str
     job = jobs.run("echo up; while :; do sleep 1; done", python="requirements", requirements=(wheel,))
     job.until_printed(b"up")
     (folder,) = built(home)
-    site = read_host_facts(jobs.host, HOME)
+    facts = read_host_facts(jobs.host, HOME)
 
     assert in_use(jobs.host) == {folder.name}
-    assert not remove_environment(folder.name, site, jobs.host)
+    assert not remove_environment(folder.name, facts, jobs.host)
     job.stop().until_over()
     job.runner.remove(job.request.attempt)
 
-    assert remove_environment(folder.name, site, jobs.host)
+    assert remove_environment(folder.name, facts, jobs.host)
     assert not folder.exists()
 
 

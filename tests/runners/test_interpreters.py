@@ -49,8 +49,8 @@ def test_an_interpreter_that_is_gone_is_refused(jobs: Jobs) -> None:
 
 
 def test_a_path_may_name_an_interpreter_or_its_environment(jobs: Jobs, environment: Path) -> None:
-    for told in (environment, environment / "bin" / "python"):
-        job = jobs.run(SHOW, python=str(told))
+    for path in (environment, environment / "bin" / "python"):
+        job = jobs.run(SHOW, python=str(path))
         job.until_over()
 
         assert job.output().decode().splitlines() == [str(environment), f"{environment} none"]
@@ -64,9 +64,9 @@ def test_a_path_that_leads_nowhere_is_refused(jobs: Jobs) -> None:
 def test_the_word_path_takes_what_path_finds_without_the_active_environment(
     jobs: Jobs, environment: Path
 ) -> None:
-    told = {"PATH": f"{environment}/bin:{SYSTEM}", "VIRTUAL_ENV": str(environment), "CONDA_PREFIX": "/c"}
+    recorded = {"PATH": f"{environment}/bin:{SYSTEM}", "VIRTUAL_ENV": str(environment), "CONDA_PREFIX": "/c"}
     env = (
-        jobs.plan("true", python="PATH", recorded={"environment": told})
+        jobs.plan("true", python="PATH", recorded={"environment": recorded})
         .plan.learners[0]
         .native["launch"]["env"]
     )

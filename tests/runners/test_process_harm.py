@@ -1,4 +1,4 @@
-"""Launching where there is no room, or where the home is not a folder: said in a sentence, and later it works."""
+"""Launching where there is no room, or where the home is not a folder: refused in a sentence, and later it works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield mounted
 
 
-def test_a_full_disk_is_said_and_the_launch_works_when_there_is_room(disk: Path) -> None:
+def test_a_full_disk_is_reported_and_the_launch_works_when_there_is_room(disk: Path) -> None:
     host = LocalHost(Home(disk / "fabric"))
     runner = ProcessRunner(host, home_uuid=HOME)
     job = LaunchedAttempt.planned(runner, request_of("echo room", home=HOME))
@@ -67,7 +67,7 @@ def test_a_stop_reaches_its_learner_though_the_disk_is_full(disk: Path) -> None:
     host.close()
 
 
-def test_a_home_that_is_a_file_is_said(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     runner = ProcessRunner(LocalHost(Home(tmp_path / "home")), home_uuid=HOME)
 

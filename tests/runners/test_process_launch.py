@@ -158,7 +158,7 @@ def test_every_job_has_a_master_port_of_its_own_that_its_learners_share(jobs: Jo
     assert len({port for _, port in ports}) == 4
 
 
-def test_an_agent_that_cannot_start_is_said_with_its_last_words(
+def test_an_agent_that_cannot_start_is_reported_with_its_last_words(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from runners.shared import agents
@@ -174,7 +174,7 @@ def test_an_agent_that_cannot_start_is_said_with_its_last_words(
         jobs.run("true")
 
 
-def test_launching_is_told_in_words(jobs: Jobs) -> None:
+def test_launching_is_narrated(jobs: Jobs) -> None:
     job = jobs.run("true")
 
     assert [stage for stage, _ in job.progress.lines] == ["preparing", "starting"]
@@ -214,7 +214,7 @@ def test_cpus_are_chosen_that_others_use_least(jobs: Jobs) -> None:
     assert [int(cpu) for cpu in every.until_printed(b"\n").split()] == available
 
 
-def test_a_job_runs_at_a_place_whose_python_is_38(tmp_path: Path) -> None:
+def test_a_job_runs_at_a_host_whose_python_is_38(tmp_path: Path) -> None:
     python = oldest_python() or pytest.skip("there is no Python 3.8 here to run the agent with")
     host = PipeHost([python, "-I", agent(), "host"], root=str(tmp_path / "place"))
     runner = ProcessRunner(host, home_uuid=HOME)

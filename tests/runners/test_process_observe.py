@@ -1,4 +1,4 @@
-"""What became of learners whose agents were killed, or whose machine was restarted, is found out and said."""
+"""What became of learners whose agents were killed, or whose machine was restarted, is found out and reported."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost_whoever_looks(
     assert job.ref() not in set(job.runner.leftovers())
 
 
-def test_a_restarted_machine_is_noticed_and_said(jobs: Jobs) -> None:
+def test_a_restarted_machine_is_noticed_and_reported(jobs: Jobs) -> None:
     job = jobs.run(FOREVER)
     job.until_running()
     folder = Path(job.plan.learners[0].native["folder"])
@@ -166,7 +166,7 @@ def test_a_learner_without_agent_that_did_not_begin_is_lost_and_can_be_launched(
     assert job.statuses[1].exit_code == 0
 
 
-def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Jobs) -> None:
+def test_many_runners_observe_one_host_without_waiting_for_each_other(jobs: Jobs) -> None:
     job = jobs.run(FOREVER)
     job.until_running()
     first, second = jobs.runner(), jobs.runner()
@@ -182,7 +182,7 @@ def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Job
     second.close()
 
 
-def test_a_place_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> None:
+def test_a_host_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> None:
     path = tmp_path / "agent.lock"
     assert not leases.is_held(str(path))
     path.touch()
@@ -212,11 +212,11 @@ def test_an_agent_that_begins_while_it_is_looked_at_is_not_taken_for_dead(
         return held
 
     monkeypatch.setattr(leases, "is_held", held_until_it_begins)
-    told = learners.learner(str(tmp_path))
+    document = learners.learner(str(tmp_path))
     begun[0].release()
 
-    assert told["alive"]
-    assert not is_dead(told)
+    assert document["alive"]
+    assert not is_dead(document)
 
 
 def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object]:
@@ -239,9 +239,9 @@ def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object
     ],
 )
 def test_what_facts_mean(phase: str | None, alive: bool, begun: bool, dead: bool, over: bool) -> None:
-    told = facts(phase, alive=alive)
+    document = facts(phase, alive=alive)
 
-    assert (is_begun(told), is_dead(told), is_over(told)) == (begun, dead, over)
+    assert (is_begun(document), is_dead(document), is_over(document)) == (begun, dead, over)
 
 
 def test_why_output_waits_is_the_reason_of_a_learner_that_runs() -> None:
@@ -274,9 +274,9 @@ def test_why_a_learner_has_no_state_yet_is_its_reason() -> None:
     ("state", "code"), [({}, "S104"), ({"boot_id": "b"}, "S202"), ({"boot_id": "a"}, "S203")]
 )
 def test_the_reason_of_a_lost_learner(state: dict[str, str], code: str) -> None:
-    told = {"alive": False, "state": state, "slots": ["GPU-1"], "launched": True, "secrets_file": None}
+    document = {"alive": False, "state": state, "slots": ["GPU-1"], "launched": True, "secrets_file": None}
 
-    seen = lost(REF, told, "b", "box")
+    seen = lost(REF, document, "b", "box")
 
     assert seen.reason is not None
     assert (seen.reason.code, seen.slots, seen.node) == (code, ("GPU-1",), "box")
@@ -293,7 +293,7 @@ def test_an_unreadable_state_is_no_crash(jobs: Jobs) -> None:
     assert observation.seen == ()
 
 
-def test_attempts_of_another_place_are_simply_not_there(jobs: Jobs) -> None:
+def test_attempts_of_another_host_are_simply_not_there(jobs: Jobs) -> None:
     attempt = AttemptRef(HOME, "training-zzzzzzzzz", 1, 4)
 
     assert jobs.runner().observe([attempt], timeout_seconds=0).seen == ()

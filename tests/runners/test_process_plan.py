@@ -16,8 +16,8 @@ from workbench.paths import Home
 from workbench.spec import EvaluationMetrics, Framework
 
 
-def environment(jobs: Jobs, **said: Any) -> dict[str, str]:
-    env: dict[str, str] = jobs.plan("true", **said).plan.learners[-1].native["launch"]["env"]
+def environment(jobs: Jobs, **options: Any) -> dict[str, str]:
+    env: dict[str, str] = jobs.plan("true", **options).plan.learners[-1].native["launch"]["env"]
     return env
 
 
@@ -79,8 +79,8 @@ def test_parameters_and_seed_are_variables(jobs: Jobs) -> None:
 
 
 def test_the_manifests_environment_counts_but_cannot_break_a_promise(jobs: Jobs) -> None:
-    told = {"MINE": "1", "PYTHONUNBUFFERED": "0", "LEARNER_ID": "9", "PYTHONPATH": "/own"}
-    job = jobs.plan("true", env=told)
+    variables = {"MINE": "1", "PYTHONUNBUFFERED": "0", "LEARNER_ID": "9", "PYTHONPATH": "/own"}
+    job = jobs.plan("true", env=variables)
     env = job.plan.learners[0].native["launch"]["env"]
 
     assert (env["MINE"], env["PYTHONUNBUFFERED"], env["LEARNER_ID"]) == ("1", "0", "1")
@@ -89,14 +89,14 @@ def test_the_manifests_environment_counts_but_cannot_break_a_promise(jobs: Jobs)
 
 
 def test_nothing_of_the_users_environment_leaks_but_what_was_let_through(jobs: Jobs) -> None:
-    told = {
+    variables = {
         "PATH": "/usr/bin",
         "LC_TIME": "C",
         "https_proxy": "http://p:3",
         "AWS_SECRET_ACCESS_KEY": "no",
         "EDITOR": "vi",
     }
-    env = environment(jobs, recorded={"environment": told})
+    env = environment(jobs, recorded={"environment": variables})
 
     assert (env["LC_TIME"], env["https_proxy"]) == ("C", "http://p:3")
     assert "AWS_SECRET_ACCESS_KEY" not in env
@@ -120,7 +120,7 @@ def test_more_cpus_than_there_are_gets_those_and_says_so(jobs: Jobs) -> None:
     assert any("5000 CPUs are asked for" in note for note in plan.notes)
 
 
-def test_an_image_that_is_not_used_is_said_aloud(jobs: Jobs) -> None:
+def test_an_image_that_is_not_used_is_a_warning(jobs: Jobs) -> None:
     job = jobs.plan("true")
     spec = replace(job.request.spec, framework=Framework("pytorch", "1.0", "true"))
 

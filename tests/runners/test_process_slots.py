@@ -79,11 +79,11 @@ def test_a_lease_lives_as_long_as_the_learner_and_names_it(jobs: Jobs, gpus: Gpu
     job = jobs.run(FOREVER, gpus=1)
     job.until_running()
 
-    told = leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
+    holder = leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
     guards = learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]
 
-    assert (told["owner"], told["job"]) == ("tester@conformance", job.request.attempt.job_id)
-    assert told["pid"] in guards
+    assert (holder["owner"], holder["job"]) == ("tester@conformance", job.request.attempt.job_id)
+    assert holder["pid"] in guards
     job.stop().until_over()
     assert held_become(set())
 
@@ -170,7 +170,7 @@ def test_more_gpus_than_there_are_is_refused_for_good(jobs: Jobs, gpus: Gpus) ->
     )
 
 
-def test_a_driver_that_is_missing_is_said(jobs: Jobs, gpus: Gpus) -> None:
+def test_a_driver_that_is_missing_is_reported(jobs: Jobs, gpus: Gpus) -> None:
     gpus.only(["init 18"])
 
     with pytest.raises(

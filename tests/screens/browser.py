@@ -103,7 +103,7 @@ class Browser:
 async def browser() -> AsyncIterator[Browser]:
     """Start a browser with a profile of its own, and end it."""
     folder = tempfile.mkdtemp(prefix="fab-browser-")
-    words = [
+    args = [
         str(CHROMIUM),
         "--headless",
         "--no-sandbox",
@@ -113,7 +113,7 @@ async def browser() -> AsyncIterator[Browser]:
     ]
     process = subprocess.Popen(
         [
-            *words,
+            *args,
             "--remote-debugging-port=0",
             f"--user-data-dir={folder}",
             "--window-size=1000,700",

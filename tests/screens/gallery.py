@@ -504,7 +504,7 @@ TAKE_LINE: Final = BackendLine.take
 TAKE_STATE: Final = BackendState.take
 
 
-class _Backend(walking._Place):
+class _Backend(walking._PretendedBackend):
     """The laptop, or a machine with eight GPUs."""
 
     def probe(self) -> Iterator[Finding]:

@@ -341,7 +341,7 @@ async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(t
 
 
 @journey
-async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
+async def test_the_end_of_a_job_is_shown_and_rings_when_it_was_looked_at(
     three: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[int] = []
@@ -349,7 +349,7 @@ async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
         monkeypatch.setattr(shown.app, "bell", lambda: rung.append(1))
         await shown.until_shown("mnist-big")
         with Store.open(three) as store:
-            with store.atomic():  # in one moment: what is seen to end at once is said together
+            with store.atomic():  # in one moment: what is seen to end at once is reported together
                 for number in range(20, 25):
                     row = seeding.add_job(store, number, f"other-{number}", age_seconds=0)
                     seeding.go(store, row, State.FAILED, reason=Reason("no such file", "C201"), exit_code=2)

@@ -17,7 +17,7 @@ from screens.jobs.table_screen import JobsScreen
 from screens.style import text
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.screens.walking import _Place
+from tests.screens.walking import _PretendedBackend
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.paths import Home, config_file
 from workbench.services.backends.watch import BackendStatus
@@ -136,7 +136,7 @@ def test_a_backend_that_never_answered_says_for_how_long_it_is_waited_for() -> N
         assert shown_lines([never], 80) == [f" box  no answer for {shown}"]
 
 
-class _Hangs(_Place):
+class _Hangs(_PretendedBackend):
     """A backend that never answers, and others that do."""
 
     opened = threading.Event()
@@ -212,7 +212,7 @@ async def test_while_nothing_is_open_backends_are_asked_again_only_when_the_list
     wanted: list[bool] = []
     wants = JobsScreen._wants_backends
 
-    class _Counting(_Place):
+    class _Counting(_PretendedBackend):
         def inventory_of(self, opened: object) -> Inventory:
             asked.append(opened)
             return super().inventory_of(opened)

@@ -139,31 +139,31 @@ class _Interrupted(threading.Event):
 
 
 def test_ctrl_c_ends_what_would_be_finished_after_the_screens_and_the_rest_ends_at_once() -> None:
-    background, said = Background(App()), list[str]()
+    background, printed = Background(App()), list[str]()
     kept = Task("download digits", "at 3%", is_kept=True, over=_Interrupted())
     other = Task("test gpubox")
     background.tasks = [kept, other]
 
-    background.finish(said.append)
+    background.finish(printed.append)
 
-    assert said[-1] == "download digits: left at at 3%\n"
+    assert printed[-1] == "download digits: left at at 3%\n"
     assert kept.cancel.is_set() and other.cancel.is_set()
 
 
-def test_a_transfer_is_told_in_the_words_of_the_command_line() -> None:
-    told: list[tuple[str, float | None]] = []
+def test_a_transfer_is_narrated_as_on_the_command_line() -> None:
+    reports: list[tuple[str, float | None]] = []
 
-    class Told:
+    class Recorder:
         cancel = threading.Event()
 
         def __call__(self, text: str, fraction: float | None = None) -> None:
-            told.append((text, fraction))
+            reports.append((text, fraction))
 
-    report = transfer_report(Told())
+    report = transfer_report(Recorder())
     report(CopyProgress("results of abc", TransferProgress(1 << 30, 4 << 30, 1 << 20, 3072.0)))
     report(SkippedFile("link"))
 
-    assert told == [
+    assert reports == [
         ("results of abc: 25%, 1.0 GiB of 4.0 GiB, 1.0 MiB/s, 51 min 12 s left", 0.25),
         ("skipped link: it points outside the folder, or is not a file", None),
     ]

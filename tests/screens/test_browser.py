@@ -76,7 +76,7 @@ def test_the_address_is_printed_when_it_can_be_opened_and_ctrl_c_stops(served: S
     assert ended(served.process) == 0
 
 
-def test_a_port_that_is_taken_is_said_and_no_address(clean_environment: Path, home: Home) -> None:
+def test_a_port_that_is_taken_is_named_and_no_address_shown(clean_environment: Path, home: Home) -> None:
     Store.open(home).close()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -125,7 +125,7 @@ async def test_the_screens_are_shown_and_steered_in_a_browser(served: Served) ->
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("text", "address"),
     [
         ("", ("127.0.0.1", 8000)),
         ("9000", ("127.0.0.1", 9000)),
@@ -135,14 +135,14 @@ async def test_the_screens_are_shown_and_steered_in_a_browser(served: Served) ->
         ("[::1]:8000", ("::1", 8000)),
     ],
 )
-def test_addresses(told: str, address: tuple[str, int]) -> None:
-    assert address_of(told) == address
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert address_of(text) == address
 
 
-@pytest.mark.parametrize("told", ["host:port", "a b", "http://x:1", "x:99999", "me@host:80", ":0"])
-def test_what_is_no_address_is_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["host:port", "a b", "http://x:1", "x:99999", "me@host:80", ":0"])
+def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a valid address"):
-        address_of(told)
+        address_of(text)
 
 
 def test_loopback_is_known_from_the_rest() -> None:

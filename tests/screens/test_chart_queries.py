@@ -12,7 +12,7 @@ from screens.charts import queries
 from screens.charts.plot import ChartView
 from screens.charts.queries import Charted, charts_page
 from screens.workers.reader import StoreReader
-from tests.metrics.writing import Records
+from tests.quick.metrics.writing import Records
 from workbench.metrics import ingest
 from workbench.metrics.chart_axis import chart_points
 from workbench.paths import Home

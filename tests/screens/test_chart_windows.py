@@ -14,7 +14,7 @@ from screens.charts.curve import Curve
 from screens.charts.data import ChartData
 from screens.charts.plot import ChartView, x_axis
 from screens.charts.queries import Charted, charts_page
-from tests.metrics.writing import Records
+from tests.quick.metrics.writing import Records
 from workbench.metrics import ingest
 from workbench.metrics.queries import series
 from workbench.metrics.table import table
@@ -116,14 +116,14 @@ def write(store: Store, tmp_path: Path, written: Sequence[Written]) -> None:
             pass
 
 
-class Told(NamedTuple):
+class TableValue(NamedTuple):
     """A value as the table has it."""
 
     x: float
     value: float
 
 
-def told(store: Store, learner: int, axis: str) -> list[Told]:
+def values_of(store: Store, learner: int, axis: str) -> list[TableValue]:
     """Return what the table says, in its order, over the x of a chart."""
     found = []
     rows = [row for row in table(store, JOB, learner=learner).rows if "loss" in row.values]
@@ -137,7 +137,7 @@ def told(store: Store, learner: int, axis: str) -> list[Told]:
             "time": (row.time_us - START_US) / 1e6,
         }[axis]
         assert x is not None
-        found.append(Told(float(x), row.values["loss"]))
+        found.append(TableValue(float(x), row.values["loss"]))
     return sorted(found, key=lambda one: one.x)
 
 
@@ -153,9 +153,9 @@ def numbers(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
-def check_curve(curve: Curve, inside: Sequence[Told], width: int) -> None:
+def check_curve(curve: Curve, inside: Sequence[TableValue], width: int) -> None:
     """Compare the points of a curve with those that the table has in the window."""
-    drawn = [Told(x, value) for x, value in zip(curve.x, curve.value, strict=True)]
+    drawn = [TableValue(x, value) for x, value in zip(curve.x, curve.value, strict=True)]
     every = {repr(one) for one in inside}
     assert all(a.x <= b.x for a, b in pairwise(drawn))
     assert {repr(one) for one in drawn} <= every
@@ -201,7 +201,7 @@ def test_a_chart_says_what_the_table_says_in_every_window(
     whole = ChartView(axis=over)
     learners = [row.learner for row in series(store, JOB, kinds=("value",))]
     axis = chart(store, whole, 80).axis
-    lists = [told(store, learner, axis) for learner in learners]
+    lists = [values_of(store, learner, axis) for learner in learners]
     for width in WIDTHS:
         check(chart(store, whole, width), lists, width)
         for low, high in windows(sorted(one.x for column in lists for one in column), axis):
@@ -214,7 +214,7 @@ def test_a_chart_says_what_the_table_says_in_every_window(
             assert (axis_drawn.low, axis_drawn.high) == (low, high)
 
 
-def check(data: ChartData, inside: Sequence[Sequence[Told]], width: int) -> None:
+def check(data: ChartData, inside: Sequence[Sequence[TableValue]], width: int) -> None:
     assert len(data.curves) == len(inside)
     for curve, column in zip(data.curves, inside, strict=True):
         check_curve(curve, column, width)

@@ -109,7 +109,7 @@ def test_a_logarithmic_axis_is_labelled_by_powers_of_ten() -> None:
         (4e15, "4e+15"),
     ],
 )
-def test_ticks_are_said_in_few_cells(value: float, shown: str) -> None:
+def test_ticks_are_labelled_in_few_cells(value: float, shown: str) -> None:
     assert axes.label(value) == shown
 
 
@@ -329,7 +329,7 @@ def test_charts_beside_each_other_begin_at_the_same_column() -> None:
     assert begins == {plot.MARGIN}
 
 
-def test_without_colours_curves_are_told_apart_by_signs() -> None:
+def test_without_colours_curves_are_distinguished_by_signs() -> None:
     low, high = line(*[1.0] * 60, label="a"), line(*[2.0] * 60, label="b", colour=2)
     view = ChartView()
     rows = plot.draw((low, high), view, plot.x_axis((low, high), view), 60, 9, marked=True)

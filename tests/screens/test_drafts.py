@@ -81,7 +81,7 @@ def test_every_fault_is_named_with_its_line_of_the_form() -> None:
     assert check(from_manifest("m.yml", TEXT)).faults == {}
 
 
-def test_a_manifest_that_is_none_is_said_to_be() -> None:
+def test_a_manifest_that_is_none_is_reported_as_that() -> None:
     assert "" in check(from_manifest("m.yml", "[")).faults
     assert check(from_manifest("m.yml", "- a")).faults
     assert check(Draft()).faults == {COMMAND: "give a command, e.g. python train.py"}
@@ -122,7 +122,7 @@ def test_a_former_command_line_is_understood() -> None:
     assert written(with_changes(TEXT, {"params.lr": "0.2", "name": "y"}))["params.lr"] == "0.2"
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputMissing, match="cannot read"):
         draft_of_file(str(tmp_path / "nothing.yml"))
 

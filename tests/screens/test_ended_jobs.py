@@ -83,7 +83,7 @@ def test_what_was_there_before_the_first_look_has_not_ended(store: Store) -> Non
     assert names(open_and_ended(lambda: seeding.NOW_US)(store)) == (["open"], [])
 
 
-def test_an_end_in_the_middle_of_a_look_is_said_once(
+def test_an_end_in_the_middle_of_a_look_is_reported_once(
     store: Store, look: Callable[[], OpenJobs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = seeding.add_job(store, 1, "digits", age_seconds=0)

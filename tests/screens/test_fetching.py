@@ -92,7 +92,7 @@ async def test_files_are_read_and_copied_here(done: Home, clean_environment: Pat
 
 
 @journey
-async def test_all_results_are_downloaded_and_what_cannot_be_is_said(
+async def test_all_results_are_downloaded_and_what_cannot_be_is_reported(
     done: Home, clean_environment: Path
 ) -> None:
     async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
@@ -200,14 +200,16 @@ async def test_the_manifest_is_read_in_the_users_editor(three: Home, monkeypatch
         await shown.until(lambda: read == ["name: mnist-wide\n"])
 
 
-def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
+def test_a_checkpoint_that_was_reported_stands_once(home: Home) -> None:
     from screens.jobs.files import FoundFile
     from workbench.metrics.queries import CheckpointRow
 
-    told = CheckpointRow(seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {})
+    reported = CheckpointRow(
+        seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {}
+    )
     found = [FoundFile("results/b", 1, 9), FoundFile("checkpoints/a.pt", 7, 5)]
 
-    shown = with_checkpoints(found, [told])
+    shown = with_checkpoints(found, [reported])
 
     assert [(one.path, one.size, one.step, one.facts) for one in shown] == [
         ("checkpoints/a.pt", 7, 3, "loss 0.5"), ("results/b", 1, None, ""),
@@ -215,7 +217,7 @@ def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
 
 
 @journey
-async def test_a_folder_is_uploaded_and_what_the_store_refuses_is_said(
+async def test_a_folder_is_uploaded_and_what_the_store_refuses_is_reported(
     home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.app.app.FabricApp.NOTIFICATION_TIMEOUT", 60)  # a busy machine may look late

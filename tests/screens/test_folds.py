@@ -208,11 +208,11 @@ async def test_only_rows_in_view_are_read_and_when_others_come_into_view_those(
     asked: list[InView] = []
     query = RowDetailsReader.query
 
-    def asking(reader: RowDetailsReader, rows: InView) -> object:
+    def note_query(reader: RowDetailsReader, rows: InView) -> object:
         asked.append(rows)
         return query(reader, rows)
 
-    monkeypatch.setattr(RowDetailsReader, "query", asking)
+    monkeypatch.setattr(RowDetailsReader, "query", note_query)
     with Store.open(home) as store:
         for number in range(60):
             seeding.go(store, seeding.add_job(store, number, f"job-{number}"), *seeding.RUN_UP)

@@ -173,15 +173,15 @@ async def test_the_plan_is_a_few_lines(folder: Path, home: Home) -> None:
     async with form(home, draft, (160, 50)) as (shown, screen):
         await shown.until_shown("ready to start")
         plan = screen.query_one(PlanPage).plain.split("Sent to")[0]
-        said = {line[2:16].strip(): line[17:] for line in plan.splitlines() if line.startswith("  ")}
-        assert said["where"] == "local, as process"
-        assert said["command"] == "python train.py"
-        assert "python" in said["Python"]
-        assert said["code"].startswith("2 files, ") and str(folder) in said["code"]
-        assert said["GPUs"] == "none"
-        assert said["params"] == "lr=0.1, width=64"
-        assert said["waits for"] == "nothing (priority 5)"
-        assert said["ends after"] == "at most 8 h 00 min"
+        fields = {line[2:16].strip(): line[17:] for line in plan.splitlines() if line.startswith("  ")}
+        assert fields["where"] == "local, as process"
+        assert fields["command"] == "python train.py"
+        assert "python" in fields["Python"]
+        assert fields["code"].startswith("2 files, ") and str(folder) in fields["code"]
+        assert fields["GPUs"] == "none"
+        assert fields["params"] == "lr=0.1, width=64"
+        assert fields["waits for"] == "nothing (priority 5)"
+        assert fields["ends after"] == "at most 8 h 00 min"
 
 
 @journey

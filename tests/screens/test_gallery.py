@@ -42,12 +42,12 @@ SEEN = {
 """Every page, and what is on it."""
 
 
-def draw(folder: Path, *words: str) -> None:
-    argv = [sys.executable, "-m", "tests.screens.gallery", str(folder), *words]
+def draw(folder: Path, *args: str) -> None:
+    argv = [sys.executable, "-m", "tests.screens.gallery", str(folder), *args]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=patience(600))
 
 
-def said(file: Path) -> str:
+def words_of(file: Path) -> str:
     """Return the words of a picture: parts of a line that look different are apart in it."""
     return html.unescape(re.sub(r"<[^>]*>", "", file.read_text())).replace("\xa0", " ")
 
@@ -65,7 +65,7 @@ def test_every_page_is_drawn(tmp_path: Path, size: str) -> None:
     draw(tmp_path, "--size", size, "--theme", "dark")
 
     assert (tmp_path / "tour.svg").read_text().count('class="frame"') == 10
-    drawn = {file.stem: said(file) for file in (tmp_path / f"{size}-dark").iterdir()}
+    drawn = {file.stem: words_of(file) for file in (tmp_path / f"{size}-dark").iterdir()}
     assert set(drawn) == set(SEEN)
     missing = {name: [part for part in parts if part not in drawn[name]] for name, parts in SEEN.items()}
     assert {name: parts for name, parts in missing.items() if parts} == {}

@@ -25,9 +25,9 @@ def test_the_configuration_gives_actions_other_keys() -> None:
     assert load_config().warnings == ()
 
 
-@pytest.mark.parametrize("said", ["3", "[]", "[1]", "true"])
-def test_keys_that_are_no_texts_are_refused_with_their_line(said: str) -> None:
-    config_file().write_text(f"[keys]\njob.halt = {said}\n")
+@pytest.mark.parametrize("value", ["3", "[]", "[1]", "true"])
+def test_keys_that_are_no_texts_are_refused_with_their_line(value: str) -> None:
+    config_file().write_text(f"[keys]\njob.halt = {value}\n")
 
     with pytest.raises(ConfigError, match=r"config\.toml:2: keys\.job\.halt must be a key"):
         load_config()
@@ -41,7 +41,7 @@ def test_signs_are_understood_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("configured", "fault"),
     [
         ({"job.hlt": ["H"]}, "unknown action; did you mean job.halt?"),
         ({"job.halt": ["l"]}, "keys.job.halt: l is already job.logs"),
@@ -49,8 +49,8 @@ def test_signs_are_understood_as_people_write_them() -> None:
         ({"run.tab": ["x"]}, "its keys are digits"),
     ],
 )
-def test_what_cannot_be_is_said_and_has_no_effect(told: dict[str, list[str]], fault: str) -> None:
-    keys = key_map(told)
+def test_what_cannot_be_is_reported_and_has_no_effect(configured: dict[str, list[str]], fault: str) -> None:
+    keys = key_map(configured)
 
     assert fault in keys.faults[0]
     assert keys.own == {}

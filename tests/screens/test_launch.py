@@ -48,11 +48,11 @@ framework:
 
 @pytest.fixture
 def folder(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST.format(python=sys.executable))
-    monkeypatch.chdir(place)
-    yield place
+    work = clean_environment / "work"
+    work.mkdir()
+    (work / "manifest.yml").write_text(MANIFEST.format(python=sys.executable))
+    monkeypatch.chdir(work)
+    yield work
     end_everything(home)
 
 
@@ -153,7 +153,7 @@ async def test_a_bare_command_is_enough(folder: Path, home: Home) -> None:
 
 
 @journey
-async def test_what_is_wrong_is_said_beside_its_line_while_one_types(folder: Path, home: Home) -> None:
+async def test_what_is_wrong_is_shown_beside_its_line_while_one_types(folder: Path, home: Home) -> None:
     async with form_of_manifest(home) as (shown, screen):
         await shown.until_shown("ready to start")
         screen.form.go_to("learners")
@@ -362,21 +362,21 @@ def test_manifests_are_found_the_nearest_first(folder: Path) -> None:
     assert manifests_here() == ["manifest.yml", "examples/one/manifest.yml"]
 
 
-def test_what_the_command_refuses_is_said_in_its_own_words(home: Home) -> None:
+def test_what_the_command_refuses_is_shown_in_its_own_words(home: Home) -> None:
     with pytest.raises(FabricError, match="there is no job"):
         call(home, ["rerun", "nobody"])
 
 
 def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> None:
-    said: list[str] = []
+    narration: list[str] = []
 
     call(
         home,
         ["run", "-d", "--runner", "process", "manifest.yml"],
-        said.append,
+        narration.append,
     )
 
-    assert said[-1].startswith("it runs in the background")
+    assert narration[-1].startswith("it runs in the background")
 
 
 def test_a_command_that_takes_too_long_is_ended(home: Home) -> None:

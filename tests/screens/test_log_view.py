@@ -129,7 +129,7 @@ async def test_capitals_and_regular_expressions_are_found_as_written(
 
 
 @journey
-async def test_a_wrong_regular_expression_is_said_and_the_line_stays_open(
+async def test_a_wrong_regular_expression_is_reported_and_the_line_stays_open(
     home: Home, job: JobRow, output: seeding.JournalWriter
 ) -> None:
     output.write(numbered(1, 5))
@@ -266,11 +266,11 @@ async def test_what_is_shown_is_saved_but_no_file_is_overwritten(
         await shown.type("keep")
         await shown.press("enter")
         await shown.until_shown("2 of 3 lines")
-        for said in ("saved 2 lines", "exists already"):
+        for message in ("saved 2 lines", "exists already"):
             await shown.press("ctrl+s")
             await shown.until_shown("save to: digits.log")
             await shown.press("enter")
-            await shown.until_shown(said)
+            await shown.until_shown(message)
 
     assert (tmp_path / "digits.log").read_text() == "keep red\nkeep two\n"
 

@@ -44,7 +44,7 @@ async def type_secret(shown: Shown) -> None:
 
 
 @journey
-async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_controller(
+async def test_what_a_backend_wants_typed_is_asked_for_once_and_given_to_the_controller(
     locked: Box, home: Home
 ) -> None:
     async with opened(home, (120, 40), clock=now_us) as shown:
@@ -62,9 +62,7 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
 
 
 @journey
-async def test_a_wrong_password_is_said_to_be_wrong_when_it_is_asked_for_again(
-    locked: Box, home: Home
-) -> None:
+async def test_a_wrong_password_is_called_wrong_when_it_is_asked_for_again(locked: Box, home: Home) -> None:
     async with opened(home, (120, 40), clock=now_us) as shown:
         await shown.until_shown("No jobs yet")
         await shown.press("P")

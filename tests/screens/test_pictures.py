@@ -142,7 +142,7 @@ def test_while_the_store_is_being_opened(
     with Store.open(home) as store:
         rows = seeding.three_runs(store)
     monkeypatch.setattr("screens.workers.reader.StoreReader.run", lambda self: None)
-    monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, places: None)
+    monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, backends: None)
 
     async def steps(walk: Walk) -> None:
         await walk.see("jobs", "loading the list of jobs", "by submitted")
@@ -159,7 +159,7 @@ def test_while_the_store_is_being_opened(
         await walk.compare(
             rows[:2], {"charts": "loading the metrics", **dict.fromkeys(("values", "code"), "loading")}
         )
-        await walk.places("connecting")
+        await walk.backends("connecting")
 
     same("loading", size, steps)
 
@@ -191,7 +191,7 @@ def test_three_runs(rows: Rows, size: tuple[int, int], same: Same) -> None:
         await shown.until(lambda: "marked" not in shown.text())
         await walk.job(rows[2], _says(rows[2]))
         await walk.compare(rows[:2], COMPARED)
-        await walk.places("ada abcdefghi", "other process", "laptop")
+        await walk.backends("ada abcdefghi", "other process", "laptop")
         await shown.press("r")
         await walk.see("once more", "with exactly")
         await walk.window("start from", ["t"], "a command", "manifest.yml")
@@ -270,7 +270,7 @@ def test_the_queue_of_two_backends(
 
 
 @sizes_alike
-def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same: Same) -> None:
+def test_a_backend_that_cannot_be_reached(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far-away", backend="gpubox")
         row = seeding.go(store, row, *seeding.RUN_UP)
@@ -293,7 +293,7 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
         await walk.compare(
             [row, other], {"charts": "train/loss", "values": "loss", "differences": "name", "code": "same"}
         )
-        await walk.places("does not answer: gpubox", "is it switched on?")
+        await walk.backends("does not answer: gpubox", "is it switched on?")
 
     same("unreachable", size, steps, unreachable=True)
 
@@ -513,7 +513,7 @@ def test_without_signs_that_a_terminal_may_lack(
         await walk.see("jobs", "step 19 loss", "CPUs")
         await walk.job(rows[2], _says(rows[2]))
         await walk.compare(rows[:2], COMPARED)
-        await walk.places("ada abcdefghi", "other process", "laptop")
+        await walk.backends("ada abcdefghi", "other process", "laptop")
 
     same("ascii", size, steps)
 

@@ -92,7 +92,7 @@ def test_a_query_is_not_run_when_nothing_that_it_depends_on_moved(
     assert runs == [1]
 
 
-def test_an_answer_that_stays_the_same_is_not_told_again(
+def test_an_answer_that_stays_the_same_is_not_sent_again(
     home: Home, reader: StoreReader, box: Mailbox
 ) -> None:
     reader.watch(box, "same", lambda store: "same", counters=None, every_seconds=0.0)
@@ -141,7 +141,7 @@ def test_what_is_newly_watched_is_answered_once_while_it_is_paused(
         box.messages.get(timeout=0.2)
 
 
-def test_trouble_is_told_once_and_its_end_too(
+def test_trouble_is_reported_once_and_its_end_too(
     home: Home, reader: StoreReader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.01)
@@ -161,9 +161,9 @@ def test_trouble_is_told_once_and_its_end_too(
     _until(lambda: len(tried) > 3)
     broken.clear()
 
-    told = [box.next(), box.next()]
-    assert {type(message) for message in told} == {QueryAnswer, StoreTrouble}
-    assert next(m for m in told if isinstance(m, StoreTrouble)).error is None
+    messages = [box.next(), box.next()]
+    assert {type(message) for message in messages} == {QueryAnswer, StoreTrouble}
+    assert next(m for m in messages if isinstance(m, StoreTrouble)).error is None
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -187,13 +187,13 @@ def test_writes_are_done_in_order_and_answered(home: Home, box: Mailbox) -> None
     writer.give(box, "second", refused)
     writer.give(box, "third", wrong)
     writer.give(box, "fourth", lambda store: "still here")
-    told: list[WriteDone] = [box.next() for _ in range(4)]
+    answers: list[WriteDone] = [box.next() for _ in range(4)]
     writer.close()
 
-    assert [done.label for done in told] == ["first", "second", "third", "fourth"]
-    assert [done.text for done in told] == ["0 jobs", "", "", "still here"]
-    assert [str(done.error) for done in told[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
-    assert told[0].error is None and told[3].error is None
+    assert [done.label for done in answers] == ["first", "second", "third", "fourth"]
+    assert [done.text for done in answers] == ["0 jobs", "", "", "still here"]
+    assert [str(done.error) for done in answers[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
+    assert answers[0].error is None and answers[3].error is None
 
 
 class Ended:

@@ -39,8 +39,8 @@ def real_home(clean_environment: Path, home: Home) -> Iterator[Home]:
     folder = clean_environment / "work"
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
-    words = ["run", "-d", "--runner", "process", "--name", "endless", "--", sys.executable, "train.py"]
-    subprocess.run([FABRIC, *words], cwd=folder, check=True, capture_output=True, timeout=patience())
+    args = ["run", "-d", "--runner", "process", "--name", "endless", "--", sys.executable, "train.py"]
+    subprocess.run([FABRIC, *args], cwd=folder, check=True, capture_output=True, timeout=patience())
     yield home
     end_everything(home)
 

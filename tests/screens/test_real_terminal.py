@@ -46,16 +46,16 @@ class Terminal:
             "LC_ALL": "C.UTF-8",
         }
 
-    def __call__(self, *words: str) -> str:
+    def __call__(self, *args: str) -> str:
         """Run a command of tmux's."""
         ran = subprocess.run(
-            [*self.base, *words], env=self.environment, capture_output=True, text=True, check=True
+            [*self.base, *args], env=self.environment, capture_output=True, text=True, check=True
         )
         return ran.stdout
 
-    def start(self, width: int, height: int, *words: str) -> None:
+    def start(self, width: int, height: int, *args: str) -> None:
         """Start ``fabric tui``; the terminal stays when it ends."""
-        command = ["sh", "-c", TELL_CODE, str(self.code), sys.executable, "-c", START, "tui", *words]
+        command = ["sh", "-c", TELL_CODE, str(self.code), sys.executable, "-c", START, "tui", *args]
         # tmux starts its commands in its server's environment, which is this one's.
         self("new-session", "-d", "-x", str(width), "-y", str(height), *command)
         self("set-option", "remain-on-exit", "on")
@@ -136,7 +136,7 @@ def test_it_fits_itself_to_a_terminal_that_changes_its_size(terminal: Terminal) 
     terminal.until_shown("3 jobs", "mnist-big")
 
 
-def test_readonly_is_said_and_nothing_is_changed(terminal: Terminal) -> None:
+def test_readonly_is_shown_and_nothing_is_changed(terminal: Terminal) -> None:
     terminal.start(80, 24, "--readonly")
     terminal.until_shown("read-only", "mnist-wide")
     terminal.keys("x")

@@ -55,7 +55,7 @@ def test_why_says_all_that_is_known(home: Home) -> None:
         next_try_us=now + 5_000_000,
     )
 
-    said = status.why(row, now)
+    why = status.why(row, now)
 
     for part in (
         "halting: waits for the backend to confirm",
@@ -63,7 +63,7 @@ def test_why_says_all_that_is_known(home: Home) -> None:
         "last seen 42 s ago",
         "tries again in 5.0 s",
     ):
-        assert part in said
+        assert part in why
     assert status.is_open(row) and status.is_problem(row)
     assert unseen_seconds(replace(row, seen_us=now - 1_000_000), now) is None
 

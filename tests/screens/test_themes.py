@@ -103,7 +103,7 @@ def test_text_can_be_read_under_the_cursor_and_where_it_was_found(theme: Theme, 
 
 
 @ours
-def test_curves_are_told_apart(theme: Theme) -> None:
+def test_curves_are_distinguished(theme: Theme) -> None:
     assert nearest(theme, ALL_SEEN) >= 20
 
 

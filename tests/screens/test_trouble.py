@@ -18,7 +18,7 @@ from workbench.store.queries.jobs import open_jobs
 
 
 @journey
-async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
+async def test_a_locked_store_is_reported_and_read_as_soon_as_it_is_free(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.LOCKED_SECONDS", 0.05)
@@ -38,7 +38,7 @@ async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
 
 
 @journey
-async def test_a_store_of_a_newer_version_is_said(home: Home) -> None:
+async def test_a_store_of_a_newer_version_is_reported(home: Home) -> None:
     with Store.open(home) as store:
         store.execute("PRAGMA user_version = 99")
 
@@ -54,17 +54,17 @@ async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home
         async with opened(home, (120, 40)) as shown:
             await shown.until_shown("mnist-big")
             store.execute("PRAGMA user_version = 99")
-            said = (
+            message = (
                 "was changed by another version",
                 "from a newer version of fabric",
             )  # now, and a second later
             await shown.until(
-                lambda: any(each in shown.text() for each in said) and "mnist-big" in shown.text()
+                lambda: any(each in shown.text() for each in message) and "mnist-big" in shown.text()
             )
 
 
 @journey
-async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
+async def test_a_bug_in_a_query_is_reported_and_the_screens_stay(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.05)
@@ -86,7 +86,7 @@ async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
 
 
 @journey
-async def test_a_job_file_that_is_gone_is_said_in_the_overview(home: Home) -> None:
+async def test_a_job_file_that_is_gone_is_reported_in_the_overview(home: Home) -> None:
     with Store.open(home) as store:
         row = seeding.three_runs(store)[2]
     home.job(row.id).job_file.unlink()
@@ -107,11 +107,11 @@ def test_leaving_says_which_jobs_go_on(home: Home) -> None:
         rows = seeding.three_runs(store)
         for number in range(20, 32):
             seeding.add_job(store, number, f"waiting-{number}")
-        said = exit_summary(open_jobs(store))
+        summary = exit_summary(open_jobs(store))
 
-    assert said.startswith("13 jobs are still running or waiting:\n")
-    assert "waiting-31" in said and "  and 3 more\n" in said
-    assert rows[0].name not in said
+    assert summary.startswith("13 jobs are still running or waiting:\n")
+    assert "waiting-31" in summary and "  and 3 more\n" in summary
+    assert rows[0].name not in summary
     assert exit_summary([]) == ""
     assert "1 job is still running or waiting:" in exit_summary([rows[2]])
 

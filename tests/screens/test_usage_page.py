@@ -203,7 +203,7 @@ async def test_a_key_shows_the_last_minutes_alone(home: Home) -> None:
 
 
 @journey
-async def test_an_agent_that_lists_no_processes_is_said_so(home: Home) -> None:
+async def test_an_agent_that_lists_no_processes_is_named(home: Home) -> None:
     add_running(home, listed=False)
     async with opened(home, (80, 24), job="resnet") as shown:
         await look(shown, "no list of its processes")
@@ -223,7 +223,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 @journey
-async def test_that_there_is_no_list_is_said_after_it_was_looked_for(
+async def test_that_there_is_no_list_is_shown_after_it_was_looked_for(
     home: Home, drawn: threading.Event
 ) -> None:
     add_running(home, listed=False)
@@ -422,7 +422,7 @@ def test_processes_at_a_host_are_read_over_one_connection(
 
 
 @journey
-async def test_a_backend_that_does_not_answer_is_said_with_the_processes(
+async def test_a_backend_that_does_not_answer_is_named_with_the_processes(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row, _ = remote(home, monkeypatch, FakeRunner(BackendUnreachable("gpubox does not answer")))

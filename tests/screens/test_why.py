@@ -17,11 +17,11 @@ from workbench.store.queries.jobs import job
 from workbench.store.updates.jobs import set_reason
 
 HALF_PAST_FIVE_US = (5 * 60 + 30) * 60_000_000 + 30_000_000
-"""So far off that what is said of it stays the same while the test runs."""
+"""So far off that its text stays the same while the test runs."""
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "next_try_in_us", "said"),
+    ("state", "reason", "next_try_in_us", "text"),
     [
         (
             State.QUEUED,
@@ -34,7 +34,7 @@ HALF_PAST_FIVE_US = (5 * 60 + 30) * 60_000_000 + 30_000_000
 )
 @journey
 async def test_list_show_and_screens_say_why_in_the_same_words(
-    home: Home, state: State, reason: Reason, next_try_in_us: int | None, said: str
+    home: Home, state: State, reason: Reason, next_try_in_us: int | None, text: str
 ) -> None:
     fabric = Fabric(home.path.parent)
     with Store.open(home) as store:
@@ -48,12 +48,12 @@ async def test_list_show_and_screens_say_why_in_the_same_words(
         for line in fabric("show", "digits", FABRIC_NO_CONTROLLER="1").stdout.splitlines()
     ]
 
-    assert listed[1].endswith(f"  {said}")
-    assert [words[1] for words in pairs if words and words[0] == "why"] == [said]
+    assert listed[1].endswith(f"  {text}")
+    assert [words[1] for words in pairs if words and words[0] == "why"] == [text]
     async with opened(home, (200, 40), clock=now_us) as shown:
-        await shown.until_shown(f" {said}")
+        await shown.until_shown(f" {text}")
         await shown.press("enter")
-        await shown.until_shown("overview", said)
+        await shown.until_shown("overview", text)
 
 
 def test_why_is_what_is_asked_the_reason_the_last_answer_and_the_next_try(home: Home) -> None:

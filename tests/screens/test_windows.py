@@ -1,4 +1,4 @@
-"""Jumping by letters, what is done in the background, and errors that are said in a window."""
+"""Jumping by letters, what is done in the background, and errors that are shown in a window."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
 
 
 def test_a_percentage_is_found_in_words() -> None:
-    assert [percentage(said) for said in ("copied 43 %", "7%", "12.5 % of it", "no", "400 %")] == [
+    assert [percentage(text) for text in ("copied 43 %", "7%", "12.5 % of it", "no", "400 %")] == [
         0.43, 0.07, 0.12, None, 1.0,
     ]  # fmt: skip
 
 
 @journey
-async def test_what_a_controller_refuses_is_said_in_a_window(
+async def test_what_a_controller_refuses_is_shown_in_a_window(
     three: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(home: Home) -> None:

@@ -144,8 +144,8 @@ class Walk:
             await self.see(f"compare {tab}", says.get(tab, tab))
         self.shown.app.go_home()
 
-    async def places(self, *parts: str) -> None:
-        """Keep the places."""
+    async def backends(self, *parts: str) -> None:
+        """Keep the backends."""
         await self.shown.press("P")
         await self.see("backends", *parts)
         self.shown.app.go_home()
@@ -166,13 +166,13 @@ class Walk:
         await self.shown.until(lambda: not isinstance(self.shown.app.focused, Input), name)
 
 
-class _Place:
-    """A place that answers as the test wants it; its hardware is pretended."""
+class _PretendedBackend:
+    """A backend that answers as the test wants it; its hardware is pretended."""
 
     def __init__(self, options: Any) -> None:  # BackendOptions
         self.options = options
 
-    def open(self) -> _Place:
+    def open(self) -> _PretendedBackend:
         return self
 
     def close(self) -> None:
@@ -210,8 +210,8 @@ class _Place:
         yield Finding("engine", "none", "lack", "images are not used", "install Docker")
 
 
-class _Unreachable(_Place):
-    def open(self) -> _Place:
+class _Unreachable(_PretendedBackend):
+    def open(self) -> _PretendedBackend:
         if self.options.type != "local":
             raise BackendUnreachable("gpubox does not answer: no route to host", hint="is it switched on?")
         return self
@@ -219,18 +219,18 @@ class _Unreachable(_Place):
 
 @contextmanager
 def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = False) -> Iterator[None]:
-    """Pretend places, plans and latencies, so that pictures are the same on every machine."""
+    """Pretend backends, plans and latencies, so that pictures are the same on every machine."""
     config_file().write_text('[backends.gpubox]\naddress = "ssh://ada@gpubox"\n')
     patch.chdir(folder)
     patch.setattr("screens.launch.draft_sources.EXAMPLES", folder)
     patch.setattr("screens.launch.preview_page.read_previews", _previews)
     patch.setattr("screens.jobs.text_pages.native_plan", _plan)
     patch.setattr("screens.jobs.files_tab.files_there", _no_files)
-    kind = _Unreachable if unreachable else _Place
+    kind = _Unreachable if unreachable else _PretendedBackend
     patch.setattr("backends.registry.load_backend", kind)
     patch.setattr("screens.backends.watch.now_us", _now)
     patch.setattr("workbench.services.backends.watch.now_us", _now)
-    # Asked again and again, a place would have one block more in its history each time.
+    # Asked again and again, a backend would have one block more in its history each time.
     patch.setattr("screens.backends.watch.EVERY_SECONDS", 3600.0)
     patch.setattr("screens.backends.page._latency", lambda seconds: "12 ms")
     yield

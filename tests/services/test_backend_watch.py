@@ -127,7 +127,7 @@ def test_backends_are_asked_one_after_the_other_until_the_caller_has_enough() ->
     assert (Box.opened, Box.closed) == (1, 1)
 
 
-def test_what_was_found_is_said_in_lines() -> None:
+def test_what_was_found_is_formatted_as_lines() -> None:
     found = (Finding("python", "3.11.9"), *LACKS)
 
     assert BackendReport(found, 0).verdict("box") == "box: usable"

@@ -81,12 +81,12 @@ def test_one_that_answers_is_restarted_and_ended(made: Home) -> None:
     answers(made)
 
     assert inspect_controller(made) == ControllerReport(first.pid, VERSION, True, "")
-    said: list[str] = []
-    second = restart_controller(made, said.append)
-    assert (second.answers, said, alive(first.pid)) == (True, [], False)
-    assert end_controller(made, said.append)
+    messages: list[str] = []
+    second = restart_controller(made, messages.append)
+    assert (second.answers, messages, alive(first.pid)) == (True, [], False)
+    assert end_controller(made, messages.append)
     assert inspect_controller(made).pid is None
-    assert not end_controller(made, said.append)
+    assert not end_controller(made, messages.append)
 
 
 def test_one_that_does_not_answer_is_named_with_what_helps(

@@ -27,17 +27,17 @@ QUIET = StartReport()
 @pytest.fixture(autouse=True)
 def folder(home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a manifest; no controller is started."""
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST)
-    (place / "search.yml").write_text(SEARCH)
-    monkeypatch.chdir(place)
+    folder = clean_environment / "work"
+    folder.mkdir()
+    (folder / "manifest.yml").write_text(MANIFEST)
+    (folder / "search.yml").write_text(SEARCH)
+    monkeypatch.chdir(folder)
     monkeypatch.setattr("workbench.controller.client.connect.ensure_controller", lambda home: None)
-    return place
+    return folder
 
 
-def start(*words: str, report: StartReport = QUIET) -> list[str]:
-    return start_run(read_run_options(["--runner", "process", *words]), origin="tui", report=report)
+def start(*args: str, report: StartReport = QUIET) -> list[str]:
+    return start_run(read_run_options(["--runner", "process", *args]), origin="tui", report=report)
 
 
 def names(home: Home) -> list[str]:
@@ -46,9 +46,9 @@ def names(home: Home) -> list[str]:
 
 
 def test_a_job_is_started_with_its_command_line_recorded(home: Home) -> None:
-    said: list[str] = []
+    narration: list[str] = []
 
-    (job_id,) = start("manifest.yml", "--set", "params.lr=2", report=StartReport(said.append))
+    (job_id,) = start("manifest.yml", "--set", "params.lr=2", report=StartReport(narration.append))
 
     with Store.open(home) as store:
         job = detail(store, job_id)
@@ -56,7 +56,7 @@ def test_a_job_is_started_with_its_command_line_recorded(home: Home) -> None:
     assert job.recorded["argv"] == [
         "fabric", "run", "--runner", "process", "manifest.yml", "--set", "params.lr=2",
     ]  # fmt: skip
-    assert any("digits: 1 learner on local, as process" in text for text in said)
+    assert any("digits: 1 learner on local, as process" in text for text in narration)
 
 
 def test_a_sweep_is_one_job_for_each_value(home: Home) -> None:

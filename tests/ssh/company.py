@@ -39,7 +39,7 @@ def second_host(box: Box, leases: Path) -> Iterator[tuple[Daemon, str]]:
         daemon.stop()
 
 
-def place_of(box: Box, daemon: Daemon) -> TargetRef:
+def target_of(box: Box, daemon: Daemon) -> TargetRef:
     """Return a host that is not the box itself, as jobs name it."""
     return TargetRef(
         "other", "ssh", "process", address=f"ssh://{box.user.name}@{daemon.address}:{daemon.port}"
@@ -47,7 +47,7 @@ def place_of(box: Box, daemon: Daemon) -> TargetRef:
 
 
 def counts(ground: Ground, job_id: str) -> None:
-    """Wait for the end of a job that counts, and see that it told all of it."""
+    """Wait for the end of a job that counts, and see that it printed all of it."""
     row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
     assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
 
@@ -60,7 +60,7 @@ def is_deleted(ground: Ground, job_id: str) -> None:
 
 def another_laptop(scene: Scene) -> None:
     """Another laptop of the same person gives the host a job, and both lose their sessions."""
-    ground = Ground(Home(scene.box.folder / "second-home"), scene.ground.place)
+    ground = Ground(Home(scene.box.folder / "second-home"), scene.ground.target)
     try:
         job_id = ground.submit(COUNT)
         until(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
@@ -75,7 +75,7 @@ def another_host(scene: Scene) -> None:
     """Another machine has the same home, as on a cluster's login nodes, and runs a job of ours beside the first."""
     ground = scene.ground
     with second_host(scene.box, scene.box.folder / "leases") as (daemon, _):
-        job_id = ground.submit(COUNT, place=place_of(scene.box, daemon))
+        job_id = ground.submit(COUNT, target=target_of(scene.box, daemon))
         until(lambda: len(ground.output(job_id)) > scene.draw.uniform(0, 0.7) * len(COUNTED))
         scene.box.daemon.kill_sessions()
         counts(ground, job_id)

@@ -173,18 +173,18 @@ def test_doctor_asks_all_hosts_at_once_and_says_what_each_lacks(
         silent.settimeout(patience())
         for _ in range(2):  # both were asked, though the first has not answered
             silent.accept()[0].close()
-    said = {
+    findings = {
         name: [one for one in found if one.subject == f"backend {name}"]
         for name in ("box", "again", "mute", "muter")
     }
 
     for name in ("box", "again"):
-        assert box.user.name in said[name][0].found
-        (gpu,) = (one for one in said[name] if one.found.startswith("gpu: "))
+        assert box.user.name in findings[name][0].found
+        (gpu,) = (one for one in findings[name] if one.found.startswith("gpu: "))
         assert gpu.remedy == "If the machine has one, install NVIDIA's driver."
     for name in ("mute", "muter"):
-        assert said[name][0].level == "lack"
-        assert said[name][0].remedy == f"fabric backend test {name}"
+        assert findings[name][0].level == "lack"
+        assert findings[name][0].remedy == f"fabric backend test {name}"
 
 
 def _configure(laptop: Fabric, name: str, address: str) -> None:
@@ -216,8 +216,8 @@ SECRET_PRINT = (
 def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_by_name(
     box: Box, first: Fabric, home: Home, second_home: Home
 ) -> None:
-    words = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
-    job = first("run", "-d", "-q", "--backend", box.address, *words, SESAME="nopq").stdout.strip()
+    args = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
+    job = first("run", "-d", "-q", "--backend", box.address, *args, SESAME="nopq").stdout.strip()
     until(lambda: printed(home, job) == "abcd\nready\n", "the job to run")
     first("controller", "stop")
     there = str(second_home.path)

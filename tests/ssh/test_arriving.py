@@ -31,8 +31,8 @@ from workbench.paths import default_home
 from workbench.store.db.rows import TargetRef
 
 
-def ways() -> list[Path]:
-    """List what is remembered of the ways to hosts."""
+def location_files() -> list[Path]:
+    """List the files that say where the agent is at a host."""
     return sorted(Path(default_home()).glob("places/*.way.json"))
 
 
@@ -45,7 +45,7 @@ def known_box(kept_box: Box, kept_ground: KeptGround, monkeypatch: pytest.Monkey
 
 def change(**values: str) -> None:
     """Have something remembered that is not so."""
-    (path,) = ways()
+    (path,) = location_files()
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
@@ -71,8 +71,8 @@ def at_once(count: int, work: Callable[[], object]) -> None:
 
 
 @dataclass
-class Said:
-    """A pipe to a host that has said all its first words before anybody reads one."""
+class GreetedPipe:
+    """A pipe to a host that has sent its whole greeting before anybody reads it."""
 
     reader: BinaryIO
     writer: BinaryIO
@@ -96,7 +96,7 @@ def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
     agent.greet()
     agent.send_json(0, frames.HELLO, {"format": frames.FORMAT})
     os.write(other, b"welcome" + GREETING + first_words + b"\n" + frames_follow.getvalue())
-    pipe = Said(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
+    pipe = GreetedPipe(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
 
     start_agent(pipe, AgentRequest(tmp_path, "uuid"), "box")
     client = FrameClient(pipe.reader, pipe.writer, pipe.explain)
@@ -112,7 +112,7 @@ def test_the_second_arrival_starts_the_agent_at_once(box: Box, transport: str) -
     backend = box.backend("ssh://box", transport=transport, config=str(box.config))
     with closing(backend.open()) as host:
         first = words_of(host)
-    (path,) = ways()
+    (path,) = location_files()
     path.chmod(0o400)
     remembered = path.read_text()
     with closing(backend.open()) as host:
@@ -136,7 +136,7 @@ def test_the_second_arrival_starts_the_agent_at_once(box: Box, transport: str) -
 )
 def test_what_is_not_as_it_was_is_found_out_anew(known_box: Box, changed: dict[str, str]) -> None:
     known_box.backend().open().close()
-    (path,) = ways()
+    (path,) = location_files()
     right = path.read_text()
     change(**changed)
     with closing(known_box.backend().open()) as host:
@@ -157,7 +157,7 @@ def test_an_interpreter_that_does_not_start_any_more_costs_one_try(known_box: Bo
     known_box.backend().open().close()
 
 
-def test_what_a_shell_would_read_otherwise_is_never_said_to_one(known_box: Box) -> None:
+def test_what_a_shell_would_read_otherwise_is_never_sent_to_one(known_box: Box) -> None:
     known_box.backend().open().close()
     change(python="/bin/sh -c 'touch ~/oops';")
     known_box.backend().open().close()
@@ -199,10 +199,10 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pyte
         assert over.wait(patience())
 
     monkeypatch.setattr(prewarming, "time", SimpleNamespace(sleep=hold))
-    told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
-    prewarming.prewarm(told)
+    target: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
+    prewarming.prewarm(target)
     until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
-    shared = SHARED.open(TargetRef(**told), box.backend())
+    shared = SHARED.open(TargetRef(**target), box.backend())
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
@@ -214,13 +214,13 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box, monkeypatch: pyte
 
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:
     (box.daemon.folder / "keys" / box.user.name).write_text("")
-    places, refused = SharedConnections(), []
+    connections, refused = SharedConnections(), []
     ref = TargetRef("box", "ssh", "process", address=box.address)
     backend = box.backend()
 
     def knock() -> None:
         try:
-            places.open(ref, backend)
+            connections.open(ref, backend)
         except NotAllowed as error:
             refused.append(error.message)
 

@@ -58,7 +58,7 @@ class TestAnotherArchitecture:
     def box_within(self) -> list[str]:
         return ["setarch", "i686"]  # what uname says of the kernel, to all that sshd starts
 
-    def test_a_process_runs_and_the_architecture_is_told(self, box: Box, fabric: Fabric) -> None:
+    def test_a_process_runs_and_the_architecture_is_reported(self, box: Box, fabric: Fabric) -> None:
         tested = fabric.json("backend", "test", box.address, "--json")[0]
         (reach,) = (one for one in tested["findings"] if one["subject"] == "reach")
 
@@ -68,8 +68,8 @@ class TestAnotherArchitecture:
     def test_an_image_that_is_made_for_another_machine_is_refused_before_it_is_started(
         self, engine_box: Box, fabric: Fabric
     ) -> None:
-        words = ("--runner", "container", "--image", DEBIAN, "--", "echo", "started")
-        refused = fabric("run", "--backend", engine_box.address, *words, expect=69)
+        args = ("--runner", "container", "--image", DEBIAN, "--", "echo", "started")
+        refused = fabric("run", "--backend", engine_box.address, *args, expect=69)
 
         assert refused.stdout == ""
         assert "amd64" in refused.stderr
@@ -183,13 +183,13 @@ def test_a_shell_that_runs_nothing_leaves_no_job(box: Box, fabric: Fabric, shell
 
 
 def test_a_gpu_where_none_is_leaves_neither_job_nor_folder(box: Box, fabric: Fabric) -> None:
-    words = ("--backend", box.address, "--gpus", "1", "--", "true")
-    refused = fabric("run", "-q", *words, expect=EX_UNAVAILABLE)
+    args = ("--backend", box.address, "--gpus", "1", "--", "true")
+    refused = fabric("run", "-q", *args, expect=EX_UNAVAILABLE)
 
     assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
     assert fabric.json("list", "--json") == []
     assert not list(box.user.home.glob(".fabric/*/*/jobs/*"))
-    assert "has none" in fabric("plan", *words).stdout
+    assert "has none" in fabric("plan", *args).stdout
 
 
 def test_a_user_whom_the_host_does_not_know_is_refused_and_named(box: Box, fabric: Fabric) -> None:

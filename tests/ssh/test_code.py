@@ -64,9 +64,9 @@ def deploy(host: Host, home: Home, tree: Path, owner: str = HOME) -> Path:
     """Bring the code of a tree to a host, for a job of its own."""
     code_hash = take_snapshot(tree, home).code_hash
     request = request_of("true", home=owner, code=(code_hash, str(home.snapshot(code_hash))))
-    site = read_host_facts(host, owner)
-    folder = site.home.job(request.attempt.job_id).attempt(1).model(1)
-    deploy_code(host, site, request, [str(folder)])
+    facts = read_host_facts(host, owner)
+    folder = facts.home.job(request.attempt.job_id).attempt(1).model(1)
+    deploy_code(host, facts, request, [str(folder)])
     return folder
 
 
@@ -116,18 +116,18 @@ def test_an_older_fabric_at_the_same_host_finds_and_leaves_what_it_knows(
 ) -> None:
     code_hash = take_snapshot(tree, home).code_hash
     request = request_of("true", home=HOME, code=(code_hash, str(home.snapshot(code_hash))))
-    site: HostFacts = read_host_facts(host, HOME)
+    facts: HostFacts = read_host_facts(host, HOME)
 
     def older() -> Path:
         """Bring the code as older versions do."""
-        archive = upload_code(host, site, request)
-        folder = site.home.job("training-older").attempt(len(list(Path(archive).parent.iterdir()))).model(1)
+        archive = upload_code(host, facts, request)
+        folder = facts.home.job("training-older").attempt(len(list(Path(archive).parent.iterdir()))).model(1)
         host.call("unpack", archive=archive, folder=str(folder))
         return folder
 
     deploy(host, home, tree)
     assert content_of(older()) == content_of(tree)
-    shutil.rmtree(site.home.code / "files")
+    shutil.rmtree(facts.home.code / "files")
     assert content_of(deploy(host, home, tree)) == content_of(tree)
     assert content_of(older()) == content_of(tree)
 

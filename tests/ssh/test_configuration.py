@@ -180,7 +180,7 @@ def test_a_command_of_match_that_does_not_end_is_named(ssh: Path, monkeypatch: p
         route(ssh, 'Match host a exec "sleep 1000"\n  Port 2201\n', "ssh://a")
 
 
-def test_a_line_that_cannot_be_read_is_said(ssh: Path) -> None:
+def test_a_line_that_cannot_be_read_is_reported(ssh: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         route(ssh, "Host a\n  Match final exec\n  =\n", "ssh://a")
 
@@ -251,7 +251,7 @@ def test_a_fingerprint_is_the_one_that_ssh_keygen_shows(tmp_path: Path) -> None:
     assert fingerprint(key) == shown
 
 
-def test_a_key_that_cannot_be_written_down_is_said(tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_written_down_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "folder"
     file.mkdir()
 

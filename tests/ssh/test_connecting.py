@@ -245,7 +245,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_what_the_places_setup_changes_holds_for_jobs_and_a_failure_is_said(
+def test_what_the_hosts_setup_changes_holds_for_jobs_and_a_failure_is_reported(
     box: Box, clean_environment: Path, home: Home
 ) -> None:
     (box.user.home / ".bash_profile").write_text("echo noise; module() { export CUDA_HOME=/opt/$2; }\n")

@@ -13,9 +13,9 @@ from workbench.paths import Home
 MANIFEST = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
 
 
-def run_digits(fabric: Fabric, home: Home, *words: str) -> tuple[bytes, list[dict[str, str]]]:
+def run_digits(fabric: Fabric, home: Home, *args: str) -> tuple[bytes, list[dict[str, str]]]:
     """Run a few epochs of the example and return what it learned and what it measured."""
-    fabric("run", str(MANIFEST), "--set", "params.epochs=4", *words)
+    fabric("run", str(MANIFEST), "--set", "params.epochs=4", *args)
     job = fabric.json("list", "--json")[0]
     rows = csv.DictReader(fabric("metrics", job["id"], "--csv").stdout.splitlines())
     measured = [{name: row[name] for name in row if name not in ("time", "job")} for row in rows]
@@ -28,7 +28,9 @@ def test_digits_learns_the_same_here_there_and_there_in_a_container(
 ) -> None:
     here = run_digits(fabric, home, "--backend", "local", "--runner", "process")
     there = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "process")
-    contained = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "container", "--image", DEBIAN)
+    in_container = run_digits(
+        fabric, home, "--backend", "ssh://box", "--runner", "container", "--image", DEBIAN
+    )
 
     assert here == there
-    assert here == contained
+    assert here == in_container

@@ -50,29 +50,29 @@ def test_what_is_sent_or_awaited_fails_as_a_streams_end_does(error: Exception) -
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 22])
-def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box: Box, size: int) -> None:
+def test_a_session_that_is_killed_while_much_is_sent_is_a_backend_that_is_away(box: Box, size: int) -> None:
     host = box.backend().open()
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def send() -> None:
         try:
             while True:
                 host.run(["cat"], stdin=bytes(size))
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     sender = threading.Thread(target=send)
     sender.start()
 
     def heard() -> bool:
         box.daemon.kill_sessions()
-        return bool(told)
+        return bool(errors)
 
     until(heard, "the sender to hear of it")
     sender.join()
     host.close()
 
-    assert isinstance(told[0], BackendUnreachable), told
+    assert isinstance(errors[0], BackendUnreachable), errors
 
 
 class HangsUp:

@@ -37,7 +37,7 @@ for part in range(60):
     time.sleep(0.03)
 """
 """Prints 3 MB in two seconds or so."""
-TOLD = {
+LABELS = {
     "session": "SSH session killed",
     "agent": "agent that serves a host killed",
     "controller": "controller killed",
@@ -66,8 +66,10 @@ def box(kept_box: Box) -> Iterator[Box]:
         kept_box.daemon.start()
 
 
-def submit_stream(ground: Ground, place: TargetRef | None = None) -> str:
-    return ground.submit(f"exec python3 -c '{STREAM}'", max_platform_restarts=3, place=place or ground.place)
+def submit_stream(ground: Ground, target: TargetRef | None = None) -> str:
+    return ground.submit(
+        f"exec python3 -c '{STREAM}'", max_platform_restarts=3, target=target or ground.target
+    )
 
 
 def size(ground: Ground, job_id: str) -> int:
@@ -112,7 +114,7 @@ def test_killed_in_the_middle_of_the_stream(
     job_id = submit_stream(ground)
     for share in sorted(draw.uniform(0.05, 0.8) for _ in range(3)):
         has_come(ground, job_id, int(share * len(streamed())))
-        note_harm(TOLD[what])
+        note_harm(LABELS[what])
         if what == "session":
             box.daemon.kill_sessions()
         elif what == "agent":
@@ -146,14 +148,14 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
     ground: Ground, box: Box
 ) -> None:
     relay = Relay(box.daemon)
-    place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    target = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
     with box.config.open("a") as stream:
         stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
     box.known_hosts.write_text(
         box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
     )
     try:
-        job_id = submit_stream(ground, place)
+        job_id = submit_stream(ground, target)
         has_come(ground, job_id, 200_000)
         relay.freeze()
         until(lambda: "cannot be reached" in ground.row(job_id).reason.text)

@@ -63,8 +63,8 @@ def test_an_image_goes_there_without_the_layers_that_are_there(
         assert (second["layers"], second["sent_layers"]) == (2, 1)
         assert LARGE_BYTES < second["sent_bytes"] < LARGE_BYTES + 100_000
 
-        said = fabric("image", "send", "box", image).stdout
-        assert said == f"{image} already exists there\n"
+        output = fabric("image", "send", "box", image).stdout
+        assert output == f"{image} already exists there\n"
         assert _id(image, socket) == _id(image)
         missing = fabric("image", "send", "box", "no-such-image", expect=66)
         assert "no image no-such-image here" in missing.stderr

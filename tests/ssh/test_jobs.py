@@ -29,8 +29,8 @@ def ground(kept_ground: KeptGround, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.fixture
 def own_ground(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at a host, both of them the test's own; nothing is left of them."""
-    place = TargetRef("box", "ssh", "process", address=box.address)
-    made = Ground(home, place)
+    target = TargetRef("box", "ssh", "process", address=box.address)
+    made = Ground(home, target)
     yield made
     made.clean_up()
 
@@ -158,7 +158,7 @@ def test_processes_and_containers_on_one_host_share_one_connection_and_one_sessi
     ground = Ground(home, process)
     try:
         hold = "echo ready; while :; do sleep 0.1; done"
-        jobs = [ground.submit(hold), ground.submit(hold, place=container, image=DEBIAN)]
+        jobs = [ground.submit(hold), ground.submit(hold, target=container, image=DEBIAN)]
         for job_id in jobs:
             ground.prints(job_id, "ready")
         assert engine_box.daemon.log().count("Accepted publickey") == 1
@@ -176,8 +176,10 @@ def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(
     ground: Ground, kept_box: Box
 ) -> None:
     options = {"transport": "openssh", "config": str(kept_box.config)}
-    place = TargetRef("box", "ssh", "process", address="ssh://box", options=options)
-    job_id = ground.submit("echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two", place=place)
+    target = TargetRef("box", "ssh", "process", address="ssh://box", options=options)
+    job_id = ground.submit(
+        "echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two", target=target
+    )
     ground.prints(job_id, "one")
     assert kept_box.daemon.kill_sessions()
     (results,) = kept_box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")

@@ -108,7 +108,7 @@ class TestPasswordAfterTheKey:
         assert fabric("run", "-q", "--backend", box.address, "--", "id", "-un").stdout == f"{box.user.name}\n"
 
 
-def test_a_passphrase_is_asked_for_where_a_place_is_added_and_jobs_need_no_more(
+def test_a_passphrase_is_asked_for_where_a_backend_is_added_and_jobs_need_no_more(
     box: Box, fabric: Fabric
 ) -> None:
     argv = ["ssh-keygen", "-q", "-p", "-P", "", "-N", SECRET, "-f", str(box.key)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.counting import Counting
-from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
+from tests.ssh.company import COUNT, COUNTED, counts, second_host, target_of
 from tests.ssh.lab import Lab, lab
 from tests.support.box import Box
 from tests.support.real_jobs import Ground
@@ -40,8 +40,8 @@ def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
 def test_a_link_that_is_cut_between_us_and_a_jump_host_costs_no_byte(
     home: Home, box: Box, behind: Lab
 ) -> None:
-    place = TargetRef("target", "ssh", "process", address="ssh://target", options={"silent_seconds": "2"})
-    ground = Ground(home, place)
+    target = TargetRef("target", "ssh", "process", address="ssh://target", options={"silent_seconds": "2"})
+    ground = Ground(home, target)
     try:
         job_id = ground.submit(COUNT)
         for share in (0.1, 0.5):
@@ -97,8 +97,8 @@ def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(bo
 
 
 def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_path: Path) -> None:
-    place = TargetRef("box", "ssh", "process", address=box.address)
-    grounds = [Ground(home, place), Ground(Home(tmp_path / "second"), place)]
+    target = TargetRef("box", "ssh", "process", address=box.address)
+    grounds = [Ground(home, target), Ground(Home(tmp_path / "second"), target)]
     try:
         jobs = [[ground.submit(COUNT) for _ in range(2)] for ground in grounds]
         for ground, mine in zip(grounds, jobs, strict=True):
@@ -114,7 +114,7 @@ def test_two_hosts_with_one_home_keep_their_jobs_apart(home: Home, box: Box, cle
     with second_host(box, clean_environment / "leases") as (second, machine_id):
         try:
             here = ground.submit(COUNT)
-            there = ground.submit(COUNT, place=place_of(box, second))
+            there = ground.submit(COUNT, target=target_of(box, second))
             until(lambda: len(ground.output(there)) > 1000)
             box.daemon.kill_sessions()
             for job_id in (here, there):

@@ -90,7 +90,7 @@ def test_what_a_machine_that_was_never_started_can_do_besides_processes_is_not_k
     assert ran(commands) == []
 
 
-def test_a_start_command_that_fails_is_told_in_the_jobs_reason(home: Home, box: Box) -> None:
+def test_a_start_command_that_fails_is_the_jobs_reason(home: Home, box: Box) -> None:
     box.daemon.stop()
     options = {"on_demand": {"start": "echo no credits left >&2; exit 3"}}
     ground = Ground(home, TargetRef("cloud", "ssh", "process", address=box.address, options=options))

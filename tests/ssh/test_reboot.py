@@ -33,9 +33,9 @@ def ground(home: Home, box: Box) -> Iterator[Ground]:
     made.clean_up()
 
 
-def docker(*words: str) -> list[str]:
+def docker(*args: str) -> list[str]:
     """Run docker, and return the lines that it says."""
-    ran = subprocess.run(["docker", *words], capture_output=True, text=True, check=True)
+    ran = subprocess.run(["docker", *args], capture_output=True, text=True, check=True)
     return ran.stdout.split()
 
 
@@ -73,14 +73,14 @@ def test_learners_that_are_gone_are_lost_and_the_reason_is_the_restart(
 def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_next_attempt(
     ground: Ground, engine_box: Box
 ) -> None:
-    place = TargetRef(
+    target = TargetRef(
         "box",
         "ssh",
         "container",
         address=engine_box.address,
         options={"engine": "/var/run/docker.sock"},
     )
-    job_id = ground.submit(RUN, place=place, image=DEBIAN, max_platform_restarts=1)
+    job_id = ground.submit(RUN, target=target, image=DEBIAN, max_platform_restarts=1)
     ground.prints(job_id, "ready")
     mine = ("--filter", f"label=fabric.job={job_id}")
     (before,) = docker("ps", "-q", *mine)

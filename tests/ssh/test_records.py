@@ -43,12 +43,12 @@ def plain(fabric: Fabric, kept_box: Box, ran: dict[str, str]) -> str:
 @pytest.fixture
 def named(fabric: Fabric, kept_box: Box, ran: dict[str, str], python: Path) -> str:
     """One that names that Python."""
-    words = ("--set", f"python={python}", "--", "python3", "-c", "pass")
-    return ran.get("named") or _run(fabric, kept_box, ran, "named", *words)
+    args = ("--set", f"python={python}", "--", "python3", "-c", "pass")
+    return ran.get("named") or _run(fabric, kept_box, ran, "named", *args)
 
 
-def _run(fabric: Fabric, box: Box, ran: dict[str, str], which: str, *words: str) -> str:
-    fabric("run", "--backend", box.address, *words)
+def _run(fabric: Fabric, box: Box, ran: dict[str, str], which: str, *args: str) -> str:
+    fabric("run", "--backend", box.address, *args)
     ran[which] = str(fabric.json("show", "@last", "--json")["id"])
     return ran[which]
 

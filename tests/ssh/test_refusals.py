@@ -52,10 +52,10 @@ def test_a_key_that_was_accepted_is_written_down_and_known_from_then_on(box: Box
     box.backend().introduce(accept)
     box.backend().open().close()
 
-    said = subprocess.run(
+    ran = subprocess.run(
         ["ssh-keygen", "-lf", str(box.daemon.folder / "host_key.pub")], capture_output=True, text=True
     ).stdout.split()[1]
-    assert shown == [(box.daemon.address, said)]
+    assert shown == [(box.daemon.address, ran)]
     assert box.known_hosts.read_text().splitlines()[1:] == [box.daemon.known_line().strip()]
 
 
@@ -298,15 +298,15 @@ def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_a
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
     jobs = [
-        fabric("run", "-d", "-q", "--backend", box.address, *words, "--", "true").stdout.strip()
-        for words in (("--set", "cpus=1"), (), ())
+        fabric("run", "-d", "-q", "--backend", box.address, *args, "--", "true").stdout.strip()
+        for args in (("--set", "cpus=1"), (), ())
     ]
     for job in jobs:
         until(partial(is_tried_again, home, job), "the reason")
         assert "refuses the connection" in fabric.json("show", job, "--json")["reason"]
     for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
-        words = ("--yes",) if verb == "delete" else ()
-        fabric(verb, job, *words)
+        args = ("--yes",) if verb == "delete" else ()
+        fabric(verb, job, *args)
         until(partial(is_over, home, job), f"the {verb} to be done though the host is away")
 
 
@@ -321,24 +321,24 @@ def is_over(home: Home, job: str) -> bool:
     return found.deleted_us is not None or found.state is State.HALTED
 
 
-def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
+def test_what_a_host_has_not_got_is_reported_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     engine = Path("/var/run/docker.sock").exists()
-    words = ("--runner", "container", "--image", "nothing", "--", "true")
-    refusal = fabric("run", "--backend", box.address, *words, expect=77 if engine else 69)
+    args = ("--runner", "container", "--image", "nothing", "--", "true")
+    refusal = fabric("run", "--backend", box.address, *args, expect=77 if engine else 69)
     assert "container engine" in refusal.stderr
     assert "--runner process" in refusal.stderr
 
-    for learners, said in (("1", "1 GPU"), ("2", "4 GPUs")):
-        more = ("--gpus", said[0] if learners == "1" else "2", "--set", f"learners={learners}")
+    for learners, message in (("1", "1 GPU"), ("2", "4 GPUs")):
+        more = ("--gpus", message[0] if learners == "1" else "2", "--set", f"learners={learners}")
         refusal = fabric("run", "--backend", box.address, *more, "--", "true", expect=69)
-        assert f"The job asks for {said}; " in refusal.stderr
+        assert f"The job asks for {message}; " in refusal.stderr
         assert " has none" in refusal.stderr
         assert "hint: Ask for fewer with --gpus" in refusal.stderr
     assert len(fabric.json("list", "--json")) == 1
 
 
-def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, fabric: Fabric) -> None:
+def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_informed_once(box: Box, fabric: Fabric) -> None:
     fabric("run", "-q", "--backend", box.address, "--", "true")
     box.daemon.stop()
     tries = Tries(box)
@@ -352,9 +352,9 @@ def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, 
         known = tries()
         until(lambda: tries() >= known + 2, "the host to be tried again and again")
         box.daemon.start()
-        said, told = attached.communicate(timeout=patience())
-    lines = [line.rstrip("\n") for line in (*lines, *told.decode().splitlines())]
+        stdout, stderr = attached.communicate(timeout=patience())
+    lines = [line.rstrip("\n") for line in (*lines, *stderr.decode().splitlines())]
 
-    assert said == b"done\n"
+    assert stdout == b"done\n"
     assert len([line for line in lines if "refuses the connection" in line]) == 1, lines
     assert len([line for line in lines if line.endswith(": starting")]) <= 2, lines

@@ -59,7 +59,7 @@ SLOW_SECONDS = 0.02
 SECONDS = 120.0
 IN_GATE = ("0-session-upload", "7-half-open-stop")
 WHY_SOAK = "rounds of harm; the gate does two, and has each of these harms in a test of its own"
-TOLD = {
+LABELS = {
     "session": "SSH session killed",
     "sshd": "sshd stopped for a while",
     "host process": "agent that serves a host killed",
@@ -146,8 +146,8 @@ def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator
     box.known_hosts.write_text(
         box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
     )
-    place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
-    ground = Ground(home, place)
+    target = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    ground = Ground(home, target)
     try:
         yield Scene(box, ground, relay, draw, lasting=chaos_rounds is not None)
         ground.clean_up()
@@ -183,7 +183,7 @@ def test_a_round(scene: Scene, seed: int, tmp_path: Path, note_harm: Callable[[s
         until(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
     if phase == "stop":
         ground.ask(job_id, "halt")
-    note_harm(TOLD[kind])
+    note_harm(LABELS[kind])
     ALL[kind](scene)
     row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
 

@@ -60,8 +60,8 @@ def test_bytes_streams_and_codes_are_as_over_a_connection_of_ones_own(
     text = "".join(f"{number}\n" for number in range(400_000))
 
     assert kept_fabric("exec", job, "--", "cat", input=text).stdout == text
-    told = kept_fabric("exec", job, "--", "sh", "-c", "echo aside >&2; exit 7", expect=7)
-    assert told.stderr.endswith("aside\n")
+    ran = kept_fabric("exec", job, "--", "sh", "-c", "echo aside >&2; exit 7", expect=7)
+    assert ran.stderr.endswith("aside\n")
     terminal = OnTerminal(kept_fabric.folder, "shell", job, columns=97)
     terminal.know_the_prompt()
     assert b"24 97" in terminal.ask(b"stty size")
@@ -70,7 +70,7 @@ def test_bytes_streams_and_codes_are_as_over_a_connection_of_ones_own(
     assert kept_box.daemon.connections() == before
 
 
-def test_what_asks_a_place_asks_over_it_too(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
+def test_what_asks_a_backend_asks_over_it_too(kept_box: Box, kept_fabric: Fabric, job: str) -> None:
     before = kept_box.daemon.connections()
     (kept_fabric.folder / "file").write_text("text\n")
 
@@ -97,9 +97,9 @@ def test_a_command_ends_with_a_sentence_when_the_controller_goes_away(box: Box, 
     command = fabric.start("exec", job, "--", "sleep", "4713")
     until(lambda: runs(box.user, b"4713"), "the command to run")
     os.kill(controller_pid(fabric), signal.SIGKILL)
-    _, said = command.communicate(timeout=patience())
-    assert command.returncode == 69, said
-    assert b"was lost" in said
+    _, stderr = command.communicate(timeout=patience())
+    assert command.returncode == 69, stderr
+    assert b"was lost" in stderr
     until(lambda: not runs(box.user, b"4713"), "the command to end")
 
 

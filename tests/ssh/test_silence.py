@@ -1,4 +1,4 @@
-"""Hosts that take a connection and then say nothing, hang up, say half a word, or are no SSH: what is said of each."""
+"""Hosts that take a connection and then say nothing, hang up, say half a word, or are no SSH: the message for each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def listening(says: Says) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("says", "said", "hint"),
+    ("says", "message", "hint"),
     [
         (lambda stream: None, r"accepts a connection, but says nothing for 1 s\.", "MaxStartups"),
         (lambda stream: stream.close(), r"accepts a connection and hangs up without a word\.", "MaxStartups"),
@@ -66,13 +66,13 @@ def listening(says: Says) -> Iterator[int]:
     ],
     ids=["silent", "hangs up", "silent behind its name", "half a name", "no SSH"],
 )
-def test_a_host_that_takes_a_connection_and_does_not_go_on_is_said_to(
-    says: Says, said: str, hint: str, monkeypatch: pytest.MonkeyPatch, clean_environment: Path
+def test_a_host_that_takes_a_connection_and_does_not_go_on_is_named(
+    says: Says, message: str, hint: str, monkeypatch: pytest.MonkeyPatch, clean_environment: Path
 ) -> None:
     monkeypatch.setattr("backends.ssh.connection.BANNER_SECONDS", 1.0)
     with listening(says) as port:
         backend = SshBackend(BackendOptions("box", "ssh", f"ssh://ada@127.0.0.1:{port}", {}))
-        with pytest.raises(BackendUnreachable, match=said) as raised:
+        with pytest.raises(BackendUnreachable, match=message) as raised:
             backend.open()
 
     assert hint in raised.value.hint

@@ -1,4 +1,4 @@
-"""An S3 store that lists whatever it is told to: names that no folder could hold, and objects that it refuses to give.
+"""An S3 store that lists whatever a test wants: names that no folder could hold, and objects that it refuses to give.
 
 It asks for no signature. It is there since no honest store lets such names in.
 """
@@ -55,9 +55,9 @@ class Hostile:
             )
         for folder in sorted(folders):
             found += f"<CommonPrefixes><Prefix>{encoded(folder)}</Prefix></CommonPrefixes>"
-        told = "<EncodingType>url</EncodingType>" if encoded is quote else ""
-        told += f"<Name>{BUCKET}</Name><IsTruncated>false</IsTruncated>"
-        return f"<ListBucketResult>{told}{found}</ListBucketResult>".encode()
+        header = "<EncodingType>url</EncodingType>" if encoded is quote else ""
+        header += f"<Name>{BUCKET}</Name><IsTruncated>false</IsTruncated>"
+        return f"<ListBucketResult>{header}{found}</ListBucketResult>".encode()
 
 
 @contextmanager

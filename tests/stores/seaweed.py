@@ -34,15 +34,15 @@ class Weed:
         self.address = f"http://127.0.0.1:{ports['-s3.port']}"
         identities = [_identity("all", (KEY, SECRET), "Admin"), _identity("reads", READER, "Read", "List")]
         (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-        words = [f"{name}={port}" for name, port in ports.items()]
-        words += [
+        args = [f"{name}={port}" for name, port in ports.items()]
+        args += [
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             *(f"{name}.grpc={free_port()}" for name in _PORTS),
         ]
         self._argv = [
             program, "server", "-ip=127.0.0.1", "-s3", f"-s3.config={folder}/s3.json", f"-dir={folder}",
-            "-volume.max=100", "-master.volumeSizeLimitMB=64", *words,
+            "-volume.max=100", "-master.volumeSizeLimitMB=64", *args,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -69,15 +69,15 @@ class Weed:
             self._process.wait()
             self._process = None
 
-    def rclone(self, *words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    def rclone(self, *args: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Run rclone; ``X:`` is the store."""
-        told = {
+        variables = {
             "TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": self.address, "ACCESS_KEY_ID": KEY,
             "SECRET_ACCESS_KEY": SECRET,
         }  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": ""}
-        environment |= {f"RCLONE_CONFIG_X_{name}": value for name, value in told.items()}
-        argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
+        environment |= {f"RCLONE_CONFIG_X_{name}": value for name, value in variables.items()}
+        argv = [find_rclone().path, *args, "--retries", "1", "--low-level-retries", "1"]
         options.setdefault("input", b"")
         return subprocess.run(
             argv, env=environment, capture_output=True, check=check, timeout=patience(), **options

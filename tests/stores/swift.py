@@ -89,12 +89,12 @@ class Swift:
     def _make_ring(self, kind: str, port: int) -> None:
         """Say where things of a kind are: all on the one disk."""
         where = ["--region", "1", "--zone", "1", "--ip", "127.0.0.1", "--port", str(port)]
-        for words in (
+        for args in (
             ["create", "4", "1", "1"],
             ["add", *where, "--device", "disk", "--weight", "1"],
             ["rebalance"],
         ):
-            argv = ["swift-ring-builder", str(self._folder / f"{kind}.builder"), *words]
+            argv = ["swift-ring-builder", str(self._folder / f"{kind}.builder"), *args]
             subprocess.run(argv, check=True, capture_output=True, timeout=patience())
 
     def _serve(self, kind: str, port: int, text: str) -> None:

@@ -121,13 +121,13 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(
     s3.write(f"tf_trained_model/{job_id}/_checkpoints/step-004/weights", "half")
     own_ground.ask(job_id, "halt")
     own_ground.ends(job_id)
-    place = TargetRef("box", "ssh", "process", address=box.address)
-    ask(own_ground.store, job_id, "resume", origin="test", payload={"place": vars_of(place)})
+    target = TargetRef("box", "ssh", "process", address=box.address)
+    ask(own_ground.store, job_id, "resume", origin="test", payload={"place": vars_of(target)})
     ensure_controller(own_ground.home)
 
     own_ground.prints(job_id, "saved", attempt=2)
     assert "found ['step-001', 'step-002', 'step-003']" in own_ground.output(job_id, attempt=2)
-    assert own_ground.row(job_id).target == place
+    assert own_ground.row(job_id).target == target
     own_ground.ask(job_id, "halt")
     own_ground.ends(job_id, attempt=2)
     stored = s3.results(job_id) / "_checkpoints"
@@ -135,8 +135,8 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(
     assert (s3.results(job_id) / "learner-1" / "attempt-2" / "output.log").exists()
 
 
-def vars_of(place: TargetRef) -> dict[str, Any]:
-    return {name: getattr(place, name) for name in ("backend", "type", "runner", "address")}
+def vars_of(target: TargetRef) -> dict[str, Any]:
+    return {name: getattr(target, name) for name in ("backend", "type", "runner", "address")}
 
 
 def test_a_new_job_begins_with_a_checkpoint_of_another_one(

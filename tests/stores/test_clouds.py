@@ -30,8 +30,8 @@ def rclone_of(remote: Mapping[str, str]) -> Rclone:
     environment = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": ""}
     environment |= {f"RCLONE_CONFIG_X_{name.upper()}": value for name, value in remote.items()}
 
-    def rclone(*words: str, input: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
+    def rclone(*args: str, input: bytes = b"", check: bool = True) -> subprocess.CompletedProcess[bytes]:
+        argv = [find_rclone().path, *args, "--retries", "1", "--low-level-retries", "1"]
         return subprocess.run(
             argv, input=input, env=environment, capture_output=True, check=check, timeout=patience()
         )
@@ -39,8 +39,8 @@ def rclone_of(remote: Mapping[str, str]) -> Rclone:
     return rclone
 
 
-def until_it_answers(rclone: Rclone, *words: str) -> None:
-    until(lambda: rclone(*words, check=False).returncode == 0, f"{words} to be answered", every=0.1)
+def until_it_answers(rclone: Rclone, *args: str) -> None:
+    until(lambda: rclone(*args, check=False).returncode == 0, f"{args} to be answered", every=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,10 @@ def cloud(request: pytest.FixtureRequest) -> tuple[str, dict[str, str], Rclone]:
 
 def store_of(cloud: tuple[str, dict[str, str], Rclone], **fields: Any) -> DataStore:
     kind, connection, _ = cloud
-    told = {"training_data": "training", "training_results": "results", **fields}
-    return DataStore(id="cloud", type=kind, connection={**connection, **told.pop("connection", {})}, **told)
+    containers = {"training_data": "training", "training_results": "results", **fields}
+    return DataStore(
+        id="cloud", type=kind, connection={**connection, **containers.pop("connection", {})}, **containers
+    )
 
 
 def test_data_comes_and_results_go(ground: Ground, cloud: tuple[str, dict[str, str], Rclone]) -> None:
@@ -128,7 +130,7 @@ def test_a_container_that_is_not_there_is_named(
     assert "training" in row.reason.hint
 
 
-def test_a_wrong_key_of_swifts_is_said(ground: Ground, swift: tuple[dict[str, str], Rclone]) -> None:
+def test_a_wrong_key_of_swifts_is_reported(ground: Ground, swift: tuple[dict[str, str], Rclone]) -> None:
     store = store_of(("softlayer_objectstore", *swift), connection={"password": "wrong"})
     row = ground.ends(ground.submit("true", data_stores=(store,)))
 

@@ -147,7 +147,7 @@ def volume(engine: None) -> Iterator[str]:
     name = "fabric-test-volume"
     subprocess.run(["docker", "volume", "create", name], check=True, capture_output=True)
     yield name
-    # A job's state may be told a moment before the engine has removed its container, which holds the volume.
+    # A job's state may be recorded a moment before the engine has removed its container, which holds the volume.
     remove = ["docker", "volume", "rm", "-f", name]
     until(lambda: subprocess.run(remove, capture_output=True).returncode == 0)
 

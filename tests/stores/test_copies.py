@@ -34,7 +34,7 @@ def there(home: Home, box: Box) -> Iterator[Ground]:
 
 
 def read(ground: Ground, s3: Server, container: str) -> str:
-    """Have a job read a container; return what it said."""
+    """Have a job read a container; return its output."""
     job_id = ground.submit(
         "wc -c <$DATA_DIR/file",
         data_stores=(s3.store(training_data=container, training_results=""),),

@@ -66,9 +66,9 @@ def test_a_command_that_failed_has_failed_all_the_same(store: Store) -> None:
 
 
 def test_a_job_that_was_halted_stays_so_and_may_go_on(store: Store) -> None:
-    told = f"halted by me@box; {UNSTORED}"
+    text = f"halted by me@box; {UNSTORED}"
     job_id = ended(
-        store, State.HALTED, Reason(told, hint="retry"), exit_code=143, learner=Reason(told, "S303")
+        store, State.HALTED, Reason(text, hint="retry"), exit_code=143, learner=Reason(text, "S303")
     )
 
     assert correct_outcome(store, detail(store, job_id), "cli") is State.HALTED

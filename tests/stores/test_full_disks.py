@@ -1,4 +1,4 @@
-"""Disks that are full: of the place where data is copied to, and of the store that results go to."""
+"""Disks that are full: of the host that data is copied to, and of the store that results go to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_copied(
 @pytest.mark.parametrize(
     "files", [1, pytest.param(24, marks=pytest.mark.soak("many files; the gate has one large file"))]
 )
-def test_a_disk_that_fills_up_while_data_is_copied_is_said_and_no_half_file_is_left(
+def test_a_disk_that_fills_up_while_data_is_copied_is_reported_and_no_half_file_is_left(
     files: int, small_disk: SmallDisk, ground: Ground, tmp_path: Path
 ) -> None:
     disk = small_disk(ground.home.data, 100)
@@ -90,6 +90,6 @@ def test_a_store_whose_disk_is_full_keeps_no_half_file_and_takes_the_results_lat
         stored = s3.results(job_id) / "model.bin"
         assert not stored.exists() or stored.stat().st_size == 0, stored.stat()
         filler.unlink()
-        (told,) = again(ground, job_id)
-        assert (told["missing_files"], told["reason"]) == (0, None)
+        (retried,) = again(ground, job_id)
+        assert (retried["missing_files"], retried["reason"]) == (0, None)
         assert stored.read_bytes() == model.read_bytes()

@@ -62,9 +62,9 @@ def children_of(pid: int) -> list[int]:
     """Return the processes below one."""
     found, waiting = [], [pid]
     while waiting:
-        said = subprocess.run(["pgrep", "-P", str(waiting.pop())], capture_output=True, text=True).stdout
-        waiting += [int(word) for word in said.split()]
-        found += [int(word) for word in said.split()]
+        pids = subprocess.run(["pgrep", "-P", str(waiting.pop())], capture_output=True, text=True).stdout
+        waiting += [int(word) for word in pids.split()]
+        found += [int(word) for word in pids.split()]
     return found
 
 
@@ -155,8 +155,8 @@ def test_results_of_a_store_that_stays_away_are_named_kept_and_stored_when_asked
     assert model.read_text() == "m\n"
 
     s3.start()
-    (told,) = again(own_ground, job_id)
-    assert (told["missing_files"], told["reason"]) == (0, None)
+    (retried,) = again(own_ground, job_id)
+    assert (retried["missing_files"], retried["reason"]) == (0, None)
     assert (s3.results(job_id) / "model.bin").read_text() == "m\n"
 
 
@@ -165,17 +165,17 @@ def again(ground: Ground, job_id: str) -> list[Any]:
     whole = detail(ground.store, job_id)
     row = whole.row
     attempt = AttemptRef(ground.uuid, job_id, row.attempt, row.learners)
-    place = LocalHost(ground.home)
-    runner = ProcessRunner(place, home_uuid=ground.uuid)
+    host = LocalHost(ground.home)
+    runner = ProcessRunner(host, home_uuid=ground.uuid)
     try:
         return list(runner.retry_upload(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
     finally:
         runner.close()
-        place.close()
+        host.close()
 
 
 @pytest.mark.usefixtures("short_patience")
-def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
+def test_credentials_that_are_withdrawn_in_mid_run_are_reported_and_nothing_is_lost(
     own_ground: Ground, s3: Server
 ) -> None:
     job_id = own_ground.submit(UNTIL_GO, data_stores=(s3.store(),))
@@ -192,8 +192,8 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
     assert str(model) in summary["missing"]
     assert not (s3.results(job_id) / "model.bin").exists()
     s3.start()
-    (told,) = again(own_ground, job_id)
-    assert (told["missing_files"], told["reason"]) == (0, None)
+    (retried,) = again(own_ground, job_id)
+    assert (retried["missing_files"], retried["reason"]) == (0, None)
     assert (s3.results(job_id) / "model.bin").read_text() == model.read_text() == "m\n"
 
 

@@ -168,7 +168,7 @@ def test_data_that_is_to_be_mounted_is_mounted_and_gone_afterwards(ground: Groun
     assert point not in Path("/proc/mounts").read_text()
 
 
-def test_an_empty_container_is_said_and_is_an_empty_folder(ground: Ground, s3: Server) -> None:
+def test_an_empty_container_is_reported_and_is_an_empty_folder(ground: Ground, s3: Server) -> None:
     (s3.folder / "nothing").mkdir()
     job_id = ground.submit("ls -A $DATA_DIR | wc -l", data_stores=(s3.store(training_data="nothing"),))
     ground.ends(job_id)
@@ -177,7 +177,7 @@ def test_an_empty_container_is_said_and_is_an_empty_folder(ground: Ground, s3: S
     assert any("holds no files" in note.text for note in notes(ground.store, job_id))
 
 
-def test_data_that_changed_since_the_first_run_is_said(ground: Ground, s3: Server) -> None:
+def test_data_that_changed_since_the_first_run_is_reported(ground: Ground, s3: Server) -> None:
     from workbench.data.stores.fingerprints import recorded_data
 
     first = ground.submit("true", data_stores=(s3.store(),))

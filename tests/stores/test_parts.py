@@ -27,7 +27,7 @@ from workbench.learner.stores.upload import HeldFiles
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "words", "transient"),
+    ("stderr", "code", "words", "transient"),
     [
         (
             "api error RequestTimeTooSkewed: The difference between ...",
@@ -61,9 +61,9 @@ from workbench.learner.stores.upload import HeldFiles
     ],
 )
 def test_what_a_store_says_becomes_a_sentence_with_a_code(
-    said: str, code: str, words: str, transient: bool
+    stderr: str, code: str, words: str, transient: bool
 ) -> None:
-    error = explain([said], store="lab", address="http://s3")
+    error = explain([stderr], store="lab", address="http://s3")
 
     assert (error.code, error.transient) == (code, transient)
     assert words in error.text
@@ -82,12 +82,12 @@ def test_a_trouble_of_writing_is_one_of_storing() -> None:
     )
 )
 def test_two_names_never_become_one(name: str) -> None:
-    said = canonical(name)
+    canonical_name = canonical(name)
 
-    assert "\n" not in said
-    assert "\r" not in said
-    assert said == name or canonical(said) != said
-    assert listed(said) == said
+    assert "\n" not in canonical_name
+    assert "\r" not in canonical_name
+    assert canonical_name == name or canonical(canonical_name) != canonical_name
+    assert listed(canonical_name) == canonical_name
 
 
 def test_bytes_that_are_no_text_are_seen_as_such_in_a_listing() -> None:
@@ -200,11 +200,11 @@ def test_what_was_stored_is_not_new_and_a_growing_file_waits(tmp_path: Path) -> 
     assert again.below("bucket/job") == {"bucket/job/log": 100 << 20}
 
 
-def stores_of(folder: Path, **told: Any) -> Stores:
+def stores_of(folder: Path, **fields: Any) -> Stores:
     attempt = folder / "job" / "attempt-1"
     (attempt / "learner-1").mkdir(parents=True)
     (folder / "checkpoints").mkdir()
-    document = {"checkpoint_dir": str(folder / "checkpoints"), **told}
+    document = {"checkpoint_dir": str(folder / "checkpoints"), **fields}
     return Stores(LaunchDocument({"job": "training-abc", "attempt_dir": str(attempt), "stores": document}))
 
 
@@ -214,8 +214,8 @@ def report(folder: Path, *steps: int, loss: float = 1.0) -> None:
             path = folder / "checkpoints" / f"s{step}"
             path.mkdir(exist_ok=True)
             (path / "w").write_text(str(step))
-            said = {"kind": "checkpoint", "path": str(path), "step": step, "metrics": {"loss": loss / step}}
-            file.write(json.dumps(said) + "\n")
+            record = {"kind": "checkpoint", "path": str(path), "step": step, "metrics": {"loss": loss / step}}
+            file.write(json.dumps(record) + "\n")
 
 
 def test_a_file_as_a_checkpoint_has_its_mark_beside_it(tmp_path: Path) -> None:
@@ -251,14 +251,14 @@ def test_last_and_best_are_kept_and_what_lies_elsewhere_is_never_touched(tmp_pat
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "checkpoints" / "s9").symlink_to(outside)
-    keeping = CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
+    checkpoints = CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
     report(tmp_path, 1, 2, 3)
     with (tmp_path / "job" / "attempt-1" / "learner-1" / "report.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "checkpoint", "path": str(tmp_path / "checkpoints" / "s9")}) + "\n")
-    keeping.mark()
+    checkpoints.mark()
     forgotten: list[str] = []
 
-    keeping.drop(forgotten.append)
+    checkpoints.drop(forgotten.append)
 
     assert forgotten == ["s2"]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["s1", "s3", "s9"]
@@ -277,15 +277,15 @@ def test_a_mark_is_written_and_a_checkpoint_removed_through_no_link_of_a_contain
     (first / "metadata.json").symlink_to(outside / "mark")
     (first / "l").symlink_to(outside / "w")
     os.mkfifo(first / "pipe")
-    keeping = CheckpointStore(str(journal), stores, lambda: None)
+    checkpoints = CheckpointStore(str(journal), stores, lambda: None)
 
-    keeping.mark()
+    checkpoints.mark()
     marks = json.loads((first / "fabric-metadata.json").read_text())
     (first / "w").unlink()
     (first / "fabric-metadata.json").unlink()
     first.rename(tmp_path / "moved")
     first.symlink_to(outside)
-    keeping.drop(lambda _: None)
+    checkpoints.drop(lambda _: None)
 
     assert set(marks["files"]) == {"w"}
     assert [path.name for path in outside.iterdir()] == ["w"]
@@ -362,14 +362,14 @@ def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) ->
 
 
 def test_progress_says_percent_bytes_rate_and_time_left() -> None:
-    told: list[dict[str, Any]] = []
-    progress = ProgressReporter(told.append, lambda _: None)
+    reports: list[dict[str, Any]] = []
+    progress = ProgressReporter(reports.append, lambda _: None)
     progress.begin("downloads set", 2_000_000_000)
 
     progress.take({"bytes": 500_000_000, "speed": 50_000_000})
 
-    assert told[0]["fraction"] == 0.25
-    assert told[0]["text"] == "downloads set: 25%, 476.8 MiB of 1.9 GiB, 47.7 MiB/s, 30 s left"
+    assert reports[0]["fraction"] == 0.25
+    assert reports[0]["text"] == "downloads set: 25%, 476.8 MiB of 1.9 GiB, 47.7 MiB/s, 30 s left"
 
 
 def test_credentials_are_what_is_struck_out_of_output() -> None:

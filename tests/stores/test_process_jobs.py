@@ -65,7 +65,7 @@ def test_results_are_stored_of_a_job_that_is_halted_and_storing_is_a_state(
 
 
 def test_new_results_and_output_go_up_while_it_runs(ground: Ground, s3: Server) -> None:
-    job_id = ground.submit(f"{SAVE}; echo said; sleep 600", data_stores=(s3.store(),), upload_seconds=0.3)
+    job_id = ground.submit(f"{SAVE}; echo saved; sleep 600", data_stores=(s3.store(),), upload_seconds=0.3)
 
     results = s3.results(job_id)
     until((results / "model.bin").exists)
@@ -110,7 +110,7 @@ def test_several_stores_are_named_by_number_and_by_id_and_a_sub_path_stands_for_
     assert ground.output(job_id) == "more.txt\nval\nval\n"
 
 
-def test_what_was_brought_in_is_told_with_its_fingerprint(ground: Ground, s3: Server) -> None:
+def test_what_was_brought_in_is_recorded_with_its_fingerprint(ground: Ground, s3: Server) -> None:
     job_id = ground.submit("true", data_stores=(s3.store(),))
     ground.ends(job_id)
 

@@ -45,11 +45,11 @@ def in_s3(s3: Server) -> str:
     )
 
 
-def parent(store: DataStore | None, place: TargetRef) -> Parent:
+def parent(store: DataStore | None, target: TargetRef) -> Parent:
     spec = JobSpec(
         name="prepare", framework=Framework(command="true"), data_stores=(store,) if store is not None else ()
     )
-    return Parent(JobId("training-23456789a"), spec, place, {})
+    return Parent(JobId("training-23456789a"), spec, target, {})
 
 
 def test_results_that_went_to_a_store_are_read_from_there(fabric: Fabric, home: Home, s3: Server) -> None:
@@ -116,7 +116,7 @@ def test_results_that_came_home_from_a_host_are_read_here_and_not_there(fabric: 
     assert "Traceback" not in there.stderr
 
 
-def test_a_place_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
+def test_a_backend_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
     here, box = (
         TargetRef("local", "local", "process"),
         TargetRef("box", "ssh", "process", address="ssh://box"),

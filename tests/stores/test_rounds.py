@@ -78,7 +78,7 @@ class Round:
         self.store.stop()
         self.store.start()
 
-    def fill_place(self) -> None:
+    def fill_host_disk(self) -> None:
         self._fill(self.disks[0])
 
     def fill_store(self) -> None:
@@ -97,7 +97,7 @@ KINDS: Sequence[tuple[str, Callable[[Round], None]]] = (
     ("controller killed", Round.kill_controller),
     ("store away for a while", Round.kill_store),
     ("store's keys withdrawn for a while", Round.withdraw_keys),
-    ("disk of the place full", Round.fill_place),
+    ("disk of the host full", Round.fill_host_disk),
     ("store's disk full", Round.fill_store),
 )
 
@@ -136,15 +136,15 @@ def test_whatever_is_harmed_results_are_complete_or_named_and_stored_once(
     store.write("tf_training_data/big.bin", random.Random(7).randbytes(MODEL_BYTES))
     disks = (small_disk(ground.home.data, 100), store.folder)
     for seed in range(chaos_rounds or 2 * len(KINDS)):
-        told, harm = KINDS[seed % len(KINDS)]
+        kind, harm = KINDS[seed % len(KINDS)]
         one = Round(ground, store, disks)
         time.sleep(random.Random(seed).uniform(0.0, 2.5))  # the moment of the harm is the point
-        note_harm(told)
+        note_harm(kind)
         harm(one)
         try:
             _judge(one, log)
         except AssertionError as error:
-            raise AssertionError(f"round {seed}, {told}: {ground.row(one.job)}") from error
+            raise AssertionError(f"round {seed}, {kind}: {ground.row(one.job)}") from error
         shutil.rmtree(store.results(one.job), ignore_errors=True)  # the disk is small
 
 
@@ -160,7 +160,7 @@ def _judge(one: Round, log: Path) -> None:
         summary = json.loads((ground.learner(job_id, row.attempt).path / "storing.json").read_text())
         assert str(here) in summary["missing"]
         if row.reason.code == "S303":
-            assert all(told["missing_files"] == 0 for told in again(ground, job_id))
+            assert all(retried["missing_files"] == 0 for retried in again(ground, job_id))
             assert there.read_bytes() == here.read_bytes()
     assert half_files(one.store.folder) == half_files(ground.home.data) == []
     # An attempt makes its results anew; each of them is taken by the store once.

@@ -56,10 +56,10 @@ def test_data_comes_results_go_and_the_second_job_finds_the_copy(ground: Ground,
     for job_id in jobs:
         row = ground.reaches(job_id, State.COMPLETED, State.FAILED)
         assert row.state is State.COMPLETED, row.reason
-        said = ground.output(job_id)
-        assert said.startswith("weed\nmore\n")
+        output = ground.output(job_id)
+        assert output.startswith("weed\nmore\n")
         assert {"m", "big", "learner-1/output.log"} <= weed.names(f"results/{job_id}")
-        assert hashlib.sha256(weed.get(f"results/{job_id}/big")).hexdigest() in said
+        assert hashlib.sha256(weed.get(f"results/{job_id}/big")).hexdigest() in output
     assert len(entries(str(ground.home.data))) == 1
 
 

@@ -1,4 +1,4 @@
-"""Data stores as values, and what rclone is told of each type."""
+"""Data stores as values, and rclone's options for each type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_store(kind: str = "mount_cos", **fields: object) -> JobDataStore:
     return store_of(DataStore(id="sl-internal-os", type=kind, **values))  # type: ignore[arg-type]
 
 
-def test_a_stores_credential_is_a_reference_until_rclone_is_told() -> None:
+def test_a_stores_credential_is_a_reference_until_rclone_needs_it() -> None:
     store = a_store()
 
     assert store.connection["password"] == CONNECTION["password"]

@@ -63,7 +63,7 @@ class Gpus:
         return self.write()
 
     def write(self) -> Gpus:
-        """Bring what is said into the file, whole."""
+        """Write the lines into the file, whole."""
         beside = self.path.with_suffix(".new")
         beside.write_text("".join(line + "\n" for line in self.lines))
         beside.rename(self.path)

@@ -46,20 +46,20 @@ class Space:
         """As the user can name it."""
         return f"k8s://{USER}/{self.namespace}"
 
-    def options(self, **told: Any) -> BackendOptions:
+    def options(self, **settings: Any) -> BackendOptions:
         """Return a backend's options as the user's configuration has them."""
         return BackendOptions(
-            "space", "kubernetes", self.address, {"kubeconfig": str(self.kubeconfig), **told}
+            "space", "kubernetes", self.address, {"kubeconfig": str(self.kubeconfig), **settings}
         )
 
-    def backend(self, **told: Any) -> KubernetesBackend:
+    def backend(self, **settings: Any) -> KubernetesBackend:
         """Make the backend."""
-        return KubernetesBackend(self.options(**told))
+        return KubernetesBackend(self.options(**settings))
 
-    def cluster(self, **told: Any) -> KubernetesCluster:
+    def cluster(self, **settings: Any) -> KubernetesCluster:
         """Reach it as the user."""
         access = resolve(self.address, kubeconfig=str(self.kubeconfig), environ={})
-        return KubernetesCluster(access, checked_options("space", told))
+        return KubernetesCluster(access, checked_options("space", settings))
 
     def give_rights(self) -> None:
         """Give the user the documented Role again."""
@@ -159,16 +159,16 @@ def _token(admin: KubernetesCluster, account: str) -> str:
         "spec": {"expirationSeconds": 3600},
     }
     path = f"/api/v1/namespaces/{admin.namespace}/serviceaccounts/{account}/token"
-    said = Api(Login(access, {}), access.address).call(Request("POST", path, "make a token", body=body))
-    return str(said["status"]["token"])
+    answer = Api(Login(access, {}), access.address).call(Request("POST", path, "make a token", body=body))
+    return str(answer["status"]["token"])
 
 
 def write_kubeconfig(
     path: Path, namespace: str, user: dict[str, Any], *, context: str = USER, **cluster: Any
 ) -> Path:
     """Write a kubeconfig for the test cluster with these credentials; ``cluster`` changes what it says of that."""
-    said = yaml.safe_load(Path(KUBECONFIG).read_text())
-    entry = dict(said["clusters"][0]["cluster"])
+    config = yaml.safe_load(Path(KUBECONFIG).read_text())
+    entry = dict(config["clusters"][0]["cluster"])
     if file := entry.pop("certificate-authority", None):
         data = (Path(KUBECONFIG).parent / file).read_bytes()
         entry["certificate-authority-data"] = base64.b64encode(data).decode()

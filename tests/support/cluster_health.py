@@ -44,7 +44,7 @@ class ClusterBroken(AssertionError):
     """The test cluster cannot run pods, and did not come back."""
 
 
-def control(*words: str, seconds: float = 120.0) -> str:
+def control(*args: str, seconds: float = 120.0) -> str:
     """Run the test cluster's program; it keeps its files beside the kubeconfig."""
     # Not this test's folders, which are gone when it ends: what is started here lives on, and runc writes there.
     environment = {
@@ -54,9 +54,9 @@ def control(*words: str, seconds: float = 120.0) -> str:
     # What is started again is to notice a dead node as soon as what CI started.
     environment.setdefault("KUBE_NODE_GRACE", "10s")
     done = subprocess.run(
-        ["bash", SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=seconds
+        ["bash", SCRIPT, *args], env=environment, capture_output=True, text=True, timeout=seconds
     )
-    assert done.returncode == 0, f"cluster {' '.join(words)}: {done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"cluster {' '.join(args)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 

@@ -58,11 +58,13 @@ class Fabric:
         return Path(self.variables["FABRIC_CONFIG"])
 
     def __call__(
-        self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
+        self, *args: str, input: str | None = None, expect: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        argv, told = [str(EXECUTABLE), *words], {**self.variables, **env}
-        if FORKS.can_run(told):
-            ran = FORKS.run(argv, cwd=self.folder, env=told, input=input, timeout=patience(DEADLINE_SECONDS))
+        argv, environment = [str(EXECUTABLE), *args], {**self.variables, **env}
+        if FORKS.can_run(environment):
+            ran = FORKS.run(
+                argv, cwd=self.folder, env=environment, input=input, timeout=patience(DEADLINE_SECONDS)
+            )
         else:
             ran = subprocess.run(
                 argv,
@@ -72,27 +74,32 @@ class Fabric:
                 text=True,
                 errors="surrogateescape",
                 cwd=self.folder,
-                env=told,
+                env=environment,
                 timeout=patience(DEADLINE_SECONDS),
             )
         if expect is not None:
-            said = f"{words}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
-            assert ran.returncode == expect, said
+            transcript = f"{args}: {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+            assert ran.returncode == expect, transcript
         assert "Traceback" not in ran.stderr
-        if "--json" in words and ran.stdout:
+        if "--json" in args and ran.stdout:
             from tests.support.schemas import check_printed
 
             check_printed(ran.stdout)
         return ran
 
-    def json(self, *words: str, expect: int | None = 0, **env: str) -> Any:
+    def json(self, *args: str, expect: int | None = 0, **env: str) -> Any:
         """Return the one document that a command prints."""
-        return json.loads(self(*words, expect=expect, **env).stdout)
+        return json.loads(self(*args, expect=expect, **env).stdout)
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a command and return at once; stdout and stderr are pipes unless told otherwise."""
-        told = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([EXECUTABLE, *words], cwd=self.folder, **{"env": self.variables, **told})
+    def start(self, *args: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command and return at once; stdout and stderr are pipes unless the options say otherwise."""
+        streams = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
+        return subprocess.Popen([EXECUTABLE, *args], cwd=self.folder, **{"env": self.variables, **streams})
 
 
 @pytest.fixture
@@ -117,15 +124,15 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
         pytest.skip(f"{error}")
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(*words: str) -> dict[str, Any]:
+    def start(*args: str) -> dict[str, Any]:
         # The usual port is another test's as soon as this server ends.
-        port = () if "--port" in words else ("--port", str(free_port()))
-        server = fabric.start("store", "serve", *words, *port, "--json")
+        port = () if "--port" in args else ("--port", str(free_port()))
+        server = fabric.start("store", "serve", *args, *port, "--json")
         started.append(server)
         assert server.stdout is not None
-        said = json.loads(server.stdout.readline())
-        assert isinstance(said, dict)
-        return {**said, "process": server}
+        greeting = json.loads(server.stdout.readline())
+        assert isinstance(greeting, dict)
+        return {**greeting, "process": server}
 
     yield start
     for server in started:

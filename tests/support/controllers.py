@@ -38,10 +38,10 @@ def answers(home: Home) -> ControllerStatus:
     found: list[ControllerStatus] = []
 
     def there() -> bool:
-        said = status(home)
-        if said is not None:
-            found.append(said)
-        return said is not None
+        found_status = status(home)
+        if found_status is not None:
+            found.append(found_status)
+        return found_status is not None
 
     until(there, lambda: log_of(home))
     return found[-1]
@@ -54,10 +54,10 @@ def log_of(home: Home) -> str:
 
 def end_all(home: Home) -> None:
     """End whatever controller a home has, and wait for its end."""
-    said = status(home)
-    if said is not None:
+    running = status(home)
+    if running is not None:
         stop_controller(home)
-        until(lambda: not alive(said.pid), lambda: log_of(home))
+        until(lambda: not alive(running.pid), lambda: log_of(home))
     while _started:
         ended(_started.pop(), lambda: log_of(home))
 

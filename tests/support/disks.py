@@ -16,26 +16,26 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path, *, size: str = "2m", options: str = "") -> Iterator[Path]:
+def small_disk(mount_point: Path, *, size: str = "2m", options: str = "") -> Iterator[Path]:
     """Mount a small tmpfs; skips, aloud, where that is not allowed."""
     if os.geteuid() != 0 or not sys.platform.startswith("linux"):
         pytest.skip("only root on Linux can mount the small disk that is to be filled")
-    place.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}{options}", "tmpfs", str(place)]
+    mount_point.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}{options}", "tmpfs", str(mount_point)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("this machine does not let us mount a tmpfs")
     try:
-        yield place
+        yield mount_point
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
-def fill(place: Path, *, leave: int = 0) -> None:
+def fill(mount_point: Path, *, leave: int = 0) -> None:
     """Take all room that is left but some bytes."""
     chunk = 1 << 16
-    with (place / "filling").open("ab", buffering=0) as stream:
+    with (mount_point / "filling").open("ab", buffering=0) as stream:
         while True:
-            free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize - leave
+            free = os.statvfs(mount_point).f_bavail * os.statvfs(mount_point).f_frsize - leave
             if free <= 0:
                 return
             stream.write(bytes(min(chunk, free)))
@@ -45,9 +45,9 @@ FILES = ",nr_inodes=300"
 """Options of a disk that has soon no inode left, and more bytes than are needed."""
 
 
-def fill_files(place: Path) -> None:
+def fill_files(mount_point: Path) -> None:
     """Take all inodes that are left."""
-    folder = place / "files"
+    folder = mount_point / "files"
     try:
         folder.mkdir(exist_ok=True)
         for number in itertools.count(len(list(folder.iterdir()))):
@@ -56,81 +56,81 @@ def fill_files(place: Path) -> None:
         assert error.errno == errno.ENOSPC
 
 
-def remount(place: Path, options: str) -> None:
+def remount(mount_point: Path, options: str) -> None:
     """Change options of a small disk, its ``size`` say."""
-    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
+    subprocess.run(["mount", "-o", f"remount,{options}", str(mount_point)], check=True)
 
 
-def is_remounted(place: Path, options: str) -> bool:
+def is_remounted(mount_point: Path, options: str) -> bool:
     """Change options of a disk; say whether it could be: files that are open for writing keep it writable."""
-    return not subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=False).returncode
+    return not subprocess.run(["mount", "-o", f"remount,{options}", str(mount_point)], check=False).returncode
 
 
 @contextmanager
-def read_only(place: Path) -> Iterator[None]:
+def read_only(mount_point: Path) -> Iterator[None]:
     """Let a small disk take nothing more, as one does that was remounted after errors.
 
     A kernel lets only its own errors do that while files are open, so what is open can still be written.
     """
-    subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+    subprocess.run(["mount", "--bind", str(mount_point), str(mount_point)], check=True)
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(mount_point)], check=True)
         yield
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
 @contextmanager
-def ext4_disk(place: Path, *, files: int = 20_000) -> Iterator[Path]:
+def ext4_disk(mount_point: Path, *, files: int = 20_000) -> Iterator[Path]:
     """Mount an ext4 in a file, made with so many inodes; skips, aloud, where that is not allowed."""
     if os.geteuid() != 0 or not sys.platform.startswith("linux") or shutil.which("mkfs.ext4") is None:
         pytest.skip("only root on Linux can mount an ext4 in a file, and it takes mkfs.ext4")
-    place.mkdir(parents=True)
-    image = place.with_name(f"{place.name}.img")
+    mount_point.mkdir(parents=True)
+    image = mount_point.with_name(f"{mount_point.name}.img")
     with image.open("wb") as stream:
         stream.truncate(128 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-N", str(files), str(image)], check=True)
     options = "loop,errors=remount-ro"
     mounted = subprocess.run(
-        ["mount", "-o", options, str(image), str(place)], capture_output=True, check=False
+        ["mount", "-o", options, str(image), str(mount_point)], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("this machine does not let us mount an ext4 in a file")
     try:
-        yield place
+        yield mount_point
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
 @contextmanager
-def btrfs_quota(place: Path, *, size: str) -> Iterator[Path]:
+def btrfs_quota(mount_point: Path, *, size: str) -> Iterator[Path]:
     """Give a folder on a btrfs, of which a quota allows so many bytes; skips, aloud, where that is not possible."""
     if os.geteuid() != 0 or not sys.platform.startswith("linux") or shutil.which("mkfs.btrfs") is None:
         pytest.skip("only root on Linux can mount a btrfs in a file, and it takes mkfs.btrfs")
-    place.mkdir(parents=True)
-    image = place.with_name(f"{place.name}.img")
+    mount_point.mkdir(parents=True)
+    image = mount_point.with_name(f"{mount_point.name}.img")
     with image.open("wb") as stream:
         stream.truncate(256 << 20)
     subprocess.run(["mkfs.btrfs", "-q", str(image)], check=True)
-    mounted = subprocess.run(["mount", "-o", "loop", image, place], capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-o", "loop", image, mount_point], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip("this machine does not let us mount a btrfs in a file")
     try:
-        folder = place / "limited"
-        for words in (
-            ["quota", "enable", str(place)],
+        folder = mount_point / "limited"
+        for args in (
+            ["quota", "enable", str(mount_point)],
             ["subvolume", "create", str(folder)],
             ["qgroup", "limit", size, str(folder)],
         ):
-            subprocess.run(["btrfs", *words], check=True, capture_output=True)
+            subprocess.run(["btrfs", *args], check=True, capture_output=True)
         yield folder
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
-def break_ext4(place: Path) -> None:
+def break_ext4(mount_point: Path) -> None:
     """Have the kernel find an error of such a disk, which lets it take nothing more while files are open."""
     for line in Path("/proc/mounts").read_text().splitlines():
         device, at, *_ = line.split()
-        if at == str(place):
+        if at == str(mount_point):
             Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("made by a test")

@@ -120,7 +120,7 @@ class Forks:
         return subprocess.CompletedProcess(argv, code, _text(out), _text(err))
 
     def ask(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Have a command started: its three streams, and what is told its process and, at its end, its exit code."""
+        """Have a command started: its three streams, and what gets its process's id and, at its end, its exit code."""
         body = json.dumps(request).encode()
         with self._lock:
             if self._line is None:
@@ -154,7 +154,7 @@ class Forks:
 
 def _converse(given: int, data: bytes, pipes: list[int], timeout: float) -> tuple[bytes, bytes]:
     """Write what is given and read both streams to their ends; a command that says nothing for too long is late."""
-    said = {end: bytearray() for end in pipes}
+    output = {end: bytearray() for end in pipes}
     with selectors.DefaultSelector() as ready:
         for end in pipes:
             ready.register(end, selectors.EVENT_READ)
@@ -164,11 +164,11 @@ def _converse(given: int, data: bytes, pipes: list[int], timeout: float) -> tupl
         while ready.get_map():
             events = ready.select(timeout)
             if not events:
-                raise subprocess.TimeoutExpired("fabric", timeout, *map(bytes, said.values()))
+                raise subprocess.TimeoutExpired("fabric", timeout, *map(bytes, output.values()))
             for key, _ in events:
                 if key.fd != given:
                     if part := os.read(key.fd, 65536):
-                        said[key.fd] += part
+                        output[key.fd] += part
                     else:
                         ready.unregister(key.fd)
                     continue
@@ -178,7 +178,7 @@ def _converse(given: int, data: bytes, pipes: list[int], timeout: float) -> tupl
                         continue
                 ready.unregister(given)
                 os.dup2(pipes[0], given)  # its reader sees the end now; the number is closed with the others
-    return bytes(said[pipes[0]]), bytes(said[pipes[1]])
+    return bytes(output[pipes[0]]), bytes(output[pipes[1]])
 
 
 def _read(descriptor: int, length: int) -> bytes:
@@ -243,8 +243,8 @@ def main() -> None:
                     received = _receive(line)
                     if received is None:
                         return
-                    request, (*streams, told) = received
-                    fork(told, lambda request=request, streams=streams: _be_command(request, streams, asks))  # type: ignore[misc]
+                    request, (*streams, reply) = received
+                    fork(reply, lambda request=request, streams=streams: _be_command(request, streams, asks))  # type: ignore[misc]
                     for descriptor in streams:
                         os.close(descriptor)
 
@@ -377,8 +377,8 @@ class _Controllers:
 
 def _be_controller(request: dict[str, Any]) -> NoReturn:
     os.setsid()
-    for number, *told in request["files"]:
-        _redirect(number, *told)
+    for number, *action in request["files"]:
+        _redirect(number, *action)
     os.closerange(3, 1024)
     argv, environment = request["argv"], request["env"]
     if not _show(argv, environment):
@@ -396,12 +396,12 @@ def _be_controller(request: dict[str, Any]) -> NoReturn:
     sys.exit()
 
 
-def _redirect(number: int, *told: Any) -> None:
+def _redirect(number: int, *action: Any) -> None:
     """Do one of the file actions of ``os.posix_spawn``: open a file as a descriptor, or make it another one's twin."""
-    if len(told) == 1:
-        os.dup2(number, told[0])
+    if len(action) == 1:
+        os.dup2(number, action[0])
         return
-    path, flags, mode = told
+    path, flags, mode = action
     opened = os.open(path, flags, mode)
     if opened != number:
         os.dup2(opened, number)

@@ -35,10 +35,10 @@ class FuseMount:
         self._command = command
         self._server: subprocess.Popen[bytes] | None = None
 
-    def mount(self, *words: str) -> None:
+    def mount(self, *args: str) -> None:
         """Mount it, with more words for its program."""
         self._server = subprocess.Popen(
-            [*self._command(self.point, self.kept), *words],
+            [*self._command(self.point, self.kept), *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -19,9 +19,9 @@ from workbench.store.db.rows import TargetRef
 class KeptGround:
     """A ground that several tests have in common, with its controller; each leaves it without a job that runs."""
 
-    def __init__(self, root: Path, place: TargetRef = PROCESS) -> None:
+    def __init__(self, root: Path, target: TargetRef = PROCESS) -> None:
         self.root = root
-        self._place = place
+        self._target = target
         self._ground: Ground | None = None
 
     def environment(self, environment: pytest.MonkeyPatch) -> Ground:
@@ -36,7 +36,7 @@ class KeptGround:
         }.items():
             environment.setenv(name, str(path))
         if self._ground is None:
-            self._ground = Ground(Home(self.root / "fabric"), self._place)
+            self._ground = Ground(Home(self.root / "fabric"), self._target)
         return self._ground
 
     def fabric(self, environment: pytest.MonkeyPatch) -> Fabric:
@@ -74,10 +74,10 @@ def a_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def kept(place: Callable[[Path], TargetRef] = lambda root: PROCESS) -> Iterator[KeptGround]:
+def kept(target: Callable[[Path], TargetRef] = lambda root: PROCESS) -> Iterator[KeptGround]:
     """Make one in a folder of its own, and end it."""
     with a_folder() as root:
-        made = KeptGround(root, place(root))
+        made = KeptGround(root, target(root))
         try:
             yield made
         finally:

@@ -39,10 +39,10 @@ PROCESS = TargetRef(backend="local", type="local", runner="process")
 class Ground:
     """A home whose jobs run for real."""
 
-    def __init__(self, home: Home, place: TargetRef = PROCESS, *, own_agents: bool = False) -> None:
+    def __init__(self, home: Home, target: TargetRef = PROCESS, *, own_agents: bool = False) -> None:
         """Open it; where its disk is what is tried, its agents are made on that, too."""
         self.home = home if own_agents else lend_agents(home)
-        self.place = place
+        self.target = target
         self.store = Store.open(home)
         self.uuid = home_uuid(home)
 
@@ -55,7 +55,7 @@ class Ground:
     def write(self, command: str, **keys: Any) -> str:
         """Submit a job without waking anybody."""
         secrets = keys.pop("secret_values", {})
-        place = keys.pop("place", self.place)
+        target = keys.pop("target", self.target)
         code_hash = keys.pop("code_hash", "")
         more = keys.pop("recorded", {})
         keys.setdefault("max_platform_restarts", 0)
@@ -66,7 +66,7 @@ class Ground:
             spec=spec,
             manifest_text="",
             origins={},
-            target=place,
+            target=target,
             code_hash=code_hash,
             recorded=recorded,
             secrets=secrets,

@@ -153,7 +153,7 @@ class Daemon:
         self.new_host_key()
         self._config = folder / "sshd_config"
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        told = [
+        defaults = [
             f"ListenAddress {address}:{self.port}",
             f"HostKey {folder}/host_key",
             f"PidFile {folder}/sshd.pid",
@@ -166,7 +166,7 @@ class Daemon:
             "LogLevel VERBOSE",
         ]
         # The first value counts.
-        self._config.write_text("\n".join([*settings, *told]) + "\n")
+        self._config.write_text("\n".join([*settings, *defaults]) + "\n")
         (folder / "keys").mkdir(exist_ok=True)
 
     def __enter__(self) -> Self:

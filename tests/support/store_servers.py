@@ -23,13 +23,13 @@ SECRET = "canary-secret-hush-0815"
 class Server:
     """A store on loopback; its containers are the folders below ``folder``."""
 
-    def __init__(self, kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, kind: str, folder: Path, *args: str, host: str = "127.0.0.1") -> None:
         self.kind = kind
         self.folder = folder
         self.host = host
         self.port = free_port(host)
         self.login = (KEY, SECRET)
-        self._words = words
+        self._args = args
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -40,7 +40,7 @@ class Server:
             "sftp": ["--user", self.login[0], "--pass", self.login[1]],
         }[self.kind]
         self._process = subprocess.Popen(
-            [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._words,
+            [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._args,
              str(self.folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
@@ -107,11 +107,11 @@ class Server:
         return file
 
 
-def serving(kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> Iterator[Server]:
+def serving(kind: str, folder: Path, *args: str, host: str = "127.0.0.1") -> Iterator[Server]:
     """Serve a folder with FfDL's two containers."""
     for name in ("tf_training_data", "tf_trained_model"):
         (folder / name).mkdir(parents=True)
-    server = Server(kind, folder, *words, host=host)
+    server = Server(kind, folder, *args, host=host)
     server.write("tf_training_data/train.txt", "one\ntwo\n")
     server.write("tf_training_data/sub/more.txt", "three\n")
     server.start()

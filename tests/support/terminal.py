@@ -21,17 +21,17 @@ PROMPT = b"ready: "
 class OnTerminal:
     """``fabric`` as the leader of a session whose terminal we hold the other side of."""
 
-    def __init__(self, folder: Path, *words: str, columns: int = 100, **options: Any) -> None:
+    def __init__(self, folder: Path, *args: str, columns: int = 100, **options: Any) -> None:
         self._main, side = os.openpty()
         fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        told: dict[str, Any] = {"stdin": side, "stdout": side, "stderr": side, **options}
+        streams: dict[str, Any] = {"stdin": side, "stdout": side, "stderr": side, **options}
         self.process = subprocess.Popen(
-            [EXECUTABLE, *words],
+            [EXECUTABLE, *args],
             cwd=folder,
             env={**os.environ, "TERM": "xterm"},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(told["stderr"], termios.TIOCSCTTY, 0) and None,
-            **told,
+            preexec_fn=lambda: fcntl.ioctl(streams["stderr"], termios.TIOCSCTTY, 0) and None,
+            **streams,
         )
         os.close(side)
         self.shown = b""

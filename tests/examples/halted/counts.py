@@ -64,7 +64,7 @@ speaker = {"lines": Lines, "report": Reports, "jsonl": JsonLines, "events": Even
 
 def say(at, values, **where):
     speaker.say(values, **where)
-    ledger.said(at, where.get("step"), **values)
+    ledger.reported(at, where.get("step"), **values)
 
 
 def save(at):
@@ -94,7 +94,7 @@ def each_batch(at):
 def each_batch_of_an_epoch(at):
     epoch, batch = divmod(at - 1, BATCHES)
     speaker.say({"loss": value(at)}, epoch=epoch + 1, step=batch + 1)
-    ledger.said(at, at, loss=value(at))  # the one count goes on from epoch to epoch
+    ledger.reported(at, at, loss=value(at))  # the one count goes on from epoch to epoch
 
 
 def without_steps(at):

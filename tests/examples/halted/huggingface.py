@@ -15,7 +15,7 @@ class WriteDown(TrainerCallback):
         ledger.started(state.global_step)
 
     def on_log(self, args, state, control, logs=None, **more):
-        ledger.said(state.global_step, logs["epoch"], **{n: v for n, v in logs.items() if n != "epoch"})
+        ledger.reported(state.global_step, logs["epoch"], **{n: v for n, v in logs.items() if n != "epoch"})
 
     def on_step_begin(self, args, state, control, **more):
         ledger.wait_for_halt(state.global_step)

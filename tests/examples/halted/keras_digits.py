@@ -24,7 +24,7 @@ class WriteDown(keras.callbacks.Callback):
         ledger.wait_for_halt(self.epoch * BATCHES + batch)
 
     def on_epoch_end(self, epoch, logs=None):
-        ledger.said((epoch + 1) * BATCHES, epoch + 1, **logs)
+        ledger.reported((epoch + 1) * BATCHES, epoch + 1, **logs)
 
 
 class SaveEverySecond(keras.callbacks.ModelCheckpoint):

@@ -30,9 +30,11 @@ class Ledger:
         """Write down that a start went on with the state after so many batches; 0 for none."""
         self._write(kind="start", at=loaded)
 
-    def said(self, at, x, **values):
+    def reported(self, at, x, **values):
         """Write down what was measured after so many batches, and what the program calls that place."""
-        self._write(kind="said", at=at, x=x, values={name: float(value) for name, value in values.items()})
+        self._write(
+            kind="reported", at=at, x=x, values={name: float(value) for name, value in values.items()}
+        )
 
     def wait_for_halt(self, done):
         """Wait where this start is to be halted; elsewhere go on."""

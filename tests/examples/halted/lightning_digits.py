@@ -25,7 +25,7 @@ class WriteDown(Logger):
     def log_metrics(self, metrics, step=None):
         values = {name: value for name, value in metrics.items() if name != "epoch"}
         if values:
-            ledger.said(trainer.global_step, step, **values)
+            ledger.reported(trainer.global_step, step, **values)
 
 
 class Wait(Callback):

@@ -40,7 +40,7 @@ for epoch in range(begin + 1, EPOCHS + 1):
     mean = sum(losses) / len(losses)
     accuracy = (model(images).argmax(1) == digits).float().mean().item()
     print(f"epoch {epoch} | loss {mean:.4f} | accuracy {accuracy:.3f}", flush=True)
-    ledger.said(epoch, epoch, loss=mean, accuracy=accuracy)
+    ledger.reported(epoch, epoch, loss=mean, accuracy=accuracy)
     if rank == 0 and epoch % 2 == 0:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
         torch.save(state, os.path.join(os.path.dirname(latest), f"epoch-{epoch}.pt"))

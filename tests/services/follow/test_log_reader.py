@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.jobs import add_job
 from tests.cli.journals import START_US, folder_of, write_output
-from tests.logs.writing import Journal
+from tests.quick.logs.writing import Journal
 from tests.services.stored import copied, now
 from workbench.errors import HomeNotBound, InputMissing, UnknownName
 from workbench.job import Reason, State

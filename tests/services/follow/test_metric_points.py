@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.jobs import add_job
-from tests.metrics.writing import Records
+from tests.quick.metrics.writing import Records
 from tests.services.stored import copied
 from workbench.errors import HomeNotBound
 from workbench.job import Reason, State

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.jobs import add_job
-from tests.metrics.writing import Records
+from tests.quick.metrics.writing import Records
 from tests.services.stored import submitted
 from workbench.job import Reason, State
 from workbench.metrics import ingest

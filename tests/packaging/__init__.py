@@ -1,0 +1,1 @@
+"""Tests that build the packages which a user installs."""

@@ -1,0 +1,1 @@
+"""Tests of what backends read, without a host."""

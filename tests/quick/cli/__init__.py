@@ -1,0 +1,1 @@
+"""Tests of the texts that commands print, without a command."""

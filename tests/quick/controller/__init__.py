@@ -1,0 +1,1 @@
+"""Tests of what the controller decides, without a controller."""

@@ -1,0 +1,516 @@
+"""What the controller does next for a job, case by case, as values."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from tests.quick.controller.values import exited, learner, lost, those, view
+from workbench.controller.decide.errors import classify_error
+from workbench.controller.decide.model import (
+    BackendTrouble,
+    CancelLaunch,
+    CleanUp,
+    Decision,
+    Drain,
+    Finish,
+    JobSnapshot,
+    Operation,
+    Preparing,
+    Probe,
+    ProbePrevious,
+    Purge,
+    Remove,
+    SetReason,
+    StartLaunch,
+    Stop,
+    StopSent,
+    Transition,
+    Untrack,
+)
+from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
+from workbench.controller.decide.scheduler import QueueVerdict
+from workbench.errors import ConfigError, FabricError, LaunchRefused, NotAllowed, UsageError
+from workbench.job import Intent, LearnerPhase, Reason, State
+
+NOW = 1000.0
+BUSY = BackendTrouble("busy", Reason("GPU 0 is held by training-x"))
+AWAY = BackendTrouble("unreachable", Reason("gpubox does not answer", "S200"))
+RAISED = BackendTrouble("fault", Reason("KeyError: 'image'", "S101"), started=True)
+REFUSED = BackendTrouble("refused", Reason("asks for 64 GiB, there are 24 GiB", "C104"))
+
+
+def finish_of(decision: Decision) -> Finish:
+    assert len(decision.actions) == 1 and isinstance(decision.actions[0], Finish), decision
+    return decision.actions[0]
+
+
+def reasons_of(decision: Decision) -> list[str]:
+    return [action.reason.text for action in decision.actions if isinstance(action, SetReason)]
+
+
+def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> None:
+    assert decide(view(State.QUEUED)).actions == (
+        Transition(State.PENDING, Reason("starting")),
+        StartLaunch(),
+    )
+
+
+def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
+    waiting = QueueVerdict(False, "waits for 1 CPU")
+
+    assert decide(view(State.QUEUED, verdict=waiting)).actions == (SetReason(Reason("waits for 1 CPU")),)
+    assert decide(view(State.QUEUED, verdict=waiting, reason=Reason("waits for 1 CPU"))).actions == ()
+
+
+def test_the_next_attempt_waits_until_the_backend_confirms_that_the_last_one_is_gone() -> None:
+    assert decide(view(State.QUEUED, previous_is_over=None)).actions == (ProbePrevious(end=False),)
+    assert decide(view(State.QUEUED, previous_is_over=False)).actions == (ProbePrevious(end=True),)
+
+
+def test_a_restart_waits_for_its_time() -> None:
+    assert decide(view(State.QUEUED, not_before=NOW + 4)) == Decision(until=NOW + 4)
+
+
+@pytest.mark.parametrize(("intent", "code"), [(Intent.HALT, 143), (Intent.KILL, 137), (Intent.DELETE, 137)])
+def test_stopping_a_queued_job_ends_it_at_once_even_while_its_backend_is_away(
+    intent: Intent, code: int
+) -> None:
+    found = finish_of(decide(view(State.QUEUED, intent=intent, trouble=AWAY, not_before=NOW + 9)))
+
+    assert (found.outcome.state, found.outcome.exit_code) == (State.HALTED, code)
+
+
+def test_after_a_restart_of_the_controller_a_pending_job_is_looked_at_before_it_is_launched() -> None:
+    assert decide(view(State.PENDING, is_observed=False)).actions == ()
+    assert decide(view(State.PENDING, is_observed=True)).actions == (StartLaunch(),)
+
+
+def test_a_learner_that_is_there_already_is_adopted() -> None:
+    found = decide(view(State.PENDING, statuses=those(learner(1))))
+
+    assert found.actions == (Transition(State.PROCESSING, Reason("the command runs")),)
+
+
+def test_a_launch_that_was_cut_off_between_two_learners_is_made_again() -> None:
+    assert decide(view(State.PENDING, learners=2, statuses=those(learner(1)))).actions == (StartLaunch(),)
+
+
+def test_a_learner_that_fell_before_its_first_word_is_launched_again_by_who_did_not_launch_it() -> None:
+    fallen = those(lost(1, started_us=None))
+
+    assert decide(view(State.PENDING, statuses=fallen)).actions == (StartLaunch(),)
+    assert decide(view(State.PENDING, statuses=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
+
+
+def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_who_did_not_launch_it() -> None:
+    waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
+
+    assert decide(view(State.PENDING, statuses=waiting)).actions == (StartLaunch(),)
+    assert (
+        StartLaunch()
+        not in decide(view(State.PENDING, statuses=waiting, launches=1, launched_at=NOW)).actions
+    )
+    assert decide(view(State.PENDING, statuses=waiting, launches=1, launched_at=NOW - 60)).actions == (
+        StartLaunch(),
+    )
+    assert decide(view(State.PENDING, statuses=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
+
+
+def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_ever_later_and_then_given_up() -> (
+    None
+):
+    waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
+
+    def decided(launches: int, ago: float) -> Decision:
+        return decide(view(State.PENDING, statuses=waiting, launches=launches, launched_at=NOW - ago))
+
+    assert decided(1, 2.0).actions == (StartLaunch(),)
+    assert decided(2, 2.0) == Decision(until=NOW + 2.0)
+    assert decided(3, 2.0) == Decision(until=NOW + 6.0)
+    assert decided(9, 2.0) == Decision(until=NOW + 28.0)
+    assert decided(9, 30.0).actions == (Stop("kill", 0.0),)
+
+
+def test_the_setup_command_is_shown_as_downloading() -> None:
+    starting = those(learner(1, LearnerPhase.SETUP))
+
+    assert decide(view(State.PENDING, statuses=starting)).actions == (
+        Transition(State.DOWNLOADING, Reason("the setup command runs")),
+    )
+
+
+def test_a_launch_that_takes_long_shows_what_it_does_and_a_short_one_costs_no_state() -> None:
+    at = NOW - 5
+    long = view(
+        State.PENDING, operation=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at)
+    )
+    short = view(
+        State.PENDING, operation=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW)
+    )
+
+    assert decide(long).actions == (Transition(State.DOWNLOADING, Reason("unpacks the code")),)
+    assert decide(short) == Decision(until=NOW + 0.1)
+
+
+def test_the_words_of_a_launch_are_not_written_more_than_once_a_second() -> None:
+    def says(text: str, reason_changed_at: float) -> JobSnapshot:
+        preparing = Preparing(text, "preparing", NOW - 9)
+        return view(
+            State.DOWNLOADING,
+            operation=Operation.LAUNCH,
+            preparing=preparing,
+            reason_changed_at=reason_changed_at,
+        )
+
+    assert decide(says("50 %", NOW - 0.25)) == Decision(until=NOW + 0.75)
+    assert decide(says("50 %", NOW - 2)).actions == (SetReason(Reason("50 %")),)
+
+
+def test_a_launch_that_found_the_slots_taken_goes_back_to_the_queue() -> None:
+    assert decide(view(State.PENDING, trouble=BUSY)).actions == (Transition(State.QUEUED, BUSY.reason),)
+
+
+def test_a_launch_that_was_refused_fails_at_once_and_for_good() -> None:
+    found = finish_of(decide(view(State.PENDING, fault=REFUSED, max_restarts=5)))
+
+    assert found.outcome.reason == REFUSED.reason
+    assert (found.outcome.state, found.outcome.exit_code, found.restart) == (State.FAILED, 69, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [(NotAllowed("no"), 77), (ConfigError("no"), 78), (UsageError("no"), 65), (LaunchRefused("no"), 69)],
+)
+def test_a_launch_that_was_refused_ends_with_the_code_of_a_command_that_meets_the_same(
+    error: FabricError, exit_code: int
+) -> None:
+    found = finish_of(decide(view(State.PENDING, fault=classify_error(error, started=False))))
+
+    assert found.outcome.exit_code == exit_code
+
+
+def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sentence() -> None:
+    raised = view(State.PENDING, fault=RAISED)
+
+    stopped: dict[str, Any] = {"fault": RAISED, "stop_sent": StopSent("kill", NOW, 1)}
+    assert decide(raised).actions == (Stop("kill", 0.0),)
+    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    found = finish_of(decide(view(State.PENDING, **stopped, cleaned=True)))
+    assert found.outcome.reason == RAISED.reason
+    assert found.restart is not None and found.restart.platform_restarts == 1
+
+
+def test_a_backend_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
+        (SetReason(AWAY.reason),), NOW + 3
+    )
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (StartLaunch(),)
+
+
+def test_an_attempt_that_a_backend_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
+    waits = (Transition(State.QUEUED, AWAY.reason),)
+
+    assert decide(view(State.PENDING, trouble=AWAY, never_started=True)).actions == waits
+    assert decide(view(State.PENDING, trouble=AWAY, never_started=True, intent=Intent.KILL)).actions == waits
+
+
+def test_a_backend_that_goes_while_a_learner_is_being_started_is_reported() -> None:
+    for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
+        away = view(State.PENDING, statuses=those(learner(1, phase)), unreachable="gpubox does not answer")
+
+        assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
+
+
+def test_a_backend_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
+    away = view(statuses=those(learner(1)), unreachable="gpubox does not answer")
+
+    assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
+
+
+def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
+    launched: dict[str, Any] = {
+        "launched_at": NOW - APPEARS_WITHIN_SECONDS,
+        "reason": Reason("starting"),
+    }
+
+    assert decide(view(State.PENDING, launches=1, launched_at=NOW)).actions == ()
+    assert decide(view(State.PENDING, launches=1, **launched)).actions == (StartLaunch(),)
+    assert decide(view(State.PENDING, launches=3, **launched)).actions == (Stop("kill", 0.0),)
+
+
+def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
+    running = those(learner(1))
+    halt = decide(view(statuses=running, intent=Intent.HALT, asked_by="me@box", grace_seconds=12.0))
+    kill = decide(view(statuses=running, intent=Intent.KILL))
+
+    words = Reason("is being halted by me@box: it has 12 s to end by itself")
+    assert halt.actions == (SetReason(words), Stop("halt", 12.0))
+    assert kill.actions[-1] == Stop("kill", 0.0)
+
+
+def test_a_stop_is_asked_for_again_until_the_backend_confirms_but_not_before_the_grace_is_over() -> None:
+    halting: dict[str, Any] = {
+        "intent": Intent.HALT,
+        "statuses": those(learner(1)),
+        "stop_sent": StopSent("halt", NOW - 20, 1),
+    }
+
+    assert decide(view(**halting)).until == NOW - 20 + 30 + 5
+    assert decide(view(**halting, grace_seconds=1.0)).actions[-1] == Stop("halt", 1.0)
+
+
+def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
+    found = decide(view(statuses=those(learner(1)), intent=Intent.KILL, stop_sent=StopSent("halt", NOW, 1)))
+
+    assert found.actions[-1] == Stop("kill", 0.0)
+
+
+def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
+    halting = decide(view(State.PENDING, operation=Operation.LAUNCH, intent=Intent.HALT))
+    cancelling = view(
+        State.PENDING, operation=Operation.LAUNCH, is_cancelling=True, intent=Intent.HALT, reason=Reason("x")
+    )
+
+    assert halting.actions[0] == CancelLaunch()
+    assert CancelLaunch() not in decide(cancelling).actions
+
+
+def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_later() -> None:
+    assert decide(view(State.PENDING, intent=Intent.HALT)).actions[-1] == Stop("halt", 30.0)
+    stopped: dict[str, Any] = {"intent": Intent.HALT, "stop_sent": StopSent("halt", NOW, 1)}
+    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    assert finish_of(decide(view(State.PENDING, **stopped, cleaned=True))).outcome.state is State.HALTED
+
+
+def test_the_end_waits_until_all_records_are_in_the_store() -> None:
+    over: dict[str, Any] = {"statuses": those(exited(1))}
+
+    assert decide(view(**over)).actions == (Drain(),)
+    assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
+    assert decide(view(**over, draining_since=NOW - 1)).actions == (
+        Transition(State.STORING, Reason("storing results and logs")),
+    )
+    assert finish_of(decide(view(**over, drained=True))).outcome.state is State.COMPLETED
+
+
+@pytest.mark.parametrize("intent", [Intent.HALT, Intent.KILL, Intent.DELETE])
+def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) -> None:
+    over: dict[str, Any] = {"state": State.STORING, "statuses": those(exited(1)), "draining_since": NOW - 600}
+
+    assert decide(view(**over, collected_at=NOW - 600)).actions == ()
+    on_their_way = over | {"draining_since": NOW - 1}
+    assert decide(view(**on_their_way, intent=intent)).actions == ()
+    assert decide(view(**over, intent=intent, collected_at=NOW - 1)) == Decision(until=NOW + 4)
+    assert finish_of(decide(view(**over, intent=intent, collected_at=NOW - 600))).outcome.state is not None
+
+
+FAILING: dict[str, Any] = {
+    "state": State.STORING,
+    "statuses": those(exited(1)),
+    "draining_since": NOW - 600,
+    "collect_failure": "node-1 does not answer",
+}
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 15), (Intent.KILL, 2), (Intent.DELETE, 2)])
+def test_who_stops_a_job_does_not_wait_for_ever_for_files_that_its_backend_does_not_give(
+    intent: Intent, patience: int
+) -> None:
+    waiting = decide(view(**FAILING, intent=intent, collect_failing_since=NOW - 1))
+    ended = finish_of(decide(view(**FAILING, intent=intent, collect_failing_since=NOW - patience))).outcome
+
+    assert waiting.until == NOW - 1 + patience
+    assert ended.reason.text.endswith(
+        "; its last output and files stay on the backend: node-1 does not answer"
+    )
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 600), (Intent.KILL, 30), (Intent.DELETE, 2)])
+def test_a_stop_does_not_wait_for_ever_for_files_that_come(intent: Intent, patience: int) -> None:
+    coming = FAILING | {"collect_failure": "", "intent": intent}
+    asked_later = decide(view(**coming, stop_asked_at=NOW - 1))
+    ended = finish_of(decide(view(**coming, stop_asked_at=NOW - patience))).outcome
+
+    assert asked_later.until == NOW - 1 + patience
+    assert ended.reason.text.endswith(
+        f"; not all of its output and files had come after {patience} s: the rest comes later"
+    )
+
+
+def test_a_stop_that_an_earlier_controller_was_asked_for_waits_from_the_end_of_the_command() -> None:
+    coming = FAILING | {"collect_failure": "", "intent": Intent.KILL}
+
+    assert decide(view(**coming | {"draining_since": NOW - 1})).until == NOW + 29
+    assert finish_of(decide(view(**coming))).outcome.reason.text.endswith("the rest comes later")
+
+
+def test_files_that_come_are_waited_for_without_limit_where_nobody_stops_the_job() -> None:
+    assert decide(view(**FAILING | {"collect_failure": ""})) == Decision()
+
+
+def test_a_job_that_nobody_stops_waits_for_its_files_and_says_for_what() -> None:
+    found = decide(view(**FAILING, collect_failing_since=NOW - 600))
+
+    assert found.actions == (
+        SetReason(Reason("its last output and files are waited for: node-1 does not answer", "S200")),
+    )
+    assert found.until is None
+
+
+@pytest.mark.parametrize(("intent", "patience"), [(Intent.HALT, 15), (Intent.KILL, 2), (Intent.DELETE, 2)])
+def test_a_stop_waits_for_the_files_of_a_backend_that_is_away_from_when_both_were_known(
+    intent: Intent, patience: int
+) -> None:
+    away = FAILING | {"collect_failure": "", "intent": intent, "unreachable": "node-1 is away"}
+    ended_later = away | {"draining_since": NOW - 1, "unreachable_since": NOW - 600}
+    away_later = away | {"unreachable_since": NOW - 1}
+    over = finish_of(decide(view(**away, unreachable_since=NOW - patience))).outcome
+
+    for waits in (ended_later, away_later):
+        found = decide(view(**waits))
+        assert found.until == NOW - 1 + patience
+        assert found.actions == (
+            SetReason(Reason("its last output and files are waited for: node-1 is away", "S200")),
+        )
+    assert over.reason.text.endswith("; its last output and files stay on the backend: node-1 is away")
+
+
+def test_a_new_controller_waits_no_longer_for_files_of_a_backend_that_was_away_before() -> None:
+    restarted = FAILING | {"collect_failure": "", "intent": Intent.HALT, "draining_since": NOW - 1}
+    found = decide(view(**restarted, unreachable_since=NOW - 1))
+
+    assert found.until == NOW + 14
+    assert reasons_of(found) == [
+        "its last output and files are waited for: it has not answered since the controller was started"
+    ]
+
+
+@pytest.mark.parametrize("operation", [Operation.STOP, Operation.PROBE])
+def test_a_stop_that_hangs_says_that_its_backend_does_not_answer(operation: Operation) -> None:
+    found = decide(
+        view(
+            statuses=those(learner(1)),
+            intent=Intent.KILL,
+            asked_by="me",
+            operation=operation,
+            unreachable="node-1 is away",
+        )
+    )
+
+    assert found.actions == (SetReason(Reason("is being killed by me; node-1 is away", "S200")),)
+
+
+@pytest.mark.parametrize(("kind", "times"), [("halt", 3), ("kill", 5)])
+def test_a_stop_that_was_repeated_often_says_that_it_is_not_confirmed(
+    kind: Literal["halt", "kill"], times: int
+) -> None:
+    stopping: dict[str, Any] = {"statuses": those(learner(1)), "intent": Intent(kind), "asked_by": "me"}
+    before = decide(view(**stopping, stop_sent=StopSent(kind, NOW, times - 1)))
+    often = decide(view(**stopping, stop_sent=StopSent(kind, NOW, times)))
+    text = f"is being {kind}ed by me; asked again, since the backend has not confirmed that it has ended"
+
+    assert not reasons_of(before)[0].endswith("has ended")
+    assert often.actions == (SetReason(Reason(text, "S200")),)
+
+
+def test_files_that_came_after_all_leave_no_word_about_them() -> None:
+    found = decide(view(**FAILING | {"collect_failure": ""}, drained=True, collected_at=NOW - 1))
+
+    assert "stay on the backend" not in finish_of(found).outcome.reason.text
+
+
+def test_files_that_were_given_up_are_named_in_the_reason() -> None:
+    found = decide(view(**FAILING, drained=True, collected_at=NOW - 1))
+
+    assert finish_of(found).outcome.reason.text.endswith(
+        "; its last output and files stay on the backend: node-1 does not answer"
+    )
+
+
+def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:
+    again = finish_of(decide(view(statuses=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
+
+    assert again.restart is not None
+    assert (again.restart.restarts, again.restart.delay_seconds) == (1, 1.0)
+
+
+def test_a_halted_job_is_not_restarted_even_if_it_failed_just_before() -> None:
+    found = view(statuses=those(exited(1, 1)), drained=True, max_restarts=2, intent=Intent.HALT)
+
+    assert finish_of(decide(found)).restart is None
+
+
+def test_others_of_a_lost_learner_are_stopped_since_no_agent_tells_them() -> None:
+    found = decide(view(learners=2, statuses=those(lost(1), learner(2))))
+
+    assert found.actions == (Stop("halt", 30.0),)
+
+
+def test_the_agents_have_their_time_to_settle_before_the_controller_steps_in() -> None:
+    settling: dict[str, Any] = {"learners": 2, "statuses": those(exited(1), learner(2))}
+
+    patient = decide(view(**settling, decided_since=NOW))
+    assert patient.until == NOW + 60 + 30 + 10
+    assert "60 s to end by themselves" in patient.actions[0].reason.text  # type: ignore[union-attr] # a Say
+    assert decide(view(**settling, decided_since=NOW - 101)).actions == (Stop("halt", 30.0),)
+    failed: dict[str, Any] = {"learners": 2, "statuses": those(exited(1, 1), learner(2))}
+    assert decide(view(**failed, decided_since=NOW)).until == NOW + 30 + 10
+
+
+def test_all_waits_for_all_without_impatience() -> None:
+    waiting = view(learners=2, ends_when="all", statuses=those(exited(1), learner(2)), decided_since=None)
+
+    assert decide(waiting) == Decision((SetReason(Reason("the command runs")),))
+
+
+def test_why_output_waits_is_shown() -> None:
+    full = Reason("the disk is full: output waits", "S204")
+
+    assert decide(view(statuses=those(learner(1, reason=full)))).actions == (SetReason(full),)
+
+
+def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
+    assert decide(view(statuses=those(learner(1)), learner_absent=True)).actions == (Probe(),)
+    starting: dict[str, Any] = {"state": State.PENDING, "launches": 1}
+    starting["statuses"] = those(learner(1, LearnerPhase.STARTING))
+    assert decide(view(**starting, learner_absent=True)).actions == (Probe(),)
+
+
+def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -> None:
+    gone: dict[str, Any] = {"statuses": those(lost(1)), "vanished": True, "drained": True}
+
+    assert decide(view(**gone)).actions == (CleanUp(),)
+    assert decide(view(**gone, operation=Operation.REMOVE)).actions == ()
+    assert decide(view(**gone, trouble=AWAY, not_before=NOW + 2)).until == NOW + 2
+    assert finish_of(decide(view(**gone, cleaned=True))).outcome.exit_code == 75
+
+
+def test_a_stop_that_waits_for_the_removal_of_a_vanished_learner_says_so() -> None:
+    gone: dict[str, Any] = {"statuses": those(lost(1)), "vanished": True, "drained": True}
+    waiting = decide(view(**gone, intent=Intent.KILL, asked_by="me", trouble=AWAY, not_before=NOW + 2))
+
+    assert waiting.actions == (SetReason(Reason("is being killed by me; gpubox does not answer", "S200")),)
+
+
+def test_a_learner_that_is_stopped_before_its_command_runs_is_not_shown_as_running() -> None:
+    stopping = those(learner(1, LearnerPhase.STOPPING))
+
+    decision = decide(view(State.PENDING, launches=1, statuses=stopping))
+
+    assert decision.actions == (SetReason(Reason("a learner is being stopped by its backend")),)
+
+
+def test_deleting_removes_at_the_backend_first_and_forgets_last() -> None:
+    deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
+
+    assert decide(view(**deleted)).actions == (Remove(),)
+    assert decide(view(**deleted, operation=Operation.REMOVE)).actions == ()
+    assert decide(view(**deleted, trouble=AWAY, not_before=NOW + 5)).until == NOW + 5
+    assert decide(view(**deleted, removed=True)).actions == (Purge(),)
+
+
+@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.HALTED])
+def test_nothing_is_left_to_do_for_what_has_ended(state: State) -> None:
+    assert decide(view(state)).actions == (Untrack(),)

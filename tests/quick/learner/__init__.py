@@ -1,0 +1,1 @@
+"""Tests of functions of the agent, without an agent."""

@@ -1,0 +1,793 @@
+"""Determined's experiment files: its own examples and test cases, and what each key becomes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.quick.manifest.support import faults_of, loaded
+from workbench.errors import ManifestError
+from workbench.manifest import convert, load_text
+from workbench.manifest.builder.determined import laid_over_template, plain
+from workbench.manifest.keys.credentials import put_back
+from workbench.manifest.yaml.compose import compose
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import MapNode
+from workbench.search.config import SearchConfig
+from workbench.spec import BindMount, DataStore, JobSpec, spec_from_json, spec_to_json
+
+FOLDER = os.environ.get("FABRIC_DETERMINED_FILES", "")
+needs_files = pytest.mark.skipif(
+    not FOLDER, reason="FABRIC_DETERMINED_FILES names no folder of Determined's files"
+)
+
+SINGLE = "name: x\nentrypoint: python train.py\nsearcher: {name: single, metric: loss}\n"
+TRIED = "x: {type: int, minval: 1, maxval: 8}"
+FIRST_PREVIEWS = {
+    "3_hpsearch": {25: 6, 100: 4},
+    "iris_tf_keras": {25: 273, 100: 152, 400: 66, 1600: 17, 6400: 4},
+}
+
+
+def examples() -> list[Path]:
+    return sorted(Path(FOLDER, "examples").rglob("*.yaml")) if FOLDER else []
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    return yaml.safe_load(Path(FOLDER, "test_cases", f"{name}.yaml").read_text()) if FOLDER else []
+
+
+def spec_of(text: str) -> JobSpec:
+    return loaded(text).spec
+
+
+def search_of(searcher: str, hyperparameters: str = TRIED) -> SearchConfig:
+    text = f"entrypoint: a\nhyperparameters: {{{hyperparameters}}}\nsearcher: {{metric: loss, {searcher}}}\n"
+    search = spec_of(text).search
+    assert search is not None
+    return SearchConfig.from_json(search)
+
+
+def outlook_of(searcher: str) -> dict[int, int]:
+    return search_of(searcher).make_method().outlook(0)
+
+
+def problems_of(text: str) -> str:
+    return "\n".join(f"{fault}; {fault.hint}" for fault in faults_of(text))
+
+
+def warnings_of(text: str) -> str:
+    return "\n".join(str(warning) for warning in loaded(text).warnings)
+
+
+@needs_files
+@pytest.mark.parametrize("path", examples(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_its_examples_are_read_and_previewed_as_they_are(path: Path) -> None:
+    written = yaml.safe_load(path.read_text())
+    spec = load_text(path.read_text(), path.name, environ={}).spec
+
+    assert spec.name == written["name"]
+    assert spec.max_restarts == written.get("max_restarts", 5)
+    assert spec.gpus == written.get("resources", {}).get("slots_per_trial", 0)
+    if spec.search is None:
+        assert json.loads(spec.env["DET_HPARAMS"]).keys() == written.get("hyperparameters", {}).keys()
+    else:
+        config = SearchConfig.from_json(spec.search)
+        (first,) = config.first_trials(1, 42)
+        assert first.hparams.keys() == written["hyperparameters"].keys()
+        expected = next((counts for name, counts in FIRST_PREVIEWS.items() if name in str(path)), None)
+        assert expected is None or config.make_method().outlook(42) == expected
+
+
+@needs_files
+def test_the_first_trials_of_a_seed_are_those_of_determined() -> None:
+    text = Path(FOLDER, "examples/tutorials/core_api/3_hpsearch.yaml").read_text()
+    search = spec_of(text).search
+    assert search is not None
+
+    first = SearchConfig.from_json(search).first_trials(3, 42)
+
+    assert [each.hparams["increment_by"] for each in first] == [7, 5, 3]
+    assert [each.seed for each in first] == [1201263687, 429389014, 613608295]
+    assert first[0].trial == "b33deacb-5c03-42f3-8e95-f52e6af463bb"
+
+
+@needs_files
+def test_a_number_with_an_exponent_is_a_number() -> None:
+    path = Path(FOLDER, "examples/hf_trainer_api/hf_language_modeling/deepspeed.yaml")
+
+    assert (
+        json.loads(spec_of(path.read_text()).env["DET_HPARAMS"])["training_arguments"]["learning_rate"]
+        == 1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "max_time", "max_trials", "divisor", "max_rungs", "counts"),
+    [
+        ("standard", 100, 10, 4, 5, {25: 6, 100: 4}),
+        ("conservative", 1000, 10, 3, 5, {111: 5, 333: 2, 1000: 3}),
+        ("standard", 900, 10, 3, 10, {100: 5, 300: 3, 900: 2}),
+        ("standard", 937, 16, 4, 5, {58: 9, 234: 5, 937: 2}),
+        ("standard", 1000, 100, 4, 5, {15: 53, 62: 30, 250: 13, 1000: 4}),
+        ("standard", 6400, 512, 4, 5, {25: 273, 100: 152, 400: 66, 1600: 17, 6400: 4}),
+        ("aggressive", 6400, 512, 4, 5, {25: 384, 100: 96, 400: 24, 1600: 6, 6400: 2}),
+        ("conservative", 6400, 512, 4, 5, {25: 262, 100: 147, 400: 64, 1600: 26, 6400: 13}),
+    ],
+)
+def test_adaptive_searches_are_previewed_as_determined_does(
+    mode: str, max_time: int, max_trials: int, divisor: int, max_rungs: int, counts: dict[int, int]
+) -> None:
+    assert counts == outlook_of(
+        f"name: adaptive_asha, mode: {mode}, time_metric: batches, max_time: {max_time},"
+        f" max_trials: {max_trials}, divisor: {divisor}, max_rungs: {max_rungs}"
+    )
+
+
+@needs_files
+@pytest.mark.parametrize("case", cases("searchers"), ids=lambda case: case["name"])
+def test_searchers_of_its_test_cases_are_read_or_refused_by_name(case: Mapping[str, Any]) -> None:
+    searcher = dict(case["case"])
+    document = {"entrypoint": "a", "searcher": searcher}
+    if searcher["name"] in ("single", "random", "grid", "async_halving", "adaptive_asha"):
+        spec = spec_of(yaml.safe_dump(document))
+        assert searcher["name"] == "single" or spec.search is not None
+    else:
+        assert f"the text {searcher['name']!r}" in problems_of(yaml.safe_dump(document))
+
+
+@needs_files
+@pytest.mark.parametrize("case", cases("hyperparameters"), ids=lambda case: case["name"])
+def test_hyperparameters_of_its_test_cases_are_read(case: Mapping[str, Any]) -> None:
+    document = {
+        "entrypoint": "a",
+        "hyperparameters": {"tried": case["case"]},
+        "searcher": {"name": "random", "metric": "loss", "max_trials": 2},
+    }
+    text = yaml.safe_dump(document)
+    if "sanity_errors" in case:
+        assert "hyperparameters.tried.one.a" in problems_of(text)
+        return
+    search = spec_of(text).search
+    assert search is not None
+    (first,) = SearchConfig.from_json(search).first_trials(1, 0)
+    if "type" not in (case["case"] if isinstance(case["case"], dict) else {}):
+        assert first.hparams == {"tried": case["case"]}
+
+
+@needs_files
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases("merging") if "hyperparameter" not in case["merge_as"]],
+    ids=lambda case: case["name"],
+)
+def test_templates_are_merged_as_in_its_test_cases(case: Mapping[str, Any]) -> None:
+    key = case["merge_as"].rpartition("/")[2].removesuffix(".json").replace("-", "_")
+    wrapped = {"resources": {key: None}} if key == "devices" else {key: None}
+
+    def document(value: Any) -> MapNode:
+        whole = {"resources": {key: value}} if "resources" in wrapped else {key: value}
+        node = compose(yaml.safe_dump(whole), "x.yaml", Findings())
+        assert isinstance(node, MapNode)
+        return node
+
+    merged = plain(laid_over_template(document(case["case"]), document(case["merge_src"])))
+    found = merged["resources"][key] if "resources" in wrapped else merged[key]
+    assert _without_null(_mapped(found)) == _without_null(case["merged"])
+
+
+def _mapped(value: Any) -> Any:
+    """Return devices as maps, however they were written."""
+    if isinstance(value, list):
+        return [_mapped(item) for item in value]
+    if isinstance(value, str) and value.startswith("/"):
+        host, container = value.split(":")
+        return {"host_path": host, "container_path": container}
+    return value
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    return (
+        {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+    )
+
+
+def test_nested_hyperparameters_are_merged_and_those_with_a_type_are_not() -> None:
+    user = compose("hyperparameters: {a: {x: 1}, b: {type: int, minval: 1, maxval: 2}}", "u", Findings())
+    template = compose(
+        "hyperparameters: {a: {y: 2}, b: {type: int, minval: 5, maxval: 9, count: 3}}", "t", Findings()
+    )
+    assert isinstance(user, MapNode)
+    assert isinstance(template, MapNode)
+
+    merged = plain(laid_over_template(user, template))["hyperparameters"]
+
+    assert merged == {"a": {"x": 1, "y": 2}, "b": {"type": "int", "minval": 1, "maxval": 2}}
+
+
+def test_an_experiment_lies_over_a_template_of_its_own_kind(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text("max_restarts: 2\nenvironment: {environment_variables: [A=1, B=2]}\n")
+    text = SINGLE + "environment: {environment_variables: [B=3]}\n"
+
+    spec = load_text(text, "e.yaml", environ={}, templates=[template]).spec
+
+    assert spec.max_restarts == 2
+    assert (spec.env["A"], spec.env["B"]) == ("1", "3")
+
+
+def test_a_single_experiment_is_one_job() -> None:
+    spec = spec_of(
+        SINGLE + "hyperparameters: {lr: 1e-5, layers: [1, 2], opt: {type: const, val: sgd}, deep: {}}\n"
+    )
+
+    assert spec.search is None
+    assert spec.params == {"lr": 1e-5, "opt": "sgd"}
+    assert json.loads(spec.env["DET_HPARAMS"]) == {"lr": 1e-5, "layers": [1, 2], "opt": "sgd", "deep": {}}
+    assert spec.max_restarts == 5
+
+
+def test_null_is_absent() -> None:
+    text = (
+        SINGLE
+        + "max_restarts: null\nhyperparameters: null\nresources: {priority: null, slots_per_trial: 1}\n"
+    )
+
+    assert spec_of(text) == spec_of(SINGLE + "resources: {slots_per_trial: 1}\n")
+
+
+def test_keys_become_those_of_a_manifest() -> None:
+    spec = spec_of(
+        SINGLE + "description: about\nlabels: [a, b c]\nworkspace: w\nproject: p\npreemption_timeout: 60\n"
+        "resources: {slots_per_trial: 2, priority: 30, shm_size: 1.5G}\nreproducibility: {experiment_seed: 7}\n"
+        "environment: {image: {cpu: c, gpu: g}, force_pull_image: true,"
+        " environment_variables: {cpu: [A=0], cuda: ['A=1', 'B=$A/${A}/$C']}}\n"
+    )
+
+    assert (spec.gpus, spec.priority, spec.seed, spec.grace_seconds) == (2, 70, 7, 60)
+    assert spec.shm_size_bytes == 3 << 29
+    assert spec.image == "g"
+    assert spec.image_pull == "always"
+    assert (spec.env["A"], spec.env["B"]) == ("1", "1/1/$C")
+    assert spec.labels == {"a": "true", "b-c": "true", "workspace": "w", "project": "p"}
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "command"),
+    [
+        ("python train.py --x $Y", "python train.py --x $Y"),
+        ("[python, -c, 'print(1)']", "python -c 'print(1)'"),
+        ("model:Trial", "python3 -m determined.launch.torch_distributed -- --trial model:Trial"),
+    ],
+)
+def test_an_entrypoint_is_a_command(entrypoint: str, command: str) -> None:
+    text = f"entrypoint: {entrypoint}\nsearcher: {{name: single, metric: x}}\n"
+
+    assert spec_of(text).framework.command == command
+
+
+def test_a_launcher_that_is_not_there_is_named() -> None:
+    text = "entrypoint: python3 -m determined.launch.deepspeed a.py\nsearcher: {name: single, metric: x}\n"
+
+    assert "determined.launch.deepspeed, which is not there" in warnings_of(text)
+    assert "entrypoint" not in warnings_of(text.replace("deepspeed", "torch_distributed"))
+    assert "runs a Trial class, which is not there" in warnings_of(
+        "entrypoint: model:Trial\nsearcher: {name: single, metric: x}\n"
+    )
+
+
+def test_constants_of_any_kind_draw_nothing() -> None:
+    bare = search_of("name: random, max_trials: 2", TRIED)
+    with_constants = search_of(
+        "name: random, max_trials: 2", f"a: [1, 2], b: null, c: {{}}, d: {{choice: x}}, e: text, {TRIED}"
+    )
+
+    first, other = bare.first_trials(2, 42), with_constants.first_trials(2, 42)
+
+    assert [each.seed for each in first] == [each.seed for each in other]
+    assert other[0].hparams == {"a": [1, 2], "b": None, "c": {}, "d": {"choice": "x"}, "e": "text", "x": 7}
+
+
+def test_bounds_of_log_are_exponents() -> None:
+    config = search_of("name: grid", "lr: {type: log, minval: -5, maxval: -1, base: 10, count: 3}")
+
+    assert [each["lr"] for each in config.space().points()] == pytest.approx([1e-5, 1e-3, 1e-1], rel=1e-12)
+
+
+def test_bounds_of_log_that_look_like_values_are_named() -> None:
+    text = (
+        "entrypoint: a\nsearcher: {name: random, max_trials: 1, metric: x}\n"
+        "hyperparameters: {lr: {type: log, minval: 1e-4, maxval: 1.0, base: 10}}\n"
+    )
+    found = [each for each in loaded(text).warnings if each.key == "hyperparameters.lr.minval"]
+
+    assert ["minval: -4" in each.hint for each in found] == [True]
+
+
+def test_grids_have_determineds_points() -> None:
+    config = search_of(
+        "name: grid",
+        "a: {type: int, minval: 0, maxval: 20, count: 3}, b: {type: int, minval: -4, maxval: -2, count: 5}",
+    )
+
+    assert [each["a"] for each in config.space().points()][::3] == [0, 10, 20]
+    assert [each["b"] for each in config.space().points()][:3] == [-4, -3, -2]
+
+
+def test_older_files_pause_and_promote_their_trials() -> None:
+    search = "name: async_halving, num_rungs: 3, divisor: 3, max_trials: 12, max_length: {batches: 9000}"
+
+    assert search_of(search).variant == "promotion"
+    assert search_of(search).time_metric == "validation/batches"
+    assert outlook_of(search) == {1000: 8, 3000: 3, 9000: 1}
+    assert search_of(f"{search}, stop_once: true").variant == "stopping"
+
+
+def test_a_single_trial_may_draw_its_hyperparameters() -> None:
+    config = search_of("name: single")
+
+    assert (config.method, config.max_trials) == ("random", 1)
+
+
+def test_slots_of_all_trials_limit_how_many_run_at_once() -> None:
+    text = (
+        f"entrypoint: a\nhyperparameters: {{{TRIED}}}\nresources: {{slots_per_trial: 2, max_slots: 5}}\n"
+        "searcher: {name: random, metric: x, max_trials: 9}\n"
+    )
+    search = spec_of(text).search
+
+    assert search is not None
+    assert search["max_concurrent"] == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("seracher: {}\n", "did you mean searcher?"),
+        ("resources: {slots: 1}\n", "slots_per_trial"),
+        ("workspace: w\n", "both, or neither"),
+        ("hyperparameters: {x: {type: double, minval: 2, maxval: 2}}\n", "is not below"),
+        ("hyperparameters: {a: {x: {type: integer, minval: 1, maxval: 2}}}\n", "did you mean int?"),
+        ("hyperparameters: {x: {type: int, minval: 1}}\n", "maxval: is missing"),
+        ("hyperparameters: {x: {type: log, minval: 1, maxval: 400, base: 10}}\n", "exponents"),
+        ("checkpoint_storage: {type: s3}\n", "bucket: is missing"),
+        ("checkpoint_storage: {type: hdfs}\n", "one of shared_fs, s3, gcs, azure, directory"),
+        ("bind_mounts: [{host_path: data, container_path: /x}]\n", "an absolute path"),
+        ("log_policies: [{pattern: a, action: invalid}]\n", "cancel_retries"),
+        ("max_restarts: -1\n", "a whole number"),
+    ],
+)
+def test_faults_are_named_by_their_keys(lines: str, problem: str) -> None:
+    assert problem in problems_of(SINGLE + lines)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "problem"),
+    [
+        ("name: custom", "custom searchers were removed in 0.38"),
+        ("name: adaptive_simple, max_trials: 2", "take adaptive_asha"),
+        ("name: asha", "write async_halving"),
+        ("name: random", "max_trials: is missing; random needs it"),
+        ("name: adaptive_asha, max_trials: 4", "time_metric: is missing"),
+        ("name: async_halving, max_trials: 4, max_length: 10", "num_rungs: is missing"),
+        ("name: grid, max_trials: 4", "is not a key of the searcher grid"),
+        ("name: single, source_trial_id: 1, source_checkpoint_uuid: a", "cannot stand beside"),
+    ],
+)
+def test_searchers_that_cannot_be_are_refused_by_name(searcher: str, problem: str) -> None:
+    assert problem in problems_of(f"entrypoint: a\nsearcher: {{metric: x, {searcher}}}\n")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "min_validation_period: {batches: 0}\n",
+        "records_per_epoch: 100\n",
+        "data_layer: {type: shared_fs}\n",
+        "slurm: {sbatch_args: [--x]}\n",
+        "checkpoint_storage: {type: azure, container: c}\n",
+        "profiling: {enabled: true}\n",
+        "integrations: {webhooks: {webhook_id: [1]}}\n",
+        "integrations: {pachyderm: {dataset: {token: secret}}}\n",
+        "environment: {ports: {ray: 6379}}\n",
+        "environment: {proxy_ports: [{proxy_port: 8265}]}\n",
+    ],
+)
+def test_what_is_left_out_is_named(lines: str) -> None:
+    key = lines.partition(":")[0]
+
+    assert key in warnings_of(SINGLE + lines)
+    assert key not in warnings_of(SINGLE)
+
+
+@pytest.mark.parametrize(
+    ("written", "last", "best"),
+    [
+        ("", 0, 0),
+        ("save_trial_latest: 3", 3, 1),
+        ("save_trial_best: 0", 1, 0),
+        ("save_trial_latest: 0, save_trial_best: 2", 1, 2),
+        ("save_experiment_best: 4, save_trial_latest: 2, save_trial_best: 1", 2, 4),
+    ],
+)
+def test_checkpoints_are_kept_as_the_file_says_and_all_without_a_word(
+    written: str, last: int, best: int
+) -> None:
+    storage = f"{{type: directory, container_path: /c, {written}}}"
+    searcher = "{name: single, metric: accuracy, smaller_is_better: false}"
+    kept = spec_of(f"entrypoint: a\nsearcher: {searcher}\ncheckpoint_storage: {storage}\n").checkpoints
+
+    assert (kept.keep_last, kept.keep_best) == (last, best)
+    if best:
+        assert (kept.metric, kept.smaller_is_better) == ("accuracy", False)
+
+
+def store_of(storage: str, more: str = "") -> DataStore | None:
+    """Return where an experiment's checkpoints go, its credentials put back."""
+    found = loaded(f"{SINGLE}checkpoint_storage: {{{storage}}}\n{more}")
+    for store in found.spec.data_stores:
+        kept = {key: put_back(text, found.credentials) for key, text in store.connection.items()}
+        return replace(store, connection=kept)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("storage", "kind", "container", "connection"),
+    [
+        ("type: shared_fs, host_path: /data", "host_path", "/data", {}),
+        ("type: shared_fs, host_path: /data, storage_path: a/b", "host_path", "/data/a/b", {}),
+        ("type: shared_fs, host_path: /data, storage_path: /data/a", "host_path", "/data/a", {}),
+        ("type: directory, container_path: /ck", "host_path", "/ck", {}),
+        (
+            "type: s3, bucket: b, prefix: /p/q/, access_key: k, secret_key: s, endpoint_url: 'http://minio:9000'",
+            "s3_datastore",
+            "b/p/q",
+            {"auth_url": "http://minio:9000", "user_name": "k", "password": "s"},
+        ),
+        (
+            "type: s3, bucket: b",
+            "s3_datastore",
+            "b",
+            {
+                "auth_url": "https://s3.amazonaws.com",
+                "user_name": "${AWS_ACCESS_KEY_ID}",
+                "password": "${AWS_SECRET_ACCESS_KEY}",
+            },
+        ),
+        ("type: gcs, bucket: b, prefix: p", "gcs", "b/p", {"password": "${GCS_SERVICE_ACCOUNT_JSON}"}),
+        (
+            "type: azure, container: c, account_url: 'https://me.blob.core.windows.net', credential: key==",
+            "azure",
+            "c",
+            {"user_name": "me", "password": "key=="},
+        ),
+        (
+            "type: azure, container: c, account_url: 'https://me.blob.core.windows.net/', credential: '?sv=1&sig=x'",
+            "azure",
+            "c",
+            {"token": "https://me.blob.core.windows.net/c?sv=1&sig=x"},
+        ),
+        (
+            "type: azure, container: c, account_url: 'https://me.blob.core.windows.net'",
+            "azure",
+            "c",
+            {"user_name": "me", "password": "${AZURE_STORAGE_KEY}"},
+        ),
+        (
+            "type: azure, container: c, connection_string: 'AccountName=me;AccountKey=k==;EndpointSuffix=core.x.cn'",
+            "azure",
+            "c",
+            {"user_name": "me", "password": "k==", "auth_url": "https://me.blob.core.x.cn"},
+        ),
+        (
+            "type: azure, container: c, connection_string: 'BlobEndpoint=https://h/me;SharedAccessSignature=sig=x'",
+            "azure",
+            "c",
+            {"token": "https://h/me/c?sig=x"},
+        ),
+    ],
+)
+def test_checkpoints_go_to_the_store_of_the_file(
+    storage: str, kind: str, container: str, connection: Mapping[str, str]
+) -> None:
+    store = store_of(storage)
+
+    assert store is not None
+    assert (store.type, store.training_results, store.training_data) == (kind, container, "")
+    assert store.connection == connection
+
+
+def test_a_folder_of_the_container_is_that_of_the_bind_mount_which_covers_it() -> None:
+    image = "environment: {image: i}\n"
+    mounts = "bind_mounts: [{host_path: /x, container_path: y}, {host_path: /h/a, container_path: /ck}]\n"
+    storage = "type: directory, container_path: /ck/b"
+
+    covered = store_of(storage, image + mounts)
+    assert covered is not None
+    assert covered.training_results == "/h/a/b"
+    assert store_of(storage, image) is None
+    assert "checkpoint_storage.container_path: is not carried over" in warnings_of(
+        f"{SINGLE}checkpoint_storage: {{{storage}}}\n{image}"
+    )
+
+
+DEFAULT_POLICIES = (
+    {"name": "CUDA OOM", "pattern": ".*CUDA out of memory.*"},
+    {"name": "ECC Error", "pattern": ".*uncorrectable ECC error encountered.*"},
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "policies"),
+    [
+        ("[]", DEFAULT_POLICIES),
+        (
+            "[{pattern: a, action: {type: exclude_node}}, {name: n, pattern: b, action: cancel_retries}]",
+            (
+                {"pattern": "a", "action": "exclude_node"},
+                {"name": "n", "pattern": "b", "action": "cancel_retries"},
+                *DEFAULT_POLICIES,
+            ),
+        ),
+        ("[{name: CUDA OOM}, {name: ECC Error, pattern: e}]", ({"name": "ECC Error", "pattern": "e"},)),
+    ],
+)
+def test_log_policies_join_those_that_determined_has_by_default(
+    written: str, policies: tuple[dict[str, str], ...]
+) -> None:
+    assert spec_of(f"{SINGLE}log_policies: {written}\n").log_policies == policies
+
+
+def test_a_log_policy_that_is_no_regular_expression_is_refused() -> None:
+    assert "log_policies.0.pattern: is not a regular expression" in problems_of(
+        SINGLE + "log_policies: [{pattern: 'a(', action: cancel_retries}]\n"
+    )
+
+
+def test_bind_mounts_are_carried_over_and_those_in_its_work_directory_are_in_the_code() -> None:
+    spec = spec_of(
+        SINGLE + "bind_mounts:\n- {host_path: /a, container_path: b, read_only: true, propagation: rslave}\n"
+        "- {host_path: /tmp, container_path: /data}\n"
+        "- {host_path: /c, container_path: /run/determined/workdir/d/e}\n"
+    )
+
+    assert spec.bind_mounts == (
+        BindMount("/a", "b", read_only=True, propagation="rslave"),
+        BindMount("/tmp", "/data"),
+        BindMount("/c", "d/e"),
+    )
+    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))) == spec
+
+
+@pytest.mark.parametrize(
+    ("mount", "problem"),
+    [
+        ("host_path: /a, container_path: .", "bind_mounts.0.container_path"),
+        ("host_path: /a, container_path: ../x", "a path without .."),
+        ("host_path: /a, container_path: /run/determined/workdir", "is the folder of the code itself"),
+        ("host_path: /a, container_path: /b, propagation: often", "bind_mounts.0.propagation"),
+    ],
+)
+def test_bind_mounts_that_cannot_be_are_refused_by_name(mount: str, problem: str) -> None:
+    assert problem in problems_of(f"{SINGLE}bind_mounts: [{{{mount}}}]\n")
+
+
+@pytest.mark.parametrize(
+    ("storage", "problem"),
+    [
+        ("type: shared_fs, host_path: data", "checkpoint_storage.host_path"),
+        (
+            "type: shared_fs, host_path: /data, storage_path: ../x",
+            "storage_path: is not inside host_path /data",
+        ),
+        ("type: shared_fs, host_path: /data, storage_path: /other", "storage_path: is not inside host_path"),
+        ("type: azure, container: c, connection_string: a, account_url: b", "cannot stand beside"),
+        ("type: azure, container: c, connection_string: AccountName=me", "connection_string: names neither"),
+        (
+            "type: azure, container: c, account_url: 'https://me?sig=hidden1'",
+            "account_url: holds a signature",
+        ),
+    ],
+)
+def test_storages_that_cannot_be_reached_are_refused_by_name(storage: str, problem: str) -> None:
+    found = problems_of(f"{SINGLE}checkpoint_storage: {{{storage}}}\n")
+
+    assert problem in found
+    assert "hidden1" not in found
+
+
+def test_a_converted_experiment_names_the_secrets_of_its_storage() -> None:
+    storage = "{type: s3, bucket: b, access_key: AKIA1, secret_key: hidden1}"
+
+    made = convert(f"{SINGLE}checkpoint_storage: {storage}\n", "e.yaml")
+
+    assert "AKIA1" not in made.text
+    assert "hidden1" not in made.text
+    assert "${CHECKPOINT_STORAGE_PASSWORD}" in made.text
+    assert any("set the secret CHECKPOINT_STORAGE_USER_NAME" in note for note in made.notes)
+
+
+def test_credentials_are_not_kept() -> None:
+    kept = loaded(
+        SINGLE + "data: {secrets: {key: hidden4}, root: /d}\n"
+        "checkpoint_storage: {type: s3, bucket: b, access_key: AKIA1, secret_key: hidden1}\n"
+        "environment: {registry_auth: {username: me, password: hidden2, auth: hidden3}}\n"
+    )
+
+    assert "bucket: b" in kept.text
+    assert not any(
+        secret in kept.text + str(kept.spec)
+        for secret in ("AKIA1", "hidden1", "hidden2", "hidden3", "hidden4")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "description: n\nresources: {slots: 1}\nenvironment: {}\nidle_timeout: 2h\n",
+            "task configuration of Determined",
+        ),
+        ("detVersion: 0.38\nmaxSlotsPerPod: 4\ndb: {}\n", "Determined's Helm chart"),
+        ('{"pipe-parallel-size": 4, "model-parallel-size": 2, "optimizer": {"type": "Adam"}}\n', "GPT-NeoX"),
+        ("entrypoint: a\nhyperparameters: {}\n", "it lacks searcher:"),
+    ],
+)
+def test_files_of_determined_that_are_no_experiments_are_named(text: str, name: str) -> None:
+    assert name in problems_of(text)
+
+
+def test_an_experiment_is_converted_into_a_manifest_that_means_the_same() -> None:
+    text = (
+        f"name: x\nentrypoint: [python, -c, 'print(1)']\nhyperparameters: {{l: [1], {TRIED}}}\nrecords_per_epoch: 5\n"
+        "searcher: {name: adaptive_asha, metric: loss, time_metric: t, max_time: 9, max_trials: 4}\n"
+    )
+
+    made = convert(text, "e.yaml")
+
+    assert spec_of(made.text) == spec_of(text)
+    assert made.format == "an experiment of Determined"
+    assert any("records_per_epoch" in note for note in made.notes)
+
+
+def test_a_faulty_experiment_is_not_converted() -> None:
+    with pytest.raises(ManifestError, match="max_trials"):
+        convert("entrypoint: a\nsearcher: {name: random, metric: x}\n", "e.yaml")
+
+
+POD = """\
+metadata: {labels: {team: vision}, annotations: {note: n}}
+spec:
+  priorityClassName: urgent
+  schedulerName: coscheduler
+  nodeSelector: {disk: fast}
+  tolerations: [{key: gpu, operator: Exists}]
+  affinity: {nodeAffinity: null}
+  restartPolicy: Never
+  initContainers: [{name: first, image: busybox, volumeMounts: [{name: data, mountPath: /d}]}]
+  containers:
+  - name: watcher
+    image: busybox
+  - name: determined-container
+    env: [{name: PLAIN, value: 1}, {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+    envFrom: null
+    resources:
+      requests: {memory: 12Gi, cpu: 500m, rdma/hca: 1}
+      limits: {memory: 16Gi, nvidia.com/gpu: 4}
+    volumeMounts: [{name: data, mountPath: /mnt/own, readOnly: true}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: mine}}]
+"""
+
+
+def with_pod(lines: str) -> str:
+    indented = "".join(f"    {line}\n" for line in lines.splitlines())
+    return f"{SINGLE}environment:\n  image: python:3.12\n  pod_spec:\n{indented}"
+
+
+def test_a_pod_spec_is_kept_as_what_it_adds_to_the_pods_of_the_job() -> None:
+    found = loaded(with_pod(POD))
+    spec = found.spec
+
+    assert spec.kubernetes["tolerations"] == ({"key": "gpu", "operator": "Exists"},)
+    patch = spec.kubernetes["pod_patch"]
+    assert patch["metadata"] == {"labels": {"team": "vision"}, "annotations": {"note": "n"}}
+    own = {"name": "own-data", "mountPath": "/mnt/own", "readOnly": True}
+    assert patch["spec"] == {
+        "priorityClassName": "urgent",
+        "schedulerName": "coscheduler",
+        "nodeSelector": {"disk": "fast"},
+        "affinity": {},
+        "restartPolicy": "Never",
+        "volumes": [{"name": "own-data", "persistentVolumeClaim": {"claimName": "mine"}}],
+        "initContainers": [
+            {
+                "name": "first",
+                "image": "busybox",
+                "volumeMounts": [{"name": "own-data", "mountPath": "/d"}],
+            },
+            {"name": "watcher", "image": "busybox", "restartPolicy": "Always"},
+        ],
+        "containers": [
+            {
+                "name": "learner",
+                "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                "resources": {"requests": {"rdma/hca": 1}},
+                "volumeMounts": [own],
+            }
+        ],
+    }
+    assert (spec.cpus, spec.memory_bytes, spec.env["PLAIN"]) == (0.5, 16 << 30, "1")
+    assert "resources.slots_per_trial: is the number of GPUs" in str(found.warnings[-1])
+    # Training code reads the file's settings, and those of pods may name what is not for it.
+    assert "pod_spec" not in json.loads(spec.env["DET_EXPERIMENT_CONFIG"])["environment"]
+    kept = spec_from_json(json.loads(json.dumps(spec_to_json(spec))))
+    assert kept.kubernetes["pod_patch"] == patch
+
+
+@pytest.mark.parametrize(
+    "written", ["{}", "null", "{metadata: null, spec: null}", "{spec: {containers: null}}"]
+)
+def test_a_pod_spec_with_nothing_in_it_adds_nothing(written: str) -> None:
+    assert spec_of(with_pod(written)).kubernetes == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("metadata: {name: x}", "pod_spec.metadata.name: cannot be set (the job's id names its pods"),
+        ("metadata: {namespace: x}", "--backend names the cluster and its namespace"),
+        ("spec: {hostNetwork: true}", "pod_spec.spec.hostNetwork: cannot be set"),
+        ("spec: {restartPolicy: Always}", "max_restarts: says how often"),
+        ("status: {phase: x}", "pod_spec.status: cannot be set"),
+        ("metdata: {}", "pod_spec.metdata: is not a key of a pod"),
+        ("spec: [a]", "pod_spec.spec: is ['a']; write a map"),
+        ("- a", "write a pod: metadata and spec"),
+        ("spec: {containers: [{image: x}]}", "spec.containers.0: has no name"),
+        ("spec: {volumes: {name: x}}", "spec.volumes: is {'name': 'x'}; write a list"),
+        (
+            "spec: {containers: [{name: determined-container, image: x}]}",
+            "containers.0.image: cannot be set of determined-container (environment.image names it)",
+        ),
+        ("spec: {containers: [{name: determined-container, livenessProbe: {exec: 1}}]}", "0.livenessProbe"),
+        ("spec: {containers: [{name: determined-container, volumeMounts: [a]}]}", "0.volumeMounts: is not a"),
+        (
+            "spec: {containers: [{name: determined-container, resources: {limits: {memory: lots}}}]}",
+            "lots is not an amount of memory",
+        ),
+    ],
+)
+def test_what_a_pod_spec_cannot_say_is_named_with_what_says_it(written: str, problem: str) -> None:
+    assert problem in problems_of(with_pod(written))
+
+
+def test_proxied_ports_are_a_container_s_of_one_trial() -> None:
+    ports = (
+        "environment: {image: x, proxy_ports: [{proxy_port: 8265, proxy_tcp: true}, {proxy_port: 6379}]}\n"
+    )
+    searched = (
+        f"entrypoint: a\nhyperparameters: {{{TRIED}}}\nsearcher: {{name: random, metric: x, max_trials: 2}}\n"
+    )
+
+    assert spec_of(SINGLE + ports).ports == (6379, 8265)
+    assert spec_of(searched + ports).ports == ()
+    assert "proxy_ports: is not carried over: trials of one machine" in warnings_of(searched + ports)
+
+
+def test_code_reads_which_data_an_integration_gives_and_no_token() -> None:
+    lineage = "integrations: {pachyderm: {pachd: {host: h, port: 1}, dataset: {project: p, token: t0ken}}}\n"
+    found = loaded(SINGLE + lineage)
+
+    config = json.loads(found.spec.env["DET_EXPERIMENT_CONFIG"])
+    assert config["integrations"] == {
+        "pachyderm": {"pachd": {"host": "h", "port": 1}, "dataset": {"project": "p"}}
+    }
+    assert "t0ken" not in json.dumps(spec_to_json(found.spec))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.quick.manifest.support import fault_of, faults_of, loaded, spec_of
+from workbench.manifest import param_text, param_variable
+
+PARAMS = "params: {lr: 1e-5, name: a b, flag: true, gpus: 2}\n"
+
+
+def test_a_parameter_stands_for_its_text_in_any_value() -> None:
+    text = (
+        "name: run ${params.lr}\n" + PARAMS + "gpus: ${params.gpus}\nenv: {LR: '${params.lr}'}\n"
+        "setup: echo ${params.name}\nlabels: {lr: '${params.lr}'}\n"
+        "framework:\n  version: image:${params.gpus}\n  command: train ${params.lr} --f=${params.flag} ${OTHER}\n"
+    )
+
+    spec = loaded(text).spec
+
+    assert spec.framework.command == "train 1e-5 --f=true ${OTHER}"
+    assert (spec.name, spec.gpus, spec.env, spec.setup) == ("run 1e-5", 2, {"LR": "1e-5"}, "echo a b")
+    assert (spec.image, spec.labels) == ("image:2", {"lr": "1e-5"})
+    assert spec.params == {"lr": 1e-5, "name": "a b", "flag": True, "gpus": 2}
+
+
+def test_a_parameter_set_on_the_command_line_is_the_one_that_stands() -> None:
+    spec = spec_of(PARAMS, "params.lr=0.5", "framework.command=train ${params.lr}")
+
+    assert spec.framework.command == "train 0.5"
+
+
+def test_parameters_do_not_stand_for_each_other() -> None:
+    assert spec_of("params: {a: '${params.b}', b: 1}\n").params["a"] == "${params.b}"
+
+
+def test_an_unknown_parameter_names_the_nearest() -> None:
+    fault = fault_of("params: {learning_rate: 1}\nsetup: echo ${params.learning_rat}\n")
+
+    assert "did you mean ${params.learning_rate}?" in fault
+    assert fault.startswith("m.yml:5:8: setup:")
+
+
+def test_a_number_made_of_a_parameter_is_checked() -> None:
+    (fault,) = faults_of("name: a\nframework: {command: x}\nparams: {g: half}\ngpus: ${params.g}\n")
+
+    assert fault.key == "gpus"
+    assert "found the text 'half'" in fault.problem
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "true"), (False, "false"), (0.1, "0.1"), (1e-5, "1e-05"), (3, "3"), ("a b", "a b")],
+)
+def test_variables_hold_parameters_as_text(value: bool | float | str, text: str) -> None:
+    assert param_text(value) == text
+
+
+def test_variables_are_named_after_parameters() -> None:
+    assert param_variable("weight-decay") == "FABRIC_PARAM_WEIGHT_DECAY"

@@ -1,0 +1,1 @@
+"""Tests of what runners prepare, without a learner."""

@@ -1,0 +1,1 @@
+"""Tests of services that read the store and reach nothing."""
