@@ -55,7 +55,7 @@ def test_a_job_goes_on_with_more_epochs(fabric: Fabric, home: Home) -> None:
     assert fabric.json("show", job["id"], "--json")["spec"]["params"]["epochs"] == 4
 
 
-def test_what_a_job_that_goes_on_keeps_is_said(fabric: Fabric) -> None:
+def test_what_a_job_that_goes_on_keeps_is_reported(fabric: Fabric) -> None:
     (fabric.folder / "manifest.yml").write_text(MANIFEST)
     fabric("run", "--quiet", "manifest.yml", "--runner", "process", expect=3)
 

@@ -90,7 +90,7 @@ def test_nothing_goes_without_being_asked_for(fabric: Fabric, rows: dict[str, Jo
     assert "nothing selects the jobs to remove" in fabric("prune", "--yes", expect=64).stderr
 
 
-def test_retention_is_what_counts_when_nothing_is_said(fabric: Fabric, rows: dict[str, JobRow]) -> None:
+def test_retention_is_what_counts_when_no_rule_is_given(fabric: Fabric, rows: dict[str, JobRow]) -> None:
     fabric("config", "set", "retention.older_than", "30d")
     fabric("config", "set", "retention.keep_failed", "true")
 

@@ -31,7 +31,7 @@ def test_what_a_command_takes_is_written(key: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "said"),
+    ("key", "text", "message"),
     [
         ("defaults.on_interrupt", "stop", "defaults.on_interrupt cannot be 'stop'"),
         ("defaults.on_interrupt", "", "defaults.on_interrupt cannot be ''"),
@@ -49,11 +49,11 @@ def test_what_a_command_takes_is_written(key: str, text: str) -> None:
         ("defaults.notify_when", "<", ""),
     ],
 )
-def test_what_none_takes_is_refused_with_its_key(key: str, text: str, said: str) -> None:
+def test_what_none_takes_is_refused_with_its_key(key: str, text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_setting(key, text)
 
-    assert refused.value.message.startswith(said)
+    assert refused.value.message.startswith(message)
     assert "\x1b" not in refused.value.message
 
 

@@ -48,11 +48,11 @@ def test_a_name_that_is_that_of_two_jobs_means_the_newest_and_says_so(
     store: Store, rows: dict[str, JobRow]
 ) -> None:
     newer = add_job(store, "one")
-    said: list[str] = []
-    store.note_by(said.append)
+    notes: list[str] = []
+    store.note_by(notes.append)
 
     assert select(store, JobSelector(("one",))) == (newer,)
-    assert said == [f"2 jobs have the name 'one'; this is the newest, {short_id(newer.id)}"]
+    assert notes == [f"2 jobs have the name 'one'; this is the newest, {short_id(newer.id)}"]
 
 
 def test_a_name_that_is_that_of_two_jobs_is_refused_where_one_is_meant(
@@ -134,11 +134,11 @@ WRONG: Sequence[tuple[JobSelector, type[FabricError], str, str]] = (
 )
 
 
-def test_what_means_no_job_is_said_with_what_helps(store: Store, rows: dict[str, JobRow]) -> None:
-    for selector, error, said, hint in WRONG:
+def test_what_means_no_job_is_reported_with_what_helps(store: Store, rows: dict[str, JobRow]) -> None:
+    for selector, error, message, hint in WRONG:
         with pytest.raises(error) as refused:
             select(store, selector)
-        assert said in refused.value.message
+        assert message in refused.value.message
         assert hint in refused.value.hint
 
 

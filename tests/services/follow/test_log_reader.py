@@ -188,7 +188,7 @@ def test_a_log_whose_output_has_vanished_is_empty(store: Store, one: JobRow) -> 
     assert list(read_lines(store, one, query(one))) == []
 
 
-def test_a_log_that_is_a_folder_is_said(store: Store, one: JobRow) -> None:
+def test_a_log_that_is_a_folder_is_reported(store: Store, one: JobRow) -> None:
     output = folder_of(store.home, one).output
     output.unlink()
     output.mkdir()

@@ -63,7 +63,7 @@ def test_filters_and_orders(store: Store, rows: None) -> None:
     assert [(query, [row.name for row in find(store, query).rows]) for query, _ in FOUND] == list(FOUND)
 
 
-def test_whether_more_fit_is_said_and_counted(store: Store, rows: None) -> None:
+def test_whether_more_fit_is_reported_and_counted(store: Store, rows: None) -> None:
     for query, fit, has_more in (
         (JobQuery(limit=2), 4, True),
         (JobQuery(limit=4), 4, False),
@@ -97,11 +97,11 @@ WRONG: Sequence[tuple[JobQuery, str, str]] = (
 
 
 def test_a_wrong_expression_is_pointed_at(store: Store, rows: None) -> None:
-    for query, said, mark in WRONG:
+    for query, message, mark in WRONG:
         with pytest.raises(UsageError) as refused:
             find(store, query)
         lines = refused.value.message.splitlines()
-        assert said in refused.value.message
+        assert message in refused.value.message
         assert not mark or any(line.endswith(mark) and not line.strip(" ^") for line in lines), lines
 
 

@@ -72,7 +72,7 @@ def test_of_each_job_so_many_lines_are_enough(
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ("stat:x", "there is no field 'stat'"),
         ("los<1", "no job has a metric 'los'"),
@@ -80,9 +80,9 @@ def test_of_each_job_so_many_lines_are_enough(
     ],
 )
 def test_a_filter_that_cannot_be_read_is_refused_before_a_log_is_read(
-    store: Store, rows: list[JobRow], where: str, said: str
+    store: Store, rows: list[JobRow], where: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         search_logs(store, Pattern("x"), where=(where,))
 
 

@@ -80,13 +80,13 @@ def test_a_text_that_was_read_already_is_not_read_again() -> None:
     assert documents_of(options) == [options]
 
 
-def test_a_manifest_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputMissing, match=r"none\.yml"):
         documents_of(RunOptions(manifest=str(tmp_path / "none.yml")))
 
 
 @pytest.mark.parametrize(
-    ("documents", "said", "hint"),
+    ("documents", "message", "hint"),
     [
         (("name: one", "name: two", "name: one"), "two documents are called 'one'", "need different names"),
         (("name: one\nafter: two", "name: two"), "wait for each other", "take one `after:` out"),
@@ -100,9 +100,9 @@ def test_a_manifest_that_is_not_there_is_said(tmp_path: Path) -> None:
     ids=["one name", "two", "itself", "three"],
 )
 def test_documents_that_cannot_be_a_chain_are_refused(
-    chain: Chain, documents: tuple[str, ...], said: str, hint: str
+    chain: Chain, documents: tuple[str, ...], message: str, hint: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         chain(*documents)
 
     assert hint in refused.value.hint

@@ -153,7 +153,7 @@ def test_the_credentials_of_a_store_have_to_be_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{"])
-def test_kept_secrets_that_cannot_be_read_are_said(store: Store, text: str) -> None:
+def test_kept_secrets_that_cannot_be_read_are_reported(store: Store, text: str) -> None:
     old = first(store, PLAIN + "secrets: [KEPT]\n", secrets={"KEPT": "a"})
     secrets_file(store.home, old.row.id).write_text(text)
 
@@ -180,7 +180,7 @@ def test_records_that_are_alike_have_no_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "lines"),
     [
         ({"fabric": "1"}, {"fabric": "2"}, ["fabric is 2, was 1"]),
         ({"packages": ["a==1", "b==2"]}, {"packages": ["b==3", "c==1"]}, [
@@ -197,9 +197,9 @@ def test_records_that_are_alike_have_no_differences() -> None:
     ],
 )  # fmt: skip
 def test_each_difference_is_a_sentence(
-    old: Mapping[str, Any], new: Mapping[str, Any], said: list[str]
+    old: Mapping[str, Any], new: Mapping[str, Any], lines: list[str]
 ) -> None:
-    assert differences(old, new) == said
+    assert differences(old, new) == lines
 
 
 def test_many_packages_are_counted() -> None:

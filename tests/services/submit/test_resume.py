@@ -172,7 +172,7 @@ def test_what_was_changed_before_stays_changed(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gpus=2", "--set gpus=2: a resumed job can have other params and another env, nothing else"),
         ("framework.command=true", "nothing else"),
@@ -181,20 +181,22 @@ def test_what_was_changed_before_stays_changed(store: Store) -> None:
         ("params.size=2GB", "--set params.size=2GB would change memory_bytes, which a resumed job keeps"),
     ],
 )
-def test_what_a_job_keeps_is_said_with_what_begins_a_new_one(store: Store, text: str, said: str) -> None:
+def test_what_a_job_keeps_is_reported_with_what_begins_a_new_one(
+    store: Store, text: str, message: str
+) -> None:
     row = halted(store)
 
     with pytest.raises(UsageError) as refused:
         with_overrides(detail(store, row.id), [text])
 
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert refused.value.hint == (
         f"fabric run MANIFEST --from {short_id(row.id)} begins a new one with its checkpoint"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "said"),
+    ("text", "error", "message"),
     [
         ("params.lrr", UsageError, "--set needs path=value"),
         ("params.new=4", ManifestError, "has no param 'new'"),
@@ -203,12 +205,12 @@ def test_what_a_job_keeps_is_said_with_what_begins_a_new_one(store: Store, text:
         ("env.A B=4", ManifestError, "A B"),
     ],
 )
-def test_what_is_no_value_of_a_key_is_said(
-    store: Store, text: str, error: type[Exception], said: str
+def test_what_is_no_value_of_a_key_is_reported(
+    store: Store, text: str, error: type[Exception], message: str
 ) -> None:
     row = halted(store)
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         with_overrides(detail(store, row.id), [text])
 
 

@@ -110,7 +110,7 @@ def test_a_file_of_secrets_that_others_may_read_is_refused(home: Home, clean_env
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"a text"', "3"])
-def test_kept_secrets_that_cannot_be_read_are_said_and_not_written_over(home: Home, text: str) -> None:
+def test_kept_secrets_that_cannot_be_read_are_reported_and_not_written_over(home: Home, text: str) -> None:
     write_secrets(home, JOB, {"TOKEN": "first"})
     secrets_file(home, JOB).write_text(text)
 

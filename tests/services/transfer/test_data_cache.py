@@ -171,7 +171,7 @@ def test_a_document_says_when_it_was_used(store: Store) -> None:
     )  # fmt: skip
 
 
-def test_backends_that_cannot_be_asked_are_said_and_one_that_is_meant_is_a_failure(
+def test_backends_that_cannot_be_asked_are_reported_and_one_that_is_meant_is_a_failure(
     store: Store, clean_environment: Path
 ) -> None:
     (clean_environment / "config.toml").write_text(
@@ -180,13 +180,13 @@ def test_backends_that_cannot_be_asked_are_said_and_one_that_is_meant_is_a_failu
         '[backends.lab]\naddress = "k8s://lab/team"\ndata_claim = "copies"\n'
     )
     copy(store.home, "k", "f1")
-    said: list[TransferEvent] = []
+    events: list[TransferEvent] = []
 
-    (cache,) = data_caches(report=said.append)
+    (cache,) = data_caches(report=events.append)
 
     assert cache.backend == "local"
-    texts = [each.text for each in said if isinstance(each, TransferNotice)]
-    assert len(texts) == len(said) == 2
+    texts = [each.text for each in events if isinstance(each, TransferNotice)]
+    assert len(texts) == len(events) == 2
     assert texts[0].startswith("box could not be asked: ")
     assert texts[1] == "lab keeps copies on a claim: --backend lab looks at them"
     with pytest.raises(BackendUnreachable):

@@ -50,7 +50,7 @@ def names(home: Home) -> list[str]:
         return [row.name for row in list_jobs(store)]
 
 
-def test_a_lost_database_is_restored_with_what_people_said_and_what_was_measured(
+def test_a_lost_database_is_restored_with_what_people_noted_and_what_was_measured(
     filled: Home, woken: list[Home]
 ) -> None:
     with Store.open(filled) as store:
@@ -96,7 +96,7 @@ def test_a_home_without_jobs_gets_an_empty_one(home: Home, woken: list[Home]) ->
     assert woken == []
 
 
-def test_what_cannot_be_restored_is_said_and_the_rest_is(filled: Home, woken: list[Home]) -> None:
+def test_what_cannot_be_restored_is_reported_and_the_rest_is(filled: Home, woken: list[Home]) -> None:
     with Store.open(filled) as store:
         damaged = filled.job(resolve(store, "@last~1").id).path
     (damaged / "job.json").write_text("{")
@@ -145,7 +145,7 @@ def test_a_controller_that_runs_steps_down_first_and_another_one_follows(filled:
     assert answers(filled).pid != first.pid
 
 
-def test_one_that_does_not_step_down_is_said(filled: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_step_down_is_reported(filled: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "LOCK_SECONDS", 0.1)
     held = ControllerLock.take(filled)
     assert held is not None

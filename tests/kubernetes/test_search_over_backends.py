@@ -24,7 +24,7 @@ from tests.support.images import DEBIAN as OF_ENGINE
 from tests.support.pod_images import DEBIAN
 from tests.support.waiting import until
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LOOK_SECONDS = 0.5
 """How often the search is looked at: each look is a command, and trials take seconds."""
 EVERYWHERE = ("process@local", "container@local", "process@box", "cluster")
