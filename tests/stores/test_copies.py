@@ -100,6 +100,10 @@ def test_copies_here_are_pruned_but_for_those_that_a_job_reads(
     kept = fabric.json("data", "list", "--json")
     (ground.home.job(reading).attempt(1).model(1) / "end").touch()
     row = ground.ends(reading)
+    until(
+        lambda: not any(each["in_use"] for each in fabric.json("data", "list", "--json")),
+        "the agent to let go of its copy",
+    )
 
     assert [(each["kind"], each["name"]) for each in shown["caches"]] == [("data", "1 at local")]
     assert {each["container"]: each["in_use"] for each in there} == {"first": False, "second": True}

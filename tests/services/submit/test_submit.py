@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.services.stored import copied, now
 from tests.support.disks import fill, small_disk
+from workbench import paths
 from workbench.controller.runtime.secrets import read_secrets, secrets_file
 from workbench.errors import CannotWrite, HomeNotBound, InputMissing, UsageError
 from workbench.job import State, new_job_id
@@ -97,6 +99,23 @@ def test_the_manifest_that_was_made_of_a_command_line_is_kept_where_that_is_aske
     assert file.read_text() == detail(store, asked.id).manifest_text != ""
     assert file.stat().st_mode & 0o777 == 0o600
     assert not store.home.job(other.id).manifest.exists()
+
+
+def test_a_job_whose_manifest_cannot_be_written_to_a_file_runs_all_the_same(
+    store: Store, woken: list[Home], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    notes: list[str] = []
+    store.note_by(notes.append)
+    monkeypatch.setattr(paths, "write_private", is_full)
+
+    row = submit(store, prepared(store.home), origin="cli", keep_manifest=True)
+
+    assert [each.id for each in list_jobs(store)] == [row.id]
+    assert woken == [store.home]
+    assert notes == ["the manifest of this command line is not written to a file: No space left on device"]
 
 
 def test_a_search_is_no_job(store: Store, woken: list[Home]) -> None:

@@ -93,7 +93,10 @@ def submit(
     if keep_manifest:
         from workbench.paths import write_private
 
-        write_private(store.home.job(row.id).manifest, submission.loaded.text)
+        try:
+            write_private(store.home.job(row.id).manifest, submission.loaded.text)
+        except OSError as error:  # the job has it anyway, and runs
+            store.note(f"the manifest of this command line is not written to a file: {error.strerror}")
     return row
 
 
