@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def pump_of(path: Path, tail: FileTail) -> tuple[Pump, int]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     return Pump(reading, str(path), 0, tail), writing
+
+
+def refused_as_unknown(*_: object) -> int:
+    raise OSError(22, "no splice here")
+
+
+def without_memory(*_: object) -> int:
+    raise OSError(12, "no memory")
 
 
 def close(pump: Pump, writing: int) -> None:
@@ -128,19 +137,92 @@ def test_output_of_which_it_is_not_known_whether_it_was_moved_is_neither_lost_no
 
 
 def test_output_passes_where_nothing_can_be_spliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> int:
-        raise OSError(22, "no splice here")
-
     path, tail = tmp_path / "output.log", FileTail(100)
     pump, writing = pump_of(path, tail)
-    monkeypatch.setattr(system, "splice", refused)
+    monkeypatch.setattr(system, "splice", refused_as_unknown)
     os.write(writing, b"one\n")
     assert pump.move() == 4
-    monkeypatch.setattr(system, "tee", refused)
+    monkeypatch.setattr(system, "tee", refused_as_unknown)
     os.write(writing, b"two\n")
     assert pump.move() == 4
 
     assert path.read_bytes() == tail.since(0) == b"one\ntwo\n"
+    close(pump, writing)
+
+
+def test_an_end_is_exact_only_as_long_as_all_bytes_are_noted_before_they_are_written() -> None:
+    tail = FileTail(100)
+    assert not tail.is_exact
+    tail.expect(0, b"one")
+    assert tail.is_exact
+    tail.take(3)
+    assert (tail.is_exact, tail.end) == (True, 3)
+    tail.note(3, b"")
+    assert (tail.is_exact, tail.end, tail.since(0)) == (False, 3, b"one")
+    tail.note(3, b"two")
+    assert (tail.is_exact, tail.end) == (False, 6)
+    tail.expect(6, b"three")
+    assert tail.is_exact
+
+
+@pytest.mark.parametrize("cut", ["", "killed in it"])
+@pytest.mark.parametrize("spliced", [True, False], ids=["spliced", "copied"])
+def test_output_that_passed_unseen_is_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spliced: bool, cut: str
+) -> None:
+    """No memory is left for a copy of what waits, which worked before."""
+
+    def moves_and_is_killed(move: Callable[..., int]) -> Callable[..., int]:
+        def moved(*args: object) -> int:
+            move(*args)
+            raise KeyboardInterrupt
+
+        return moved
+
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    os.write(writing, b"one\n")
+    pump.move()
+    with monkeypatch.context() as patched:
+        patched.setattr(system, "tee", without_memory)
+        if not spliced:
+            patched.setattr(system, "splice", refused_as_unknown)
+        os.write(writing, b"two\n")
+        if cut:
+            owner, name = (system, "splice") if spliced else (os, "write")
+            patched.setattr(owner, name, moves_and_is_killed(getattr(owner, name)))
+            with pytest.raises(KeyboardInterrupt):
+                pump.move()
+        else:
+            assert pump.move() == 4
+
+    pump = Pump(pump.pipe, str(path), 0, tail)
+    os.write(writing, b"three\n")
+    pump.move()
+
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    assert tail.is_exact
+    close(pump, writing)
+
+
+def test_output_that_passed_unseen_and_was_lost_is_counted_and_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tail = tmp_path / "output.log", FileTail(1 << 16)
+    pump, writing = pump_of(path, tail)
+    with monkeypatch.context() as patched:
+        patched.setattr(system, "tee", without_memory)
+        for data in (b"one\n", b"two\n"):
+            os.write(writing, data)
+            pump.move()
+    os.truncate(path, 4)
+
+    pump = Pump(pump.pipe, str(path), 0, tail)
+    os.write(writing, b"three\n")
+    pump.move()
+
+    assert pump.lost_bytes == 4
+    assert path.read_bytes() == b"one\n\0\0\0\0three\n"
     close(pump, writing)
 
 

@@ -143,6 +143,31 @@ def test_secrets_of_a_job_of_which_nothing_is_left_go(store: Store) -> None:
     assert here(store) == [("secrets", UNKNOWN, "its job no longer exists")]
 
 
+def test_secrets_of_an_open_search_stay(store: Store) -> None:
+    search = begin_search(store)
+    write_secrets(store.home, search, {"TOKEN": "x"})
+
+    assert here(store) == []
+
+
+def test_secrets_that_a_killed_process_was_writing_go(store: Store) -> None:
+    row = submitted(store, PLAIN.format("a"), secrets={"TOKEN": "x"})
+    file = secrets_file(store.home, row.id)
+    new = file.with_name(f".{row.id}.new")
+    new.write_text('{"TOK')
+    assert here(store) == [], "it is being written"
+    touch(new, SUBMIT_SECONDS + 60)
+
+    found = ours(store)
+    remove_all(found)
+
+    assert [(each.kind, each.name, each.why) for each in found] == [
+        ("secrets", row.id, "whoever wrote it was killed")
+    ]
+    assert not new.exists()
+    assert file.exists()
+
+
 def test_what_vanishes_before_it_is_removed_is_gone(store: Store) -> None:
     made = folder(store.home, UNKNOWN, "half")
     write_secrets(store.home, UNKNOWN, {"TOKEN": "x"})

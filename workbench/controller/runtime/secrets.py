@@ -30,12 +30,7 @@ def write_secrets(home: Home, job_id: str, secrets: Mapping[str, str]) -> None:
         return
     file = secrets_file(home, job_id)
     try:
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(dict(secrets), stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+        _write_new(file, secrets)
     except OSError as error:
         raise write_failure(error, file) from error
 
@@ -48,12 +43,8 @@ def replace_secrets(home: Home, job_id: str, secrets: Mapping[str, str]) -> None
     """
     file, new = secrets_file(home, job_id), _new_file(home, job_id)
     try:
-        file.parent.mkdir(mode=0o700, exist_ok=True)
         new.unlink(missing_ok=True)  # of a process that was killed
-        with create_private(new) as stream:
-            json.dump(dict(secrets), stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+        _write_new(new, secrets)
         new.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -107,6 +98,20 @@ def forget_secrets(home: Home, job_id: str) -> None:
     for file in (secrets_file(home, job_id), _new_file(home, job_id)):
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
+
+
+def unfinished(home: Home) -> list[Path]:
+    """Return the files that were written to take the place of others, and did not: their process was killed."""
+    return sorted(home.secrets.glob(".*.new"))
+
+
+def _write_new(file: Path, secrets: Mapping[str, str]) -> None:
+    """Write a file that is not there yet, down to the disk."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    with create_private(file) as stream:
+        json.dump(dict(secrets), stream)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _new_file(home: Home, job_id: str) -> Path:

@@ -1,7 +1,7 @@
 """The last bytes of a file in memory: what a file system lost when its mount ended is written again from them.
 
 sshfs and others say of a write that it worked before the server has it. The memory is shared by the guard and its
-scribes, so that the next scribe has what a killed one knew.
+scribes, so that the next scribe has what a killed one knew. Nobody else reads it: another version never does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import mmap
 import struct
 
 _HEADER = struct.Struct("<QQQQ")
-"""Where in the file the bytes end, how many of them are here, how many more are being written, and 1 once any was."""
+"""Where in the file the bytes end, how many of them are here, how many more are being written, how sure the end is."""
+
+_EXACT = 1
+"""How sure it is: the file was given nothing behind the end but what is pending."""
+
+_AT_LEAST = 2
+"""The file was given all up to the end, and perhaps more that nobody noted."""
 
 OUTPUT_BYTES = 9 << 20
 """As much as sshfs (8 MiB) has under way at most, and what a pipe gives it at once."""
@@ -27,7 +33,7 @@ class FileTail:
 
     @property
     def end(self) -> int:
-        """How long the file was made."""
+        """How long the file was made, or longer where that is not exact."""
         return self._header()[0]
 
     @property
@@ -38,8 +44,13 @@ class FileTail:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was noted: only then ``end`` says how long the file is."""
+        """Whether anything was noted: only then ``end`` says anything."""
         return bool(self._header()[3])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the file was given nothing behind ``end``, but what is pending."""
+        return self._header()[3] == _EXACT
 
     @property
     def pending(self) -> bytes:
@@ -48,40 +59,44 @@ class FileTail:
         return self._get(end, pending)
 
     def note(self, offset: int, data: bytes) -> None:
-        """Note bytes that the file was given at its end, which may be another one than was known."""
+        """Note bytes that the file was given at its end, which may be another one than was known.
+
+        Who is killed between a write and its note has written more than is known: from here on the end is not exact.
+        Who is about to give the file bytes that it does not see notes none first.
+        """
         kept = memoryview(data)[-self.capacity :]
-        self._begin(offset, len(data))
+        self._begin(offset, len(data), _AT_LEAST)
         self._put(offset + len(data) - len(kept), kept)
         end, count, _, _ = self._header()
-        self._set(end + len(data), min(count + len(data), self.capacity), 0)
+        self._set(end + len(data), min(count + len(data), self.capacity), 0, _AT_LEAST)
 
     def expect(self, offset: int, data: bytes) -> None:
         """Note bytes that the file is about to be given, no more than fit here; :meth:`take` tells how many it was."""
-        self._begin(offset, len(data))
+        self._begin(offset, len(data), _EXACT)
         self._put(offset, memoryview(data))
         end, count, _, _ = self._header()
-        self._set(end, count, len(data))
+        self._set(end, count, len(data), _EXACT)
 
     def take(self, taken: int) -> None:
         """Note that the file was given so many of the expected bytes, and that the others are not under way."""
         end, count, _, _ = self._header()
-        self._set(end + taken, min(count + taken, self.capacity), 0)
+        self._set(end + taken, min(count + taken, self.capacity), 0, _EXACT)
 
     def since(self, offset: int) -> bytes:
         """Return the bytes from an offset on, which must not lie before :attr:`start`."""
         return self._get(offset, max(0, self.end - offset))
 
-    def _begin(self, offset: int, length: int) -> None:
+    def _begin(self, offset: int, length: int, known: int) -> None:
         # Who is killed in between leaves only what is not overwritten.
         end, count, _, _ = self._header()
-        self._set(offset, min(count if offset == end else 0, max(0, self.capacity - length)), 0)
+        self._set(offset, min(count if offset == end else 0, max(0, self.capacity - length)), 0, known)
 
     def _header(self) -> tuple[int, int, int, int]:
         end, count, pending, known = _HEADER.unpack_from(self._memory)
         return int(end), int(count), int(pending), int(known)
 
-    def _set(self, end: int, count: int, pending: int) -> None:
-        _HEADER.pack_into(self._memory, 0, end, count, pending, 1)
+    def _set(self, end: int, count: int, pending: int, known: int) -> None:
+        _HEADER.pack_into(self._memory, 0, end, count, pending, known)
 
     def _put(self, offset: int, data: memoryview) -> None:
         at = _HEADER.size + offset % self.capacity

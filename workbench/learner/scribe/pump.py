@@ -103,6 +103,9 @@ class Pump:
         while data:
             written = os.pwrite(self._output, data, at)
             data, at = data[written:], at + written
+        if not tail.is_exact:
+            self._offset = max(at, self._offset)  # what the file has behind was given to it unseen
+            return
         self._offset = max(tail.end, published_end)
         if os.fstat(self._output).st_size != self._offset:
             os.ftruncate(self._output, self._offset)
@@ -129,13 +132,18 @@ class Pump:
             data = self._copy_of_what_waits()
             if self._tees:
                 return self._move_seen(data) if data else 0
+        self._note(b"")  # before: whoever is killed in what follows has moved more than was noted
         if self._splices:
             try:
-                return system.splice(self.pipe, self._output, _BYTES)
+                moved = system.splice(self.pipe, self._output, _BYTES)
             except OSError as error:
                 if error.errno not in _CANNOT_SPLICE:
                     raise
                 self._splices = False
+            else:
+                self._offset += moved
+                self._note(b"")
+                return moved
         return self._copy()
 
     def _move_seen(self, data: bytes) -> int:

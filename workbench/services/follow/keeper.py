@@ -83,10 +83,10 @@ class Keeper:
         from workbench.controller.client.hang import unanswering
 
         found = unanswering(self._home)
-        said: list[str] = []
+        done: list[str] = []
         if found is not None and found.may_be_ended:
-            replace_controller(self._home, found, said.append)
-        return "; ".join(said)
+            replace_controller(self._home, found, done.append)
+        return "; ".join(done)
 
 
 def rounds(store: Store, row: JobRow, attempt: int | None = None) -> Iterator[bool]:

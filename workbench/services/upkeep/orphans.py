@@ -274,16 +274,25 @@ def _remove_unsubmitted(folder: Path) -> None:
 
 
 def _secrets(store: Store) -> Iterator[Leftover]:
+    from workbench.controller.runtime.secrets import unfinished
+    from workbench.store.queries.experiments import experiments
     from workbench.store.queries.jobs import job
 
     if not store.home.secrets.is_dir():
         return
+    searches = {search.id for search in experiments(store, only_open=True)}
     for file in sorted(store.home.secrets.glob("*.json")):
+        if file.stem in searches:
+            continue
         row = job(store, file.stem)
         if row is None and store.home.job(file.stem).path.exists():
             continue
         if row is None or row.deleted_us is not None:
             yield _files("secrets", file.stem, "its job no longer exists", file)
+    for file in unfinished(store.home):
+        if not _was_just_used(file):  # else it takes its job's place in a moment
+            job_id = file.name[1 : -len(file.suffix)]
+            yield _files("secrets", job_id, "whoever wrote it was killed", file)
 
 
 def _code(store: Store) -> Iterator[Leftover]:
@@ -325,7 +334,7 @@ def remove_unused_code(file: Path) -> None:
 
 
 def _was_just_used(file: Path) -> bool:
-    """Say whether a snapshot was made or taken so recently that its job may not be in the store yet."""
+    """Say whether a file was made or taken so recently that who needs it may not be in the store yet."""
     try:
         return time.time() - file.stat().st_mtime < SUBMIT_SECONDS
     except FileNotFoundError:

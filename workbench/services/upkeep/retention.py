@@ -167,8 +167,8 @@ def rule_of(
     """
     from workbench.services.durations import seconds_of
 
-    said = {key: value for key, value in options.items() if value is not None and value is not False}
-    given = {**retention, **said}
+    chosen = {key: value for key, value in options.items() if value is not None and value is not False}
+    given = {**retention, **chosen}
     older = given.get("older_than")
     return RetentionRule(
         None if older is None else seconds_of(str(older), "--older-than"),
