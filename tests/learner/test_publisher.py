@@ -118,3 +118,63 @@ def test_whatever_is_printed_and_however_often_it_is_restarted_all_is_published(
     assert published(folder, one) == b"".join(pieces)
     assert one.index.last.newlines == b"".join(pieces).count(b"\n")
     one.close()
+
+
+SECRET = b"correct-horse-battery"
+
+
+@pytest.mark.parametrize("before", range(1, len(SECRET)))
+def test_a_secret_on_two_pages_of_which_one_was_overwritten_as_its_writer_was_killed_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    printed(tmp_path, b"." * (4096 - before) + SECRET + b" and a second " + SECRET + b"\n")
+    write = os.pwrite
+
+    def is_killed(descriptor: int, data: bytes, offset: int) -> int:
+        write(descriptor, data[: 4096 - offset], offset)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        one = publisher(tmp_path, SECRET.decode())
+        patched.setattr(os, "pwrite", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            one.publish()
+    one.close()
+
+    one = publisher(tmp_path, SECRET.decode())
+    one.publish()
+
+    stars = b"*" * len(SECRET)
+    assert published(tmp_path, one) == b"." * (4096 - before) + stars + b" and a second " + stars + b"\n"
+
+
+def test_a_second_secret_that_begins_in_a_cut_one_is_overwritten_with_it(tmp_path: Path) -> None:
+    printed(tmp_path, b"." * 4084 + b"*" * 12 + b"0123456789abcdefgh" + b"\n")
+    one = publisher(tmp_path, "first secret0123456789", "456789abcdefgh")
+
+    one.publish()
+
+    assert published(tmp_path, one) == b"." * 4084 + b"*" * 30 + b"\n"
+
+
+def test_a_write_that_a_disk_cuts_short_overwrites_all_of_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed(tmp_path, b"it is " + SECRET + b"\n")
+    one = publisher(tmp_path, SECRET.decode())
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: write(descriptor, data[:5], offset))
+
+    one.publish()
+
+    assert published(tmp_path, one) == b"it is " + b"*" * len(SECRET) + b"\n"
+
+
+def test_stars_that_were_printed_at_the_end_of_a_page_are_no_secret(tmp_path: Path) -> None:
+    data = b"*" * 4096 + b"\n" + b"*" * 4095 + b"other\n"
+    printed(tmp_path, data)
+    one = publisher(tmp_path, SECRET.decode() + "\n")
+
+    one.publish()
+
+    assert published(tmp_path, one) == data

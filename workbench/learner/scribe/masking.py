@@ -48,13 +48,27 @@ class Mask:
             while at >= 0:
                 found.append((at, at + len(pattern)))
                 at = data.find(pattern, at + 1)
-        merged: list[tuple[int, int]] = []
-        for start, end in sorted(found):
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        return merged
+        return _merged(found)
+
+    @property
+    def longest(self) -> int:
+        """How many bytes the longest form of a secret has."""
+        return len(self._patterns[0]) if self._patterns else 0
+
+    def rest(self, data: bytes, cut: int) -> tuple[int, int] | None:
+        """Return where the rest of a secret is whose bytes before ``cut`` are overwritten already; None without one."""
+        stars = cut - len(data[:cut].rstrip(b"*"))
+        end = cut
+        for pattern in self._patterns:
+            for overwritten in range(1, min(stars, len(pattern) - 1) + 1):
+                left = pattern[overwritten:]
+                if left.strip() and data.startswith(left, cut):
+                    end = max(end, cut + len(left))
+        if end == cut:
+            return None
+        # Another secret may begin in what is left, and is found only as long as that is there.
+        found = [span for span in self.spans(data) if span[0] >= cut]
+        return _merged([(cut, end), *found])[0]
 
     def settled(self, data: bytes, spans: list[tuple[int, int]]) -> int:
         """Return how many of the first bytes can be published now, whatever comes after them.
@@ -94,6 +108,16 @@ class Mask:
         if isinstance(value, dict):
             return {self.text(str(key)): self.value(item) for key, item in value.items()}
         return value
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _begun(data: bytes, pattern: bytes) -> int:

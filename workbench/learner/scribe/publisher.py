@@ -20,6 +20,9 @@ PUBLISH_SECONDS = 0.010
 """At most one index entry in this time, unless there is much output."""
 
 _CHUNK_BYTES = 1 << 18
+_PAGE_BYTES = 4096
+"""A write of a killed process ends between pages, if not with its last byte."""
+
 _NEVER = -1e9
 
 
@@ -37,6 +40,8 @@ class Publisher:
             raise
         self._scanned = self.index.last.end
         self._newlines = self.index.last.newlines
+        self._unchecked = size if mask else 0
+        """Up to where a publisher before may have overwritten a part of a secret."""
         self._pending: list[IndexEntry] = []
         self._published_at = _NEVER
 
@@ -83,6 +88,8 @@ class Publisher:
 
     def _scan(self, final: bool) -> bool:
         """Mask and count the next bytes; return whether there may be more of them."""
+        if self._unchecked:
+            self._mask_rests()
         size = _CHUNK_BYTES
         while True:
             data = os.pread(self._descriptor, size, self._scanned)
@@ -104,9 +111,24 @@ class Publisher:
         settled = len(data) if final else self._mask.settled(data, spans)
         for start, end in spans:
             if end <= settled:
-                # One call a secret: a killed writer leaves it whole, and then the next one finds it, or gone.
-                os.pwrite(self._descriptor, b"*" * (end - start), self._scanned + start)
+                self._overwrite(self._scanned + start, self._scanned + end)
         return settled
+
+    def _overwrite(self, start: int, end: int) -> None:
+        # One call a secret: a killed writer leaves it whole or overwritten, but for one that lies on several pages.
+        while start < end:
+            start += os.pwrite(self._descriptor, b"*" * (end - start), start)
+
+    def _mask_rests(self) -> None:
+        """Overwrite what is left of secrets that a killed writer has overwritten up to the end of a page."""
+        length = self._mask.longest
+        for page in range((self._scanned // _PAGE_BYTES + 1) * _PAGE_BYTES, self._unchecked, _PAGE_BYTES):
+            if os.pread(self._descriptor, 1, page - 1) == b"*":
+                begin = max(self._scanned, page - length)
+                rest = self._mask.rest(os.pread(self._descriptor, 3 * length, begin), page - begin)
+                if rest is not None:
+                    self._overwrite(begin + rest[0], begin + rest[1])
+        self._unchecked = 0
 
     def _note(self, entry: IndexEntry) -> None:
         before = self._pending[-2].end if len(self._pending) > 1 else self.end
