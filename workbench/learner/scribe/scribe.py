@@ -333,10 +333,16 @@ class Scribe:
             is_pipe_gone = all(channel.pump is None for channel in self._channels)
             if is_pipe_gone and self._orphan.is_output_unsaved and not self._loss_noted:
                 self._loss_noted = True
-                text = reasons.UNSAVED
-                self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": text})
+                self._note_unsaved()
             self._recorded = self._orphan.record(lost, is_pipe_gone=is_pipe_gone)
         return False
+
+    def _note_unsaved(self) -> None:
+        text = reasons.UNSAVED
+        with contextlib.suppress(OSError):
+            if any(channel.transcriber.has_note(text) for channel in self._channels[-1:]):
+                return
+        self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": text})
 
     def _emptied(self, channel: OutputChannel) -> bool:
         try:

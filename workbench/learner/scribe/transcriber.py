@@ -53,6 +53,7 @@ SLICE_SECONDS = 0.004
 
 _FEED_BYTES = 1 << 16
 _LINE_BYTES = 1 << 12
+_LAST_RECORDS = 100
 
 _PARTS_OF_AUTO = (
     "typing",
@@ -173,6 +174,18 @@ class Transcriber:
             self._cursors.update(changed)
         self._waiting.append(self._masked(record))
         self._write()
+
+    def has_note(self, text: str) -> bool:
+        """Say whether a note is among the last records: an agent before may have been killed after it wrote it."""
+        if self._records is None:
+            self._open_records()
+        assert self._records is not None
+        for count, record in enumerate(self._records.backwards()):
+            if record.get("kind") == "note" and record.get("text") == text:
+                return True
+            if count == _LAST_RECORDS:
+                break
+        return False
 
     def collect(self, budget_seconds: float) -> bool:
         """Let collectors work for so long; return whether they have more to do at once."""

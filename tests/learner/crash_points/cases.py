@@ -1,0 +1,281 @@
+"""Runs a learner whose agents are killed at chosen points, and starts new agents as a host does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.learner.agent import Learner
+from tests.support.waiting import until
+from workbench.learner.host.learners import is_begun, is_dead, is_over
+from workbench.learner.host.learners import learner as status_of
+from workbench.learner.platform import system
+
+SECRET: Final = "correct-horse-battery"
+BLOCKS: Final = 3
+FILLER: Final = 4096 - 60 - 16 - 24
+"""What is printed before the second secret, so that it lies on two pages of the file."""
+EXIT_CODE: Final = 3
+AGENTS: Final = 6
+"""As many agents as a learner needs at most here: each but the last one is killed."""
+
+METRICS: Final = {
+    "type": "regex_extractor",
+    "groups": {
+        "train": {
+            "regex": "loss=%{FLOAT:loss} step=%{INT:step}",
+            "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}},
+            "etimes": {"step": {"type": "INT", "value": "$step"}},
+        }
+    },
+}
+
+COMMAND: Final = f"""
+import json, os, signal, sys, time
+work, folder = os.environ["WORK"], os.path.dirname(os.environ["FABRIC_REPORT"])
+def note(name, data):
+    file = os.open(work + "/" + name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, data)
+    os.close(file)
+def size():
+    try:
+        return os.stat(folder + "/records.jsonl").st_size
+    except OSError:
+        return 0
+def filler(step):
+    return b"." * {FILLER} if step == 2 else b""
+note("runs", b"ran\\n")
+def ended(*_):
+    os.write(1, b"stopping\\n")
+    note("printed", b"9\\n")
+    os._exit({EXIT_CODE})
+if sys.argv[1] == "halt":
+    signal.signal(signal.SIGTERM, ended)
+for step in range(1, {BLOCKS} + 1):
+    before = size()
+    data = b"loss=%d.5 step=%d\\n%sthe secret is {SECRET}, said %d\\n" % (step, step, filler(step), step)
+    os.write(1, data)
+    note("printed", b"%d\\n" % len(data))
+    while size() <= before:
+        time.sleep(0.0005)
+note("../learner-1/report.jsonl", json.dumps(
+    {{"kind": "metrics", "step": 1, "group": "", "values": {{"accuracy": 0.5}}, "time": 1800000000000000}}
+).encode() + b"\\n")
+if sys.argv[1] == "halt":
+    with open(folder + "/stop.new", "w") as file:
+        file.write('{{"kind": "halt", "by": "me@box"}}')
+    os.rename(folder + "/stop.new", folder + "/stop.json")
+    while True:
+        signal.pause()
+for data in (b"last\\n", b"words"):
+    os.write(1, data)
+    note("printed", b"%d\\n" % len(data))
+os._exit({EXIT_CODE})
+"""
+"""Prints lines, each once the one before is a record, and notes elsewhere what the pipe has taken."""
+
+SCENARIOS: Final = ("plain", "setup", "halt", "tail")
+"""What the learner does: as it is; with a setup; asked to stop; on a file system that may lose what it was given."""
+
+_HURRY: Final = (
+    "from workbench.learner.platform import processes",
+    "processes._POLL_SECONDS = 0.005",
+    "from workbench.learner.scribe import publisher, scribe",
+    "publisher.PUBLISH_SECONDS = scribe.PUBLISH_SECONDS = 0.001",
+    "from workbench.learner.guard import guard",
+    "guard._SCRIBE_END_SECONDS = 60.0",
+    "from workbench.learner.collectors import batches",
+    "batches.FLUSH_US = 0",
+)
+"""Pauses that a case has no time for, and one that may not be over on a busy machine."""
+
+_TAIL: Final = ("from workbench.learner.platform import system", "system.may_lose_writes = lambda path: True")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a process of an agent is killed, alone or both with the other one.
+
+    It is written as ``scribe1.1 pwrite output.idx 2 torn both``.
+    """
+
+    role: str
+    operation: str
+    target: str
+    number: int
+    mode: str
+    both: bool = False
+
+    def __str__(self) -> str:
+        text = f"{self.role} {self.operation} {self.target} {self.number} {self.mode}"
+        return f"{text} both" if self.both else text
+
+    @property
+    def agent(self) -> int:
+        """Which agent of the learner the role belongs to."""
+        return int(self.role.removeprefix("guard").removeprefix("scribe").partition(".")[0])
+
+    @classmethod
+    def parse(cls, text: str) -> Point:
+        role, operation, target, number, mode, *both = text.split()
+        return cls(role, operation, target, int(number), mode, bool(both))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario and where agents are killed in it, one after another."""
+
+    scenario: str
+    points: tuple[Point, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.scenario}: {'; '.join(map(str, self.points)) or 'nothing is killed'}"
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        scenario, _, points = text.partition(":")
+        return cls(scenario.strip(), tuple(Point.parse(each) for each in points.split(";")))
+
+
+class Run:
+    """One learner from its start to its recorded end, by as many agents as it needs."""
+
+    def __init__(self, folder: Path, case: Case, defect: Sequence[str] = ()) -> None:
+        self.case = case
+        self.defect = defect
+        """Lines of Python that put a defect into the agent."""
+        more: dict[str, Any] = (
+            {"setup": 'echo prepared; echo ran >> "$WORK/setups"'} if case.scenario == "setup" else {}
+        )
+        (folder / "secrets.json").write_text(json.dumps({"TOKEN": SECRET}))
+        self.learner = Learner(
+            folder / "attempt-1",
+            "",
+            metrics=METRICS,
+            secrets_file=str(folder / "secrets.json"),
+            shell="sh",
+            **more,
+        )
+        self.work = self.learner.work
+        (self.work / "program.py").write_text(COMMAND)
+        self.learner.rewrite(command=f'exec "$PYTHON" -I -S "$WORK/program.py" {case.scenario}')
+        self.log = folder / "operations"
+        self.states = folder / "states"
+        self.agents = 0
+        self.at_death: list[bytes] = []
+        """What was published whenever a new agent was started."""
+        self.rescuable_bytes = 0
+        """How much had been printed when a new agent was started, and the command waited for it to be recorded."""
+
+    def operations(self) -> list[dict[str, Any]]:
+        """Return what the agents have done, in order, and where they were killed."""
+        return [json.loads(line) for line in self.log.read_bytes().splitlines()] if self.log.exists() else []
+
+    def hit(self) -> list[Point]:
+        """Return the points at which a process was killed."""
+        return [Point(**each["killed"]) for each in self.operations() if "killed" in each]
+
+    def finish(self) -> None:
+        """Start agents, as a launch that is repeated and who observes the learner do, until its end is recorded."""
+        folder = str(self.learner.folder)
+        while True:
+            status = status_of(folder)
+            if is_over(status) and not status["alive"]:
+                return
+            assert is_dead(status) or not is_begun(status), status
+            assert self.agents < AGENTS, self.operations()[-5:]
+            self._note_death(status["state"] or {})
+            self._start()
+            until(lambda: not status_of(folder)["alive"], self._unfinished, seconds=20, every=0.002)
+
+    def _note_death(self, state: dict[str, Any]) -> None:
+        self.at_death.append(self.learner.output())
+        command = state.get("command_pid") or 0
+        path, records = self.work / "printed", self.learner.folder / "records.jsonl"
+        blocks = [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+        recorded = len(self.learner.records("metrics")) if records.exists() and records.stat().st_size else 0
+        if recorded < len(blocks) <= BLOCKS and system.start_ticks(command) == state.get("command_ticks"):
+            self.rescuable_bytes = sum(blocks)
+
+    def _unfinished(self) -> str:
+        return f"{self.case}: {self.learner.state()} {self.learner.log()} {self.operations()[-5:]}"
+
+    def _start(self) -> None:
+        """Start the next agent, and wait until it has ended; its scribe may live."""
+        self.agents += 1
+        config = {
+            "folder": str(self.learner.folder.parent),
+            "learner": str(self.learner.folder),
+            "log": str(self.log),
+            "states": str(self.states),
+            "agent": self.agents,
+            "kills": [asdict(point) for point in self.case.points],
+        }
+        preparation = (
+            *_HURRY,
+            *(_TAIL if self.case.scenario == "tail" else ()),
+            f"sys.path.append({str(Path(__file__).parent)!r})",
+            "import operations",
+            f"operations.Operations(**{config!r}).count()",
+            *self.defect,
+        )
+        package = self.learner.argv()[-3].rpartition("/")[0]
+        lines = ["import sys", f"sys.path.insert(0, {package!r})", *preparation]
+        lines += ["from workbench.learner.main import main", "sys.exit(main(sys.argv[1:]))"]
+        argv = [sys.executable, "-I", "-S", "-c", "\n".join(lines), "guard", str(self.learner.folder)]
+        environment = {**os.environ, "FABRIC_GUARD": self.learner.marker}
+        with (self.learner.folder / "agent.log").open("ab") as log:
+            self.learner.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        self.learner.process.wait(60)
+
+
+SERIES: Final = (
+    *map(Case, SCENARIOS),
+    *(
+        Case("plain", tuple(map(Point.parse, points)))
+        for points in (
+            ("scribe1.1 splice output.log 2 after",),  # a second scribe goes on
+            ("guard1 write pipe:g 1 after",),  # the scribe ends the learner
+            (
+                "guard1 rename state.json 4 after",
+            ),  # the scribe records the end, of which the exit code is known
+            ("guard1 rename state.json 2 after both",),  # nothing is started yet: another agent does
+            ("guard1 rename state.json 3 after both",),  # the command is held and recorded
+            ("scribe1.1 splice output.log 2 after both",),  # another agent ends the learner
+            ("guard1 link decision.json 1 after both",),  # another agent records the end
+        )
+    ),
+)
+"""Cases whose operations behind the last point are points, too: what recovers from a cut is cut itself."""
+
+
+def points_behind(run: Run) -> list[Point]:
+    """Return the points of a run that lie behind the last one at which a process was killed in it."""
+    operations = run.operations()
+    killed = [number for number, each in enumerate(operations) if "killed" in each]
+    return list(_points_of(operations[killed[-1] if killed else 0 :]))
+
+
+def _points_of(operations: Sequence[dict[str, Any]]) -> Iterator[Point]:
+    """Yield the points that operations have, each with the other process of its agent alive and killed too."""
+    for each in operations:
+        if "number" not in each:
+            continue
+        torn = ("torn",) if each["is_torn"] else ()
+        modes = (each["only"],) if each["only"] else ("before", *torn, "after")
+        for mode in modes:
+            for both in (False,) if each["is_alone"] else (False, True):
+                yield Point(each["role"], each["operation"], each["target"], each["number"], mode, both)
