@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from tests.gate.leftovers import Session
 from tests.learner.crash_points.cases import SERIES, Case, Point, Run, points_behind
 from tests.learner.crash_points.promises import check
 
@@ -17,6 +18,7 @@ def main() -> None:
     )
     parser.add_argument("--times", type=int, default=1)
     arguments = parser.parse_args()
+    session = Session()  # else tests that begin meanwhile take what runs here for left over
     if arguments.case is None:
         count = 0
         for series in SERIES:
@@ -24,9 +26,9 @@ def main() -> None:
                 count += 1
                 print(Case(series.scenario, (*series.points, point)))
         print(f"{count} points")
-        return
-    for _ in range(arguments.times):
+    for _ in range(arguments.times if arguments.case else 0):
         _do_again(Case.parse(arguments.case))
+    session.pytest_unconfigure()
 
 
 def _points(series: Case) -> list[Point]:
