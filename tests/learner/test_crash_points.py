@@ -5,14 +5,17 @@ What holds is in ``crash_points/promises.py``; how to do one point again is in d
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.learner.crash_points.cases import SERIES, Case, Run, points_behind
+from tests.learner.crash_points.defects import DEFECTS, Defect
 from tests.learner.crash_points.promises import check
 
 GATE_POINTS: Final = 4
@@ -29,7 +32,7 @@ FOUND: Final = (
 """Points at which a promise was once broken."""
 
 
-def done(folder: Path, case: Case, defect: Sequence[str] = ()) -> Run:
+def done(folder: Path, case: Case, defect: str = "") -> Run:
     """Run a learner that is killed at the points of a case until its end is recorded, and check what is promised."""
     run = Run(folder, case, defect)
     try:
@@ -85,3 +88,59 @@ def test_what_is_promised_holds_at_all_points(
 @pytest.mark.parametrize("case", FOUND)
 def test_what_is_promised_holds_where_it_did_not_once(tmp_path: Path, case: str) -> None:
     assert try_all(tmp_path, [Case.parse(case)]) == []
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        pytest.param(
+            defect,
+            marks=() if number < 2 else pytest.mark.soak("the gate puts two other defects in"),
+            id=str(defect),
+        )
+        for number, defect in enumerate(DEFECTS)
+    ],
+)
+def test_a_defect_of_an_agent_is_found(tmp_path: Path, defect: Defect) -> None:
+    for part in ("with", "without"):
+        (tmp_path / part).mkdir()
+    case = Case.parse(defect.case)
+
+    with pytest.raises(AssertionError):
+        done(tmp_path / "with", case, defect.lines)
+    done(tmp_path / "without", case)
+
+
+CHANGES: Final = ("pwrite64", "rename", "link", "symlink", "fsync", "ftruncate", "mkdir", "write")
+
+
+@pytest.mark.soak("the gate relies on what is counted")
+def test_all_that_changes_a_file_is_counted(tmp_path: Path) -> None:
+    """As the kernel sees it. What moves nothing, as each splice from an empty pipe, is not."""
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace")
+    trace = tmp_path / "trace"
+    run = Run(
+        tmp_path, Case("setup"), watched_by=["strace", "-f", "-y", "-o", str(trace), "-e", "trace=file,desc"]
+    )
+    run.finish()
+    if not trace.stat().st_size:
+        pytest.skip("strace may not trace here")
+
+    folder = str(run.learner.folder.parent)
+    found = Counter(
+        (call.removesuffix("64"), name)
+        for line in trace.read_text(errors="replace").splitlines()
+        if folder in line
+        and str(run.work) not in line
+        and (call := line.split()[1].partition("(")[0]) in CHANGES
+        and (name := Path(re.split(r'[">]', line.rpartition(folder)[2])[0]).name) != "report.jsonl"
+    )
+    counted = Counter(
+        (each["operation"], each["target"])
+        for each in run.operations()
+        if each.get("operation") in {call.removesuffix("64") for call in CHANGES}
+        and not each["target"].startswith("pipe:")
+    )
+
+    assert found == counted

@@ -106,19 +106,29 @@ def test_a_state_is_whole_wherever_its_writer_is_killed_and_does_not_go_back(tmp
     assert list(left_by_kill(operations)) == ["state.json"]
 
 
-def test_an_end_is_recorded_whole_or_not_at_all_though_the_power_is_lost(tmp_path: Path) -> None:
-    """A state that is no end may be lost, and the name of the last one: who finds an empty one starts nothing."""
-    operations = state_operations(tmp_path / "learner")
+def check_end(operations: list[Operation]) -> None:
+    """An end that has its name is whole, and every phase may be found, too, or a state that was lost."""
     named = max(number for number, each in enumerate(operations) if each.other == "state.json")
     phases = set()
-
     for cut in cuts(operations, EVERY):
         for files in left_by_power_loss(cut):
             phases.add(phase_of(files))
             if len(cut) > named and "state.json.new" not in files:
                 assert phase_of(files) == "exited", files
-
     assert phases == {"", *PHASES}
+
+
+def test_an_end_is_recorded_whole_or_not_at_all_though_the_power_is_lost(tmp_path: Path) -> None:
+    """A state that is no end may be lost, and the name of the last one: who finds an empty one starts nothing."""
+    check_end(state_operations(tmp_path / "learner"))
+
+
+def test_an_end_that_is_not_synchronised_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = state._write_file
+    monkeypatch.setattr(state, "_write_file", lambda path, data, _, flags: write(path, data, False, flags))
+
+    with pytest.raises(AssertionError):
+        check_end(state_operations(tmp_path / "learner"))
 
 
 def test_a_decision_is_whole_or_not_made_though_the_power_is_lost(tmp_path: Path) -> None:
@@ -347,14 +357,32 @@ def test_output_is_restored_wherever_a_scribe_was_killed_and_its_file_lost_or_ke
             assert restored(path, instant, instant.file + behind[:count]) == (known, 0), (instant, count)
 
 
+def check_unseen(path: Path, monkeypatch: pytest.MonkeyPatch, refused: Sequence[str]) -> None:
+    for instant in instants(path, monkeypatch, refused=refused):
+        assert restored(path, instant, instant.file) == (instant.file + instant.waiting, 0), instant
+
+
 @pytest.mark.parametrize("refused", [("tee",), ("tee", "splice")], ids=["spliced", "copied"])
 def test_output_that_passes_unseen_is_kept_wherever_a_scribe_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Sequence[str]
 ) -> None:
     """What is read before it is written is in hand for a moment, where nothing else works."""
-    path = tmp_path / "output.log"
-    for instant in instants(path, monkeypatch, refused=refused):
-        kept, lost = restored(path, instant, instant.file)
+    check_unseen(tmp_path / "output.log", monkeypatch, refused)
 
-        assert kept == instant.file + instant.waiting, instant
-        assert lost == 0
+
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [
+        ("is_exact", property(lambda tail: tail.is_known)),
+        ("take", lambda tail, taken: None),
+        ("expect", lambda tail, offset, data: None),
+    ],
+    ids=["an end is taken for exact", "what was taken is not noted", "what is moved is noted behind"],
+)
+def test_a_defect_of_a_tail_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, defect: object
+) -> None:
+    monkeypatch.setattr(FileTail, name, defect)
+
+    with pytest.raises(AssertionError):
+        check_unseen(tmp_path / "output.log", monkeypatch, ("tee",))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.learner.agent import Learner
-from tests.support.waiting import until
+from tests.support.waiting import ended, until
 from workbench.learner.host.learners import is_begun, is_dead, is_over
 from workbench.learner.host.learners import learner as status_of
 from workbench.learner.platform import system
@@ -116,15 +116,15 @@ class Point:
         text = f"{self.role} {self.operation} {self.target} {self.number} {self.mode}"
         return f"{text} both" if self.both else text
 
-    @property
-    def agent(self) -> int:
-        """Which agent of the learner the role belongs to."""
-        return int(self.role.removeprefix("guard").removeprefix("scribe").partition(".")[0])
-
     @classmethod
     def parse(cls, text: str) -> Point:
         role, operation, target, number, mode, *both = text.split()
         return cls(role, operation, target, int(number), mode, bool(both))
+
+
+def agent_of(role: str) -> int:
+    """Return which agent of the learner a role belongs to."""
+    return int(role.removeprefix("guard").removeprefix("scribe").partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +146,12 @@ class Case:
 class Run:
     """One learner from its start to its recorded end, by as many agents as it needs."""
 
-    def __init__(self, folder: Path, case: Case, defect: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, case: Case, defect: str = "", watched_by: Sequence[str] = ()) -> None:
         self.case = case
         self.defect = defect
-        """Lines of Python that put a defect into the agent."""
+        """Lines of Python that put a defect into the agents."""
+        self.watched_by = watched_by
+        """The command line of a program that starts the agents."""
         more: dict[str, Any] = (
             {"setup": 'echo prepared; echo ran >> "$WORK/setups"'} if case.scenario == "setup" else {}
         )
@@ -209,6 +211,8 @@ class Run:
     def _start(self) -> None:
         """Start the next agent, and wait until it has ended; its scribe may live."""
         self.agents += 1
+        with self.log.open("a") as log:
+            log.write(json.dumps({"started": self.agents}) + "\n")
         config = {
             "folder": str(self.learner.folder.parent),
             "learner": str(self.learner.folder),
@@ -223,12 +227,21 @@ class Run:
             f"sys.path.append({str(Path(__file__).parent)!r})",
             "import operations",
             f"operations.Operations(**{config!r}).count()",
-            *self.defect,
+            self.defect,
         )
         package = self.learner.argv()[-3].rpartition("/")[0]
         lines = ["import sys", f"sys.path.insert(0, {package!r})", *preparation]
         lines += ["from workbench.learner.main import main", "sys.exit(main(sys.argv[1:]))"]
-        argv = [sys.executable, "-I", "-S", "-c", "\n".join(lines), "guard", str(self.learner.folder)]
+        argv = [
+            *self.watched_by,
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            "\n".join(lines),
+            "guard",
+            str(self.learner.folder),
+        ]
         environment = {**os.environ, "FABRIC_GUARD": self.learner.marker}
         with (self.learner.folder / "agent.log").open("ab") as log:
             self.learner.process = subprocess.Popen(
@@ -239,7 +252,7 @@ class Run:
                 start_new_session=True,
                 env=environment,
             )
-        self.learner.process.wait(60)
+        ended(self.learner.process, self._unfinished, seconds=20)
 
 
 SERIES: Final = (

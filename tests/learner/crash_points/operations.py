@@ -185,6 +185,7 @@ class Operations:
             self._die(kill)
 
     def _die(self, kill: dict[str, Any]) -> None:
+        self._look_at_state()
         self._write(self._log, {"killed": kill})
         if kill["both"] and (other := self._other()):
             with contextlib.suppress(ProcessLookupError):

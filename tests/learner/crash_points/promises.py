@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.learner.collecting import points_of
-from tests.learner.crash_points.cases import BLOCKS, EXIT_CODE, FILLER, SECRET, Run
+from tests.learner.crash_points.cases import BLOCKS, EXIT_CODE, FILLER, SECRET, Run, agent_of
 from workbench.learner.journal.output import ENTRY, HEADER
 from workbench.learner.journal.reasons import UNSAVED
 
@@ -42,7 +42,7 @@ def check(run: Run) -> None:
     """
     try:
         _check(run)
-    except AssertionError as error:
+    except (AssertionError, ValueError, OSError) as error:
         done = "\n".join(map(str, run.operations()[-40:]))
         raise AssertionError(
             f"{run.case}\n{error}\n{run.learner.state()}\n{run.learner.log()}\n{done}"
@@ -51,7 +51,10 @@ def check(run: Run) -> None:
 
 def _check(run: Run) -> None:
     assert "Traceback" not in run.learner.log()
-    assert not [each for each in run.operations() if "unseen" in each], "a file is written past the points"
+    operations = run.operations()
+    assert not [each for each in operations if "unseen" in each], "a file is written past the points"
+    agents = [each.get("started") or agent_of(each["role"]) for each in operations if "killed" not in each]
+    assert agents == sorted(agents), "an agent began while another one lived"
     _check_end(run)
     _check_output(run)
     _check_index(run)
