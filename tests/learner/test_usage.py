@@ -21,6 +21,7 @@ from tests.stubs import Gpus
 from tests.support.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml
 from workbench.learner.journal.launch_document import LaunchDocument
+from workbench.learner.journal.output import PROCESSES_FILE
 from workbench.learner.platform import process_table, system
 from workbench.learner.platform.processes import Tree
 from workbench.learner.scribe import usage
@@ -519,7 +520,7 @@ class OwnTree:
 def test_the_list_of_processes_is_overwritten_and_goes_with_the_learner(start: Start, tmp_path: Path) -> None:
     process = start(BUSY)
     sampler = usage.Sampler(OwnTree(process.pid), [], 0.02, folder=str(tmp_path))  # type: ignore[arg-type] # stands in for a tree
-    file = tmp_path / usage.PROCESSES_FILE
+    file = tmp_path / PROCESSES_FILE
     times: set[int] = set()
 
     def was_written_thrice() -> bool:

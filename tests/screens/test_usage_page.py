@@ -766,7 +766,7 @@ def test_the_time_stands_below_the_charts_of_the_page(home: Home, size: tuple[in
 
 def test_the_file_of_processes_has_one_name() -> None:
     from workbench.learner.host.journals import FILES
-    from workbench.learner.scribe.usage import PROCESSES_FILE
+    from workbench.learner.journal.output import PROCESSES_FILE
     from workbench.paths import LearnerFolder
 
     assert FILES["processes"] == PROCESSES_FILE == LearnerFolder(Path("x")).processes.name

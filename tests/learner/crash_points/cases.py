@@ -57,6 +57,8 @@ def ended(*_):
     os._exit({EXIT_CODE})
 if sys.argv[1] == "halt":
     signal.signal(signal.SIGTERM, ended)
+while sys.argv[1] == "usage" and not os.path.exists(folder + "/processes.json"):
+    time.sleep(0.0005)
 for step in range(1, {BLOCKS} + 1):
     before = size()
     data = b"loss=%d.5 step=%d\\n%sthe secret is {SECRET}, said %d\\n" % (step, step, filler(step), step)
@@ -80,13 +82,17 @@ os._exit({EXIT_CODE})
 """
 """Prints lines, each once the one before is a record, and notes elsewhere what the pipe has taken."""
 
-SCENARIOS: Final = ("plain", "setup", "halt", "tail")
-"""What the learner does: as it is; with a setup; asked to stop; on a file system that may lose what it was given."""
+SCENARIOS: Final = ("plain", "setup", "halt", "tail", "usage")
+"""What the learner does.
+
+As it is; with a setup; asked to stop; on a file system that may lose what it was given; with samples of what it uses.
+"""
 
 _HURRY: Final = (
     "from workbench.learner.platform import processes",
     "processes._POLL_SECONDS = 0.005",
     "from workbench.learner.scribe import publisher, scribe",
+    "scribe.SAMPLE_FROM_SECONDS = 0.0",
     "publisher.PUBLISH_SECONDS = scribe.PUBLISH_SECONDS = 0.001",
     "from workbench.learner.guard import guard",
     "guard._SCRIBE_END_SECONDS = 60.0",
@@ -162,6 +168,7 @@ class Run:
             metrics=METRICS,
             secrets_file=str(folder / "secrets.json"),
             shell="sh",
+            usage_seconds=3600.0 if case.scenario == "usage" else 0,
             **more,
         )
         self.work = self.learner.work

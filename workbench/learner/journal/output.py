@@ -32,6 +32,8 @@ _READ_ENTRIES = 64
 FORMAT = 1
 REPORT_FILE = "report.jsonl"
 """Where ``report()`` of training code writes to, in the learner's folder."""
+PROCESSES_FILE = "processes.json"
+"""The processes of the last sample of its usage, one line, overwritten by the next one and removed at its end."""
 
 
 class IndexEntry:

@@ -15,6 +15,7 @@ import signal
 import time
 
 from workbench.learner.journal import reasons, state
+from workbench.learner.journal.output import PROCESSES_FILE
 from workbench.learner.platform import system
 from workbench.learner.scribe.orphan import Orphan
 from workbench.learner.scribe.publisher import PUBLISH_SECONDS
@@ -317,8 +318,7 @@ class Scribe:
         """
         if self._output_saved:
             return False
-        if self._sampler is not None:
-            self._sampler.end()
+        self._end_sampling()
         lost = 0
         for channel in self._channels:
             if not self._emptied(channel):
@@ -336,6 +336,14 @@ class Scribe:
                 self._note_unsaved()
             self._recorded = self._orphan.record(lost, is_pipe_gone=is_pipe_gone)
         return False
+
+    def _end_sampling(self) -> None:
+        """Sample no more; the list of processes goes, also that of a scribe which was killed."""
+        if self._sampler is not None:
+            self._sampler.end()
+        elif self._launch.usage_seconds > 0:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._folder, PROCESSES_FILE))
 
     def _note_unsaved(self) -> None:
         text = reasons.UNSAVED

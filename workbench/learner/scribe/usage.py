@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from workbench.learner.journal.output import PROCESSES_FILE
 from workbench.learner.platform import system
 from workbench.learner.platform.processes import CpuClocks, Tree, proportional_bytes
 from workbench.learner.texts import clean
@@ -17,9 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from workbench.learner.platform.process_table import ContainerTree
     from workbench.learner.scribe.masking import Mask
-
-PROCESSES_FILE = "processes.json"
-"""In a learner's folder: the processes of the last sample, one line, overwritten by the next one."""
 
 MOST_PROCESSES = 100
 """So many processes are listed; of the others only the number."""
