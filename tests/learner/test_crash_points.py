@@ -41,7 +41,7 @@ def done(folder: Path, case: Case, defect: str = "") -> Run:
         run.finish()
         check(run)
     finally:
-        run.learner.clear()
+        run.clear()
     return run
 
 

@@ -47,7 +47,7 @@ def _do_again(case: Case) -> None:
             print(run.learner.state())
             check(run)
         finally:
-            run.learner.clear()
+            run.clear()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.support.waiting import ended, until
 from workbench.learner.host.learners import is_begun, is_dead, is_over
 from workbench.learner.host.learners import learner as status_of
 from workbench.learner.platform import system
+from workbench.learner.platform.run import kill_agents
 
 SECRET: Final = "correct-horse-battery"
 BLOCKS: Final = 3
@@ -43,11 +44,12 @@ def note(name, data):
     file = os.open(work + "/" + name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, data)
     os.close(file)
-def size():
+def is_recorded(step):
     try:
-        return os.stat(folder + "/records.jsonl").st_size
+        with open(folder + "/records.jsonl", "rb") as file:
+            return b'"loss":[%d.5]' % step in file.read()
     except OSError:
-        return 0
+        return False
 def filler(step):
     return b"." * {FILLER} if step == 2 else b""
 note("runs", b"ran\\n")
@@ -60,11 +62,10 @@ if sys.argv[1] == "halt":
 while sys.argv[1] == "usage" and not os.path.exists(folder + "/processes.json"):
     time.sleep(0.0005)
 for step in range(1, {BLOCKS} + 1):
-    before = size()
     data = b"loss=%d.5 step=%d\\n%sthe secret is {SECRET}, said %d\\n" % (step, step, filler(step), step)
     os.write(1, data)
     note("printed", b"%d\\n" % len(data))
-    while size() <= before:
+    while not is_recorded(step):
         time.sleep(0.0005)
 note("../learner-1/report.jsonl", json.dumps(
     {{"kind": "metrics", "step": 1, "group": "", "values": {{"accuracy": 0.5}}, "time": 1800000000000000}}
@@ -101,6 +102,7 @@ _HURRY: Final = (
 )
 """Pauses that a case has no time for, and one that may not be over on a busy machine."""
 
+_NO_POINT: Final = "nothing is killed"
 _TAIL: Final = ("from workbench.learner.platform import system", "system.may_lose_writes = lambda path: True")
 
 
@@ -141,12 +143,13 @@ class Case:
     points: tuple[Point, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.scenario}: {'; '.join(map(str, self.points)) or 'nothing is killed'}"
+        return f"{self.scenario}: {'; '.join(map(str, self.points)) or _NO_POINT}"
 
     @classmethod
     def parse(cls, text: str) -> Case:
         scenario, _, points = text.partition(":")
-        return cls(scenario.strip(), tuple(Point.parse(each) for each in points.split(";")))
+        parts = [] if points.strip() in ("", _NO_POINT) else points.split(";")
+        return cls(scenario.strip(), tuple(map(Point.parse, parts)))
 
 
 class Run:
@@ -202,6 +205,11 @@ class Run:
             self._note_death(status["state"] or {})
             self._start()
             until(lambda: not status_of(folder)["alive"], self._unfinished, seconds=20, every=0.002)
+
+    def clear(self) -> None:
+        """End what is left of it where it did not come to its end."""
+        kill_agents(self.learner.marker)
+        self.learner.clear()
 
     def _note_death(self, state: dict[str, Any]) -> None:
         self.at_death.append(self.learner.output())
@@ -264,20 +272,16 @@ class Run:
 
 SERIES: Final = (
     *map(Case, SCENARIOS),
-    *(
-        Case("plain", tuple(map(Point.parse, points)))
-        for points in (
-            ("scribe1.1 splice output.log 2 after",),  # a second scribe goes on
-            ("guard1 write pipe:g 1 after",),  # the scribe ends the learner
-            (
-                "guard1 rename state.json 4 after",
-            ),  # the scribe records the end, of which the exit code is known
-            ("guard1 rename state.json 2 after both",),  # nothing is started yet: another agent does
-            ("guard1 rename state.json 3 after both",),  # the command is held and recorded
-            ("scribe1.1 splice output.log 2 after both",),  # another agent ends the learner
-            ("guard1 link decision.json 1 after both",),  # another agent records the end
-        )
-    ),
+    # A second scribe goes on.
+    Case.parse("plain: scribe1.1 splice output.log 2 after"),
+    # The scribe ends the learner, and records an end of which the exit code is known.
+    Case.parse("plain: guard1 write pipe:g 1 after"),
+    Case.parse("plain: guard1 rename state.json 4 after"),
+    # Another agent begins: nothing is started yet, the command is held, it runs, it has ended.
+    Case.parse("plain: guard1 rename state.json 2 after both"),
+    Case.parse("plain: guard1 rename state.json 3 after both"),
+    Case.parse("plain: scribe1.1 splice output.log 2 after both"),
+    Case.parse("usage: guard1 link decision.json 1 after both"),
 )
 """Cases whose operations behind the last point are points, too: what recovers from a cut is cut itself."""
 
