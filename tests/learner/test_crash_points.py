@@ -19,7 +19,7 @@ from tests.learner.crash_points.cases import SERIES, Case, Run, points_behind
 from tests.learner.crash_points.defects import DEFECTS, Defect
 from tests.learner.crash_points.promises import check
 
-GATE_POINTS: Final = 4
+GATE_POINTS: Final = 3
 """So many points of each series are tried in the gate."""
 
 MISSED: Final = 0.5

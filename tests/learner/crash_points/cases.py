@@ -272,8 +272,9 @@ class Run:
 
 SERIES: Final = (
     *map(Case, SCENARIOS),
-    # A second scribe goes on.
+    # A second scribe goes on, which writes again what may be lost.
     Case.parse("plain: scribe1.1 splice output.log 2 after"),
+    Case.parse("tail: scribe1.1 splice output.log 2 torn"),
     # The scribe ends the learner, and records an end of which the exit code is known.
     Case.parse("plain: guard1 write pipe:g 1 after"),
     Case.parse("plain: guard1 rename state.json 4 after"),
