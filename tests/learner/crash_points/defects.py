@@ -72,12 +72,12 @@ pump.Pump._move = pump.Pump._copy
         "plain: scribe1.1 write output.log 4 before",
     ),
     Defect(
-        "an end is recorded before the command's output is kept",
+        "what waits in the pipe of a learner without agents is left there",
         """
-from workbench.learner.scribe.scribe import Scribe
-Scribe._emptied = lambda self, channel: True
+from workbench.learner.scribe import orphan
+orphan.rescued_pipes = lambda *_: {"output": None}
 """,
-        "plain: guard1 write pipe:finish 1 after",
+        "plain: scribe1.1 splice output.log 2 before both",
     ),
     Defect(
         "the scribe does not hold the lock",

@@ -185,7 +185,8 @@ class Operations:
             self._die(kill)
 
     def _die(self, kill: dict[str, Any]) -> None:
-        self._look_at_state()
+        if kill["target"].startswith("state.json"):
+            self._look_at_state()  # another process may write it while this one does something else
         self._write(self._log, {"killed": kill})
         if kill["both"] and (other := self._other()):
             with contextlib.suppress(ProcessLookupError):

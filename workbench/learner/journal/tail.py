@@ -33,7 +33,7 @@ class FileTail:
 
     @property
     def end(self) -> int:
-        """How long the file was made, or longer where that is not exact."""
+        """How long the file was made, at least: see :attr:`is_exact`."""
         return self._header()[0]
 
     @property
