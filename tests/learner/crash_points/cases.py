@@ -276,7 +276,7 @@ SERIES: Final = (
     Case.parse("plain: scribe1.1 splice output.log 2 after"),
     Case.parse("tail: scribe1.1 splice output.log 2 torn"),
     # The scribe ends the learner, and records an end of which the exit code is known.
-    Case.parse("plain: guard1 write pipe:g 1 after"),
+    Case.parse("halt: guard1 write pipe:reports 1 after"),
     Case.parse("plain: guard1 rename state.json 4 after"),
     # Another agent begins: nothing is started yet, the command is held, it runs, it has ended.
     Case.parse("plain: guard1 rename state.json 2 after both"),
