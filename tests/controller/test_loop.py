@@ -10,9 +10,10 @@ import pytest
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
 from tests.controller.bench import Bench
 from tests.support.waiting import patience, until
+from workbench.controller.client.requests import ask
 from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
-from workbench.store.db.database import home_uuid
+from workbench.store.db.database import Store, home_uuid
 from workbench.store.queries.jobs import attempts, transitions
 from workbench.store.queries.learners import learners
 from workbench.store.queries.requests import request, requests
@@ -460,3 +461,22 @@ def test_it_lingers_and_then_ends_by_itself(bench: Bench) -> None:
     until(lambda: bench.ended != before)
 
     assert bench.ended == "nothing was left to do"
+
+
+def test_a_stop_is_carried_out_though_the_answer_to_another_request_cannot_be_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, running = bench.submit(), bench.submit()
+    bench.runs(over)
+    bench.runs(running)
+    bench.backend.exit(over)
+    bench.ends(over)
+
+    def refuse(store: Store, request_id: int, outcome: str) -> None:
+        raise CannotWrite("the disk takes nothing")
+
+    monkeypatch.setattr("workbench.controller.loop.request_handler.settle_request", refuse)
+    ask(bench.store, running, "halt", origin="test")
+    bench.ask(over, "kill")
+
+    assert bench.ends(running).state is State.HALTED

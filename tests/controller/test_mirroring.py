@@ -157,6 +157,16 @@ def test_parts_that_come_twice_or_late_are_kept_once(journal: Journal, here: Pat
     assert same(journal, here)
 
 
+def test_two_mirrors_of_one_learner_keep_each_byte_once(journal: Journal, here: Path) -> None:
+    first, second = LearnerMirror(here), LearnerMirror(here)
+    for number in range(20):
+        journal.prints(b"line %d\n" % number)
+        for mirror in (first, second) if number % 2 else (second, first):
+            mirror.take(chunks(journal, mirror))
+
+    assert same(journal, here)
+
+
 def test_a_mirror_goes_on_where_a_killed_one_stopped_in_the_middle_of_a_write(
     journal: Journal, here: Path
 ) -> None:

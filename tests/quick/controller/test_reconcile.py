@@ -31,7 +31,7 @@ from workbench.controller.decide.model import (
 )
 from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduler import QueueVerdict
-from workbench.errors import ConfigError, FabricError, LaunchRefused, NotAllowed, UsageError
+from workbench.errors import ConfigError, FabricError, LaunchRefused, NotAllowed, RunnerError, UsageError
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0
@@ -196,7 +196,11 @@ def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sent
 
     stopped: dict[str, Any] = {"fault": RAISED, "stop_sent": StopSent("kill", NOW, 1)}
     assert decide(raised).actions == (Stop("kill", 0.0),)
-    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    removing = Transition(State.STORING, Reason("removing what its launch left"))
+    assert decide(view(State.PENDING, **stopped)).actions == (removing,), (
+        "a controller after this one must not launch it again"
+    )
+    assert decide(view(State.STORING, **stopped)).actions == (CleanUp(),)
     found = finish_of(decide(view(State.PENDING, **stopped, cleaned=True)))
     assert found.outcome.reason == RAISED.reason
     assert found.restart is not None and found.restart.platform_restarts == 1
@@ -280,7 +284,10 @@ def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
 def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_later() -> None:
     assert decide(view(State.PENDING, intent=Intent.HALT)).actions[-1] == Stop("halt", 30.0)
     stopped: dict[str, Any] = {"intent": Intent.HALT, "stop_sent": StopSent("halt", NOW, 1)}
-    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    (recorded,) = decide(view(State.PENDING, **stopped)).actions
+    assert isinstance(recorded, Transition)
+    assert recorded.state is State.STORING
+    assert decide(view(State.STORING, **stopped)).actions == (CleanUp(),)
     assert finish_of(decide(view(State.PENDING, **stopped, cleaned=True))).outcome.state is State.HALTED
 
 
@@ -511,6 +518,26 @@ def test_deleting_removes_at_the_backend_first_and_forgets_last() -> None:
     assert decide(view(**deleted, removed=True)).actions == (Purge(),)
 
 
+def test_a_deleted_job_of_which_the_tombstone_is_written_is_looked_after_until_the_rest_is_gone() -> None:
+    assert decide(view(State.HALTED, removed=True)).actions == (Purge(),)
+
+
+def test_a_deleted_job_that_cannot_be_forgotten_now_is_tried_again_after_a_while() -> None:
+    waiting = decide(view(State.HALTED, intent=Intent.DELETE, removed=True, trouble=AWAY, not_before=NOW + 5))
+
+    assert waiting.until == NOW + 5
+    assert Purge() not in waiting.actions
+
+
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.HALTED])
 def test_nothing_is_left_to_do_for_what_has_ended(state: State) -> None:
     assert decide(view(state)).actions == (Untrack(),)
+
+
+def test_learners_that_an_earlier_launch_started_and_that_have_ended_decide_though_a_later_launch_failed() -> (
+    None
+):
+    fault = classify_error(RunnerError("the server failed"), started=True)
+    ended = view(State.PENDING, fault=fault, statuses=those(exited(1)), drained=True)
+
+    assert finish_of(decide(ended)).outcome.state is State.COMPLETED

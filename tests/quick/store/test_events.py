@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.stored_jobs import add_job, make_detail
 from tests.support.waiting import ended
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -260,3 +260,22 @@ def test_two_processes_write_one_jobs_history_line_by_line(store: Store) -> None
     assert texts == written
     for letter in "ab":
         assert [text for text in texts if text[0] == letter] == [f"{letter}{number}" for number in range(40)]
+
+
+def test_an_event_that_the_disk_takes_only_until_it_is_to_be_safe_leaves_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = add_job(store)
+    before = store.home.job(row.id).events.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoSpaceLeft):
+        step(store, row.id, 1, State.PENDING, Reason("starting"))
+
+    assert store.home.job(row.id).events.read_bytes() == before
+    found = job(store, row.id)
+    assert found is not None
+    assert found.state is State.QUEUED

@@ -158,15 +158,14 @@ def _while_launching(job: JobSnapshot) -> Decision:
 
 
 def _after_end(job: JobSnapshot) -> Decision:
-    if job.intent is not Intent.DELETE:
+    # The tombstone of a job that is not forgotten whole has no intent.
+    if job.intent is not Intent.DELETE and not job.removed:
         return Decision((Untrack(),))
     if job.operation is not Operation.NOTHING:
         return Decision()
-    if job.removed:
-        return Decision((Purge(),))
     if _waits_for_retry(job):
         return Decision(_set_undeleted(job), until=job.not_before)
-    return Decision((Remove(),))
+    return Decision((Purge() if job.removed else Remove(),))
 
 
 def _queued(job: JobSnapshot) -> Decision:
@@ -220,6 +219,12 @@ def _ending(job: JobSnapshot) -> Decision:
     due = _wait_ends_at(job)
     if job.drained or not job.statuses or (due is not None and job.now >= due):
         if _is_unclear(job) and not job.cleaned:
+            if job.state in (State.PENDING, State.DOWNLOADING):
+                # On record before it is removed: a controller after this one finds nothing there, and must not take
+                # that for an attempt that was never launched.
+                asked = job.intent is not Intent.NONE
+                reason = _stopping_reason(job) if asked else Reason("removing what its launch left")
+                return Decision((Transition(State.STORING, reason),))
             return _clean_up(job)
         outcome = _outcome(job)
         is_short = not job.drained and bool(job.statuses) and job.collected_at is None
@@ -311,9 +316,15 @@ def _clean_up(job: JobSnapshot) -> Decision:
 
 def _outcome(job: JobSnapshot) -> Outcome:
     fault = _fault(job)
-    if fault is not None and job.intent is Intent.NONE:
+    if fault is not None and job.intent is Intent.NONE and not _has_run(job):
         return _never_started(fault)
     return judge(job.statuses, ends_when=job.spec.ends_when, intent=job.intent, asked_by=job.asked_by)
+
+
+def _has_run(job: JobSnapshot) -> bool:
+    """Say whether every learner ended by itself, though a launch failed: an earlier one had started them all."""
+    ended = [one for one in job.statuses.values() if one.phase is LearnerPhase.EXITED and not one.stopped]
+    return len(ended) == job.spec.learners
 
 
 def _never_started(fault: BackendTrouble) -> Outcome:
@@ -339,7 +350,7 @@ def _fault(job: JobSnapshot) -> BackendTrouble | None:
     """Return why the launch failed for good: the error, or that nothing appeared after several launches."""
     if job.fault is not None:
         return job.fault
-    if job.state not in (State.PENDING, State.DOWNLOADING) or job.launches < LAUNCHES:
+    if job.state not in (State.PENDING, State.DOWNLOADING, State.STORING) or job.launches < LAUNCHES:
         return None
     if job.launched_at is None or job.now < job.launched_at + APPEARS_WITHIN_SECONDS or not _missing(job):
         return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from functools import partial
 from typing import Literal
 
 from runners.interface import AttemptRef, LaunchRequest, StopRequest
@@ -170,7 +169,7 @@ class ActionExecutor:
         if restart is None:
             tracked.transitioned(after)
         else:
-            tracked.draw = random_share()
+            tracked.draw = context.concurrency.random_share()
             tracked.begin(after)
             tracked.not_before = context.now() + restart.delay_seconds
         context.watch(tracked)
@@ -199,7 +198,7 @@ class ActionExecutor:
                 seq=row.seq,
             )
 
-        order = context.orders[job_id] = LaunchOrder(attempt, request)
+        order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())
         self._worker(tracked).launch(order)
         context.journals.follow(job_id, attempt.attempt, attempt.learners)
 
@@ -239,9 +238,11 @@ class ActionExecutor:
         context = self._context
         tracked.call(Operation.REMOVE)
         context.journals.forget(tracked.row.id)
-        arguments = (context.home, tracked.row.id, tracked.asked_by, context.post)
+        work = partial(
+            purge, context.home, tracked.row.id, tracked.asked_by, context.post, context.concurrency
+        )
         try:
-            threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
+            context.concurrency.start_thread(work, "forget")
         except (RuntimeError, MemoryError) as error:
             context.post(JobPurged(tracked.row.id, sentence(error)))
 
@@ -264,11 +265,6 @@ class ActionExecutor:
 
     def _worker(self, tracked: TrackedJob) -> BackendWorker:
         return self._context.worker(tracked.row.target)
-
-
-def random_share() -> float:
-    """Return a random number in [0, 1), without the module of that name, which is slow to import."""
-    return int.from_bytes(os.urandom(4)) / (1 << 32)
 
 
 def _after(restart: Restart, failure: Reason) -> NextAttempt:

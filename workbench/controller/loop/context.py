@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -11,6 +10,7 @@ from dataclasses import field
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.model import StopSent
 from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.runtime.concurrency import Concurrency, Lock
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.controller.targets.ingest import JournalIngestion
@@ -44,7 +44,8 @@ class ControllerContext:
     post: Post
     open_target: Opener
     journals: JournalIngestion
-    writing: threading.Lock
+    writing: Lock
+    concurrency: Concurrency
     jobs: dict[str, TrackedJob] = field(default_factory=dict)
     by_target: dict[str, dict[str, TrackedJob]] = field(default_factory=dict)
     """The same jobs by the key of their target."""
@@ -73,7 +74,7 @@ class ControllerContext:
         key = target_key(ref)
         if key not in self.workers:
             self.workers[key] = BackendWorker(
-                key, ref, self.home, ref.home(self.uuid), self.post, self.open_target
+                key, ref, self.home, ref.home(self.uuid), self.post, self.open_target, self.concurrency
             )
         return self.workers[key]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -152,7 +151,7 @@ class EventHandler:
                 matches = tuple(replace(one, has_other_nodes=has_other_nodes) for one in found)
                 post(LogsSearched(job_id, attempt, matches, trouble))
 
-        threading.Thread(target=search, name=f"log policies of {job_id}", daemon=True).start()
+        self._context.concurrency.start_thread(search, f"log policies of {job_id}")
 
     def _logs_searched(self, event: LogsSearched) -> set[str]:
         tracked = self._context.jobs.get(event.job_id)

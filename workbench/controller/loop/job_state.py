@@ -261,7 +261,8 @@ class TrackedJob:
             self._exhausted(trouble, now, launching=launching)
             return
         if launching and trouble.kind in ("refused", "fault"):
-            self.fault = trouble
+            # What an earlier launch of the attempt began may run, whatever kept this one from starting anything.
+            self.fault = replace(trouble, started=trouble.started or self.begun)
             return
         delay = backoff_seconds(self.tries, self.draw)
         self.begun |= launching and trouble.started

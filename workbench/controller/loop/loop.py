@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import now_us
@@ -27,7 +25,7 @@ from workbench.controller.decide.messages import (
 from workbench.controller.decide.model import Action, CancelLaunch, Purge, Stop, Untrack
 from workbench.controller.decide.reconcile import decide, is_alive
 from workbench.controller.decide.restarts import backoff_seconds
-from workbench.controller.loop.actions import ActionExecutor, random_share
+from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.event_handler import EventHandler
 from workbench.controller.loop.job_state import TrackedJob
@@ -35,6 +33,7 @@ from workbench.controller.loop.queue import JobQueue
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.loop.request_handler import RequestHandler
 from workbench.controller.loop.stop_rules import StopRules
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Queue
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.ingest import JournalIngestion
@@ -105,6 +104,8 @@ class Settings:
     """Whether the lock is still held."""
     beat: Callable[[], None] = field(default=lambda: None)
     """Records for clients that the jobs were just tracked."""
+    concurrency: Concurrency = THREADS
+    """What its threads are made of."""
     looked_us: int | None = None
     """When a controller before this one last did so."""
 
@@ -117,8 +118,9 @@ class Loop:
     ) -> None:
         self._settings = settings or Settings()
         self._log = log
-        self._mailbox: SimpleQueue[Event] = SimpleQueue()
-        writing = threading.Lock()
+        concurrency = self._settings.concurrency
+        self._mailbox: Queue[Event] = concurrency.queue()
+        writing = concurrency.lock()
         self._context = ControllerContext(
             home=home,
             uuid=home_uuid(home, makes=False),
@@ -126,8 +128,9 @@ class Loop:
             log=log,
             post=self.post,
             open_target=self._settings.open_target,
-            journals=JournalIngestion(home, self.post, log, writing),
+            journals=JournalIngestion(home, self.post, log, writing, concurrency),
             writing=writing,
+            concurrency=concurrency,
         )
         self._executor = ActionExecutor(self._context)
         self._request_handler = RequestHandler(self._context, self._track)
@@ -319,11 +322,19 @@ class Loop:
             keep_reserve(self._context.home)
             self._load()
             self._load_at = now + HEARTBEAT_SECONDS
-        touched = with_reserve(self._context.home, self._request_handler.answer_pending)
+        try:
+            with_reserve(self._context.home, self._request_handler.answer_pending)
+        finally:
+            # Also where the store refused some answer: a stop that is written down does not wait for the others.
+            touched = self._request_handler.take_touched()
+            self._due |= dict.fromkeys(touched, now)
         self._requests_at = None
         self._context.queue_stale |= bool(touched)
         self._are_experiments_due = True
-        self._schedules_at = now
+        if (
+            self._loaded
+        ):  # before that no schedule is looked at, and a time that is over would be waited for in a circle
+            self._schedules_at = now
         return touched
 
     def _step_experiments(self) -> set[str]:
@@ -355,7 +366,9 @@ class Loop:
                 return set()
             from workbench.controller.loop.schedules import Schedules
 
-            self._schedules = Schedules(self._context.home, self._log_once, self.wake)
+            self._schedules = Schedules(
+                self._context.home, self._log_once, self.wake, self._context.concurrency
+            )
         self._schedules_at = now + STORE_AGAIN_SECONDS  # where this fails
         next_us = self._schedules.step(now_us())
         self._schedules_at = None if next_us is None else now + max(0.0, (next_us - now_us()) / 1e6)
@@ -457,13 +470,16 @@ class Loop:
 
     def _check(self, tracked: TrackedJob) -> set[str]:
         """Load a job again whose row differs from the tracked one: the store was rebuilt, or its history was ahead."""
+        with self._context.atomic():
+            catch_up(self._context.store, tracked.row.id)
         row = job(self._context.store, tracked.row.id)
-        if row is None or row.deleted_us is not None:
+        if row is None or (row.deleted_us is not None and not tracked.removed):
             self._context.drop(tracked)
         elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
             self._context.drop(tracked)
             self._track(row)
             self._context.worker(row.target).probe()
+            self._context.queue_stale |= row.state is State.QUEUED
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:
@@ -477,7 +493,7 @@ class Loop:
         known = learners(context.store, row.id, row.attempt)
         tracked = TrackedJob.load(row, spec, row.target.home(context.uuid), known)
         tracked.stands_at(queue_position(context.store, row, spec.priority))
-        tracked.draw = random_share()
+        tracked.draw = context.concurrency.random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
             left = max(0.0, (row.next_try_us - now_us()) / 1e6)
@@ -500,9 +516,9 @@ class Loop:
         """Do what is due at this time whatever happened: tidy up, sweep, tend machines, end when idle."""
         if self._tidy_at is not None and now >= self._tidy_at:
             self._tidy_at = None
-            arguments = (self._context.home, self._log, self.post)
+            work = partial(tidy_up, self._context.home, self._log, self.post, self._context.concurrency)
             try:
-                threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
+                self._context.concurrency.start_thread(work, "tidy up")
             except (RuntimeError, MemoryError) as error:
                 self._not_tidied(sentence(error))
         if self._context.journals.is_dead:
@@ -554,7 +570,7 @@ class Loop:
         ]
         if self._idle_since is not None:
             times.append(self._idle_since + self._settings.linger())
-        if self._context.jobs:
+        if self._context.jobs and self._loaded:
             times.append(self._beat_at)
         return max(0.0, min(times) - now)
 

@@ -300,8 +300,11 @@ class JobQueue:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
         tracked.busy_until = self._context.now() + pause
-        if found.holders:
-            count = f"{needed} GPU" + ("" if needed == 1 else "s")
+        count = f"{needed} GPU" + ("" if needed == 1 else "s")
+        if found.capacity is not None and needed > found.capacity.slots:
+            # It had them when the job was launched: they may come back, after a reboot say.
+            tracked.busy = f"waits for {count}: {tracked.row.target.backend} has {found.capacity.slots} now"
+        elif found.holders:
             turn = found.turns.get(tracked.row.id)
             why = f"waits for {count}" if turn is None or turn.of == 1 else turn.reason(needed)
             tracked.busy = f"{why}: {found.holders}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import JobPurged, TidiedUp, TidyUpFailed
+from workbench.controller.runtime.concurrency import THREADS, Concurrency
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import forget_secrets
 from workbench.controller.targets.worker_pool import Post
@@ -18,7 +18,7 @@ from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.reserve import with_reserve
 from workbench.store.queries.jobs import deleted_jobs
-from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.deletion import mark_deleted, purge_metrics
 
 TRIES = 5
 TRY_AGAIN_SECONDS = 0.2
@@ -27,20 +27,20 @@ NO_ROOM: Final = TidyUpFailed("there is not even the memory to say why")
 """What is posted where nothing new can be made."""
 
 
-def purge(home: Home, job_id: str, who: str, post: Post) -> None:
+def purge(home: Home, job_id: str, who: str, post: Post, concurrency: Concurrency = THREADS) -> None:
     """Remove all of a deleted job but its tombstone, then post an event. Runs in a thread of its own."""
     try:
         with Store.open(home, makes=False) as store:
             with_reserve(home, lambda: mark_deleted(store, job_id, who=who, origin="controller"))
         forget_secrets(home, job_id)
-        remove_folder(home.job(job_id).path)
+        remove_folder(home.job(job_id).path, concurrency)
     except Exception as error:
         post(JobPurged(job_id, sentence(error)))
         return
     post(JobPurged(job_id))
 
 
-def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
+def tidy_up(home: Home, log: ControllerLog, post: Post, concurrency: Concurrency = THREADS) -> None:
     """Repair what crashes left: histories ahead of rows, folders of deleted jobs. Runs in a thread of its own.
 
     One event is posted whatever happens, also without memory or descriptors: the loop waits for it to try again.
@@ -58,7 +58,7 @@ def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
                 log.say(problem)
             if repaired:
                 log.say(f"repaired after a crash: {report.jobs + report.tombstones} jobs")
-            if removed := remove_leftovers(home, store):
+            if removed := remove_leftovers(home, store, concurrency):
                 log.say(f"removed after a crash: the folders of {removed} deleted jobs")
         outcome = TidiedUp(repaired)
     except Exception as error:
@@ -67,8 +67,10 @@ def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
         post(outcome)
 
 
-def remove_leftovers(home: Home, store: Store) -> int:
-    """Remove the folders of jobs that have a tombstone; return their number.
+def remove_leftovers(home: Home, store: Store, concurrency: Concurrency = THREADS) -> int:
+    """Remove the metrics and folders of jobs that have a tombstone; return how many there were.
+
+    The folder goes last: as long as it is there, not all of its job may be gone.
 
     Raises:
         OSError: one of them cannot be removed; all others are.
@@ -81,8 +83,9 @@ def remove_leftovers(home: Home, store: Store) -> int:
     failure: OSError | None = None
     for job_id in found:
         try:
+            purge_metrics(store, job_id)
             forget_secrets(home, job_id)
-            remove_folder(home.job(job_id).path)
+            remove_folder(home.job(job_id).path, concurrency)
         except OSError as error:
             failure = failure or error
     if failure is not None:
@@ -90,7 +93,7 @@ def remove_leftovers(home: Home, store: Store) -> int:
     return len(found)
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path, concurrency: Concurrency = THREADS) -> None:
     """Remove a folder and all in it, read-only folders too.
 
     Raises:
@@ -116,4 +119,4 @@ def remove_folder(folder: Path) -> None:
             # An agent that is about to end may have written one more file.
             if not left:
                 raise
-            time.sleep(TRY_AGAIN_SECONDS)
+            concurrency.sleep(TRY_AGAIN_SECONDS)

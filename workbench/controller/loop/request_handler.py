@@ -27,6 +27,7 @@ class RequestHandler:
         self._context = context
         self._track = track
         self._unrecorded: list[StopAsked] = []
+        self._touched: set[str] = set()
 
     @property
     def is_behind(self) -> bool:
@@ -47,8 +48,8 @@ class RequestHandler:
             tracked.intent_changed(replace(tracked.row, intent=intent), event.who, self._context.now())
         return {event.job_id}
 
-    def answer_pending(self) -> set[str]:
-        """Answer what can be answered now; return the jobs that something changed for.
+    def answer_pending(self) -> None:
+        """Answer what can be answered now; :meth:`take_touched` says for which jobs something changed.
 
         Raises:
             FabricError: the store takes nothing now; what was answered stays so, the rest is asked again.
@@ -57,11 +58,14 @@ class RequestHandler:
             self._record(self._unrecorded[0])
             del self._unrecorded[0]
         pending = pending_requests(self._context.store)
-        touched = set()
         for index, request in enumerate(pending):
             later = [one.kind for one in pending[index + 1 :] if one.job_id == request.job_id]
             if self._answer(request, later):
-                touched.add(str(request.job_id))
+                self._touched.add(str(request.job_id))
+
+    def take_touched(self) -> set[str]:
+        """Return the jobs that something changed for since this was called last, also where an answer failed then."""
+        touched, self._touched = self._touched, set()
         return touched
 
     def _record(self, event: StopAsked) -> None:
@@ -131,7 +135,13 @@ class RequestHandler:
     def _intent_changed(self, job_id: str, who: str) -> None:
         row = job(self._context.store, job_id)
         assert row is not None
-        tracked = self._context.jobs.get(job_id) or self._track(row)
+        tracked = self._context.jobs.get(job_id)
+        if tracked is not None and tracked.row.attempt != row.attempt:
+            # Its history was ahead of the rows. What is known of the attempt before says nothing of this one.
+            self._context.drop(tracked)
+            self._context.queue_stale = True
+            tracked = None
+        tracked = tracked or self._track(row)
         tracked.intent_changed(row, who, self._context.now())
 
     def _begin(self, job_id: str) -> None:

@@ -10,11 +10,12 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
+from workbench.controller.runtime.concurrency import THREADS, Concurrency
 from workbench.errors import UsageError
 from workbench.paths import Home
 from workbench.recurrence import Recurrence
@@ -77,17 +78,25 @@ def look(row: ScheduleRow, after_us: int, now_us: int) -> Look:
 class Schedules:
     """All schedules of a home."""
 
-    def __init__(self, home: Home, log: Callable[[str], None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        log: Callable[[str], None],
+        wake: Callable[[], None],
+        concurrency: Concurrency = THREADS,
+    ) -> None:
         """Look at none yet.
 
         Args:
             home: where they are.
             log: writes what goes wrong, once where it is repeated.
             wake: called by another thread when a run's jobs have been made.
+            concurrency: makes that thread.
         """
         self._home = home
         self._log = log
         self._wake = wake
+        self._concurrency = concurrency
         self._making: dict[str, subprocess.Popen[bytes]] = {}
         self._next: dict[str, int | None] = {}
         self.is_active = False
@@ -154,7 +163,7 @@ class Schedules:
             record_run(self._home, row.id, {"do": "refused", "due_us": due_us, "why": why})
             return
         self._making[row.id] = made
-        threading.Thread(target=self._wait, args=(made,), name="schedule", daemon=True).start()
+        self._concurrency.start_thread(partial(self._wait, made), "schedule")
 
     def _wait(self, made: subprocess.Popen[bytes]) -> None:
         made.wait()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Final, Literal
 
 from backends.contract.on_demand import read_demand
@@ -26,6 +26,7 @@ from workbench.controller.decide.messages import (
 )
 from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduler import LINE_LENGTH
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Flag
 from workbench.controller.targets.mirror import (
     Mirrors,
     MirrorWorker,
@@ -77,7 +78,7 @@ class LaunchOrder:
     attempt: AttemptRef
     request: Callable[[], LaunchRequest]
     """Reads what is needed, in the thread that makes the launch."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: Flag = field(default_factory=THREADS.flag)
     call: Call | None = None
 
 
@@ -98,34 +99,48 @@ class BackendWorker:
     """Threads and connections for one target: a backend with a runner."""
 
     def __init__(
-        self, key: str, ref: TargetRef, home: Home, home_uuid: str, post: Post, open_target: Opener
+        self,
+        key: str,
+        ref: TargetRef,
+        home: Home,
+        home_uuid: str,
+        post: Post,
+        open_target: Opener,
+        concurrency: Concurrency = THREADS,
     ) -> None:
+        self._concurrency = concurrency
         self.key = key
         self.ref = ref
         self._home = home
         self.home_uuid = home_uuid
         self._post = post
         self._open_target = open_target
-        self._opening = threading.Lock()
+        self._opening = self._concurrency.lock()
         self._opened: OpenedTarget | None = None
         self._refused: tuple[float, FabricError] | None = None
         """When the backend could last not be opened, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
-        self._mine = threading.local()
+        self._mine = concurrency.local()
         # Where the backend chooses the nodes, those that wait for theirs must not delay others.
         line = LINE_LENGTH if ref.type == "kubernetes" else 0
-        self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE + line)
-        self._stopping = WorkerPool(f"stop {key}", post, width=STOPS_AT_ONCE)
-        self._removing = WorkerPool(f"remove {key}", post, width=REMOVALS_AT_ONCE)
-        self._looking = WorkerPool(f"look {key}", post, width=MEASURES_AND_SWEEPS_AT_ONCE)
-        self._observing = TargetObserver(key, self._make_runner, post)
-        self._closed = threading.Event()
-        self._fetching = WorkerPool(f"fetch {key}", post, width=FETCHES_AT_ONCE)
+        self._launching = WorkerPool(
+            f"launch {key}", post, width=LAUNCHES_AT_ONCE + line, concurrency=concurrency
+        )
+        self._stopping = WorkerPool(f"stop {key}", post, width=STOPS_AT_ONCE, concurrency=concurrency)
+        self._removing = WorkerPool(f"remove {key}", post, width=REMOVALS_AT_ONCE, concurrency=concurrency)
+        self._looking = WorkerPool(
+            f"look {key}", post, width=MEASURES_AND_SWEEPS_AT_ONCE, concurrency=concurrency
+        )
+        self._observing = TargetObserver(key, self._make_runner, post, concurrency)
+        self._closed = concurrency.flag()
+        self._fetching = WorkerPool(f"fetch {key}", post, width=FETCHES_AT_ONCE, concurrency=concurrency)
         self._pools = (self._launching, self._stopping, self._removing, self._looking, self._fetching)
-        self._mirrors = Mirrors(home)
-        self._on_demand = _on_demand(ref, post)
+        self._mirrors = Mirrors(home, concurrency)
+        self._on_demand = _on_demand(ref, post, concurrency)
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
-        self._mirroring = None if ref.type == "local" else MirrorWorker(key, self._mirrors, self._make_runner)
+        self._mirroring = (
+            None if ref.type == "local" else MirrorWorker(key, self._mirrors, self._make_runner, concurrency)
+        )
 
     def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
         """Observe these attempts of a job from now on, and no others of it."""
@@ -451,11 +466,11 @@ class BackendWorker:
 
     def _drop_connection(self) -> None:
         """Have the next call open a new connection. A thread that hangs in opening one keeps the old lock."""
-        self._opening = threading.Lock()
+        self._opening = self._concurrency.lock()
         opened, self._opened = self._opened, None
         if opened is not None and self._mirroring is not None:
             # Closing a connection that hangs may hang, too.
-            threading.Thread(target=_close, args=(opened,), name=f"close {self.key}", daemon=True).start()
+            self._concurrency.start_thread(partial(_close, opened), f"close {self.key}")
 
 
 def _close(opened: OpenedTarget) -> None:
@@ -463,10 +478,12 @@ def _close(opened: OpenedTarget) -> None:
         opened.close()
 
 
-def _on_demand(ref: TargetRef, post: Post) -> OnDemand | None:
+def _on_demand(ref: TargetRef, post: Post, concurrency: Concurrency) -> OnDemand | None:
     try:
         demand = read_demand(ref.options.get("on_demand"))
     except ConfigError as error:
         post(LogNote(f"{ref.backend}: {error}"))
         return None
-    return OnDemand(ref.backend, demand, lambda text: post(LogNote(text))) if demand is not None else None
+    if demand is None:
+        return None
+    return OnDemand(ref.backend, demand, lambda text: post(LogNote(text)), concurrency)

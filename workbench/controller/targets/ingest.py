@@ -6,20 +6,19 @@ Usage samples alone are not urgent: they are ingested together, and so seldom th
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final
 
+from workbench.clock import elapsed_seconds
 from workbench.controller.decide.messages import JournalsDrained, ReportsTaken
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Lock, Queue, Thread
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import read_secrets
 from workbench.controller.targets.transcripts import Transcript
 from workbench.controller.targets.worker_pool import Post
 from workbench.errors import CannotWrite, FabricError, NoSpaceLeft, TryAgain
-from workbench.learner.platform.watch import Watcher
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
 from workbench.store.db.reserve import give_up
@@ -34,7 +33,7 @@ PEEK_BYTES: Final = 1 << 13
 
 @dataclass(slots=True)
 class FollowedJournal:
-    """The records of one learner, from when it was first followed. Times are of the monotonic clock."""
+    """The records of one learner, from when it was first followed. Times are of :func:`elapsed_seconds`."""
 
     job_id: str
     attempt: int
@@ -119,7 +118,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class JournalDrain:
-    """An attempt that is over and whose last records are to be ingested. Times are of the monotonic clock."""
+    """An attempt that is over and whose last records are to be ingested. Times are of :func:`elapsed_seconds`."""
 
     due: float = 0.0
     failing_since: float | None = None
@@ -130,13 +129,21 @@ class JournalDrain:
 class JournalIngestion:
     """The thread. Methods may be called from any other; ``writing`` is held around each transaction."""
 
-    def __init__(self, home: Home, post: Post, log: ControllerLog, writing: threading.Lock) -> None:
+    def __init__(
+        self,
+        home: Home,
+        post: Post,
+        log: ControllerLog,
+        writing: Lock,
+        concurrency: Concurrency = THREADS,
+    ) -> None:
+        self._concurrency = concurrency
         self._home = home
         self._post = post
         self._log = log
         self._writing = writing
-        self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._watcher = Watcher()
+        self._inbox: Queue[Callable[[], object]] = concurrency.queue()
+        self._watcher = concurrency.watcher()
         self._followed: dict[tuple[str, int, int], FollowedJournal] = {}
         self._by_path: dict[str, FollowedJournal] = {}
         self._draining: dict[tuple[str, int], JournalDrain] = {}
@@ -147,18 +154,17 @@ class JournalIngestion:
         self._resting_until = 0.0
         self._logged = ""
         self._trouble = ""
-        self._ended = self._is_started = False
-        self._thread = threading.Thread(target=self._work, name="journals", daemon=True)
+        self._ended = False
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
-        self._is_started = True
+        self._thread = self._concurrency.start_thread(self._work, "journals")
 
     @property
     def is_dead(self) -> bool:
         """Whether the thread is gone, though nobody ended it: jobs would stay in STORING."""
-        return self._is_started and not self._ended and not self._thread.is_alive()
+        return self._thread is not None and not self._ended and not self._thread.is_alive()
 
     @property
     def trouble(self) -> str:
@@ -188,7 +194,8 @@ class JournalIngestion:
     def end(self, *, wait_seconds: float = 5.0) -> None:
         """End the thread; what is not ingested stays in the files for the next controller."""
         self._call(self._end)
-        self._thread.join(wait_seconds)
+        if self._thread is not None:
+            self._thread.join(wait_seconds)
 
     def _call(self, do: Callable[[], object]) -> None:
         self._inbox.put(do)
@@ -201,10 +208,10 @@ class JournalIngestion:
                 self._wait()
             except Exception as error:
                 self._try_later(error)
-                time.sleep(RETRY_SECONDS)
+                self._concurrency.sleep(RETRY_SECONDS)
                 continue
             try:
-                now = time.monotonic()
+                now = elapsed_seconds()
                 if self._due(now) or any(drain.due <= now for drain in self._draining.values()):
                     store = store or Store.open(self._home, makes=False)
                     self._take(store)
@@ -220,7 +227,7 @@ class JournalIngestion:
 
     def _wait(self) -> None:
         """Wait for a call, a changed file, or the next due time."""
-        now = time.monotonic()
+        now = elapsed_seconds()
         times = [at for one in self._followed.values() if (at := one.due_at(self._lazy_at)) is not None]
         until = min([*times, *(drain.due for drain in self._draining.values())], default=None)
         timeout = None if until is None else max(0.0, until - now)
@@ -234,7 +241,7 @@ class JournalIngestion:
         changed = [one for path in paths if (one := self._by_path.get(path)) is not None]
         if changed:
             urgent = [one.note() for one in changed]
-            self._resting_until = time.monotonic() + (EVERY_SECONDS / 2 if any(urgent) else RESTING_SECONDS)
+            self._resting_until = elapsed_seconds() + (EVERY_SECONDS / 2 if any(urgent) else RESTING_SECONDS)
 
     def _run_calls(self, timeout: float) -> None:
         try:
@@ -253,14 +260,14 @@ class JournalIngestion:
         ]
 
     def _take(self, store: Store) -> None:
-        began = time.monotonic()
+        began = elapsed_seconds()
         due = self._due(began)
         if due:
             for one in due:
                 self._transcribe(one)
             with self._writing, store.atomic():
                 more = [self._ingest(store, one) for one in due]
-            ended = time.monotonic()
+            ended = elapsed_seconds()
             for job_id in {one.job_id for one in due if one.is_urgent} & self._announced:
                 self._post(ReportsTaken(job_id))
             lazy = [one for one in due if not one.is_urgent]
@@ -350,7 +357,7 @@ class JournalIngestion:
         if text != self._logged:
             self._log.say(text if isinstance(error, FabricError) else f"{text} ({type(error).__name__})")
             self._logged = text
-        later = time.monotonic() + RETRY_SECONDS
+        later = elapsed_seconds() + RETRY_SECONDS
         for one in self._followed.values():
             one.put_off(later)
         self._lazy_at = max(self._lazy_at, later)
@@ -360,7 +367,7 @@ class JournalIngestion:
 
     def _lose_patience(self, job_id: str, attempt: int, drain: JournalDrain, why: str) -> None:
         """Let a job end whose records the store refuses; ingesting them is tried again."""
-        now = time.monotonic()
+        now = elapsed_seconds()
         drain.failing_since = now if drain.failing_since is None else drain.failing_since
         if drain.awaited and now >= drain.failing_since + PATIENCE_SECONDS:
             drain.awaited = False

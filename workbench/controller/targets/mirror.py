@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Thread
 from workbench.data.stores.model import stores_of
 from workbench.errors import BackendUnreachable, CannotWrite, InputMissing, RunnerError
 from workbench.learner.host.journals import FILES
@@ -42,9 +43,9 @@ LOGS: Final = (("output", "index"), ("setup", "setup_index"))
 class LearnerMirror:
     """One learner's journal in this home. Threads may take parts at once, and twice: each byte is kept once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, concurrency: Concurrency = THREADS) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = concurrency.lock()
         self._known: dict[str, int] | None = None
 
     def known(self) -> dict[str, int]:
@@ -118,11 +119,13 @@ class LearnerMirror:
         data = memoryview(what)[max(0, have - offset) :]
         if offset > have or not data:
             return
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # At its place, not at the end: while two controllers mirror a learner (the lock file was removed, and the
+        # first one has not noticed yet), what both write is the same bytes at the same place.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._folder / FILES[name], flags, 0o600)
         try:
             while data:
-                written = os.write(descriptor, data)
+                written = os.pwrite(descriptor, data, known[name])
                 known[name] += written
                 data = data[written:]
         finally:
@@ -142,9 +145,10 @@ class LearnerMirror:
 class Mirrors:
     """The mirrors of one target's learners."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, concurrency: Concurrency = THREADS) -> None:
         self._home = home
-        self._lock = threading.Lock()
+        self._concurrency = concurrency
+        self._lock = concurrency.lock()
         self._mirrors: dict[LearnerRef, LearnerMirror] = {}
         self._claimed: set[LearnerRef] = set()
 
@@ -153,7 +157,7 @@ class Mirrors:
         with self._lock:
             if ref not in self._mirrors:
                 folder = self._home.job(ref.job_id).attempt(ref.attempt).learner(ref.learner)
-                self._mirrors[ref] = LearnerMirror(folder.path)
+                self._mirrors[ref] = LearnerMirror(folder.path, self._concurrency)
             return self._mirrors[ref]
 
     def keep(self, refs: Iterable[LearnerRef]) -> None:
@@ -227,15 +231,22 @@ AGAIN_SECONDS: Final = 1.0
 class MirrorWorker:
     """The thread that mirrors the journals of a target while its learners run."""
 
-    def __init__(self, target: str, mirrors: Mirrors, make_runner: Callable[[], Runner]) -> None:
+    def __init__(
+        self,
+        target: str,
+        mirrors: Mirrors,
+        make_runner: Callable[[], Runner],
+        concurrency: Concurrency = THREADS,
+    ) -> None:
+        self._concurrency = concurrency
         self._target = target
         self._mirrors = mirrors
         self._make_runner = make_runner
-        self._changed = threading.Condition()
+        self._changed = concurrency.condition()
         self._refs: tuple[LearnerRef, ...] = ()
         self._runner: Runner | None = None
         self._ended = self._is_done = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def watch(self, attempts: Iterable[AttemptRef]) -> None:
         """Mirror the journals of these attempts from now on, and no others."""
@@ -268,16 +279,14 @@ class MirrorWorker:
             with contextlib.suppress(
                 RuntimeError, MemoryError
             ):  # without it the call returns when its time is over
-                threading.Thread(target=_interrupt, args=(self._runner,), daemon=True).start()
+                self._concurrency.start_thread(partial(_interrupt, self._runner), "interrupt")
 
     def _has_thread(self) -> bool:
         if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._work, name=f"mirror {self._target}", daemon=True)
             try:
-                thread.start()
+                self._thread = self._concurrency.start_thread(self._work, f"mirror {self._target}")
             except (RuntimeError, MemoryError):
                 return False
-            self._thread = thread
         return True
 
     def _work(self) -> None:
@@ -300,7 +309,7 @@ class MirrorWorker:
                 self._drop_runner()
                 with self._changed:
                     if not self._ended:
-                        draw = int.from_bytes(os.urandom(2)) / 65536
+                        draw = self._concurrency.random_share()
                         self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
         self._drop_runner()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -12,6 +10,7 @@ from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import Observed, Unreachable
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Thread
 from workbench.controller.targets.worker_pool import Post
 
 LONG_SECONDS: Final = 60.0
@@ -34,20 +33,27 @@ AGAIN_SECONDS: Final = 1.0
 class TargetObserver:
     """The observer of a target. It is the only source of its learners' status, so their order is kept."""
 
-    def __init__(self, target: str, make_runner: Callable[[], Runner], post: Post) -> None:
+    def __init__(
+        self,
+        target: str,
+        make_runner: Callable[[], Runner],
+        post: Post,
+        concurrency: Concurrency = THREADS,
+    ) -> None:
+        self._concurrency = concurrency
         self._target = target
         self._make_runner = make_runner
         self._post = post
-        self._changed = threading.Condition()
-        self._nudged = threading.Event()
+        self._changed = concurrency.condition()
+        self._nudged = concurrency.flag()
         self._attempts: tuple[AttemptRef, ...] = ()
         self._serial = 0
         self._runner: Runner | None = None
         self._due: float | None = None
         self._answered_us: int | None = None
         self._ended = False
-        self._thread: threading.Thread | None = None
-        self._nudger: threading.Thread | None = None
+        self._thread: Thread | None = None
+        self._nudger: Thread | None = None
 
     def watch(self, attempts: Iterable[AttemptRef]) -> None:
         """Observe these attempts from now on, and no others."""
@@ -83,7 +89,7 @@ class TargetObserver:
 
     def successor(self, make_runner: Callable[[], Runner]) -> TargetObserver:
         """Return a new observer of the same attempts, with another thread, in place of this one, which hangs."""
-        after = TargetObserver(self._target, make_runner, self._post)
+        after = TargetObserver(self._target, make_runner, self._post, self._concurrency)
         after._serial = self._serial
         after._answered_us = self._answered_us
         self._post(Unreachable(self._target, "the backend does not answer", self._answered_us))
@@ -111,15 +117,9 @@ class TargetObserver:
         """Start what does not run yet; say whether all runs. Without memory nothing can be started for a while."""
         try:
             if self._thread is None or not self._thread.is_alive():
-                thread = threading.Thread(target=self._work, name=f"watch {self._target}", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = self._concurrency.start_thread(self._work, f"watch {self._target}")
             if self._nudger is None or not self._nudger.is_alive():
-                nudger = threading.Thread(
-                    target=self._interrupt_again_and_again, name="interrupt", daemon=True
-                )
-                nudger.start()
-                self._nudger = nudger
+                self._nudger = self._concurrency.start_thread(self._interrupt_again_and_again, "interrupt")
         except (RuntimeError, MemoryError):
             return False
         return True
@@ -179,7 +179,7 @@ class TargetObserver:
             if self._ended:
                 return
             self._post(Unreachable(self._target, text, self._answered_us))
-            draw = int.from_bytes(os.urandom(2)) / 65536
+            draw = self._concurrency.random_share()
             self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
 
     def _interrupt_again_and_again(self) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from backends.contract.on_demand import OnDemandSettings
 from workbench.clock import elapsed_seconds
+from workbench.controller.runtime.concurrency import THREADS, Concurrency
 from workbench.errors import BackendUnreachable
 
 COMMAND_SECONDS: Final = 600.0
@@ -30,11 +31,18 @@ STOP_AGAIN_SECONDS: Final = 60.0
 class OnDemand:
     """Starts and stops one machine. Threads may use it at once."""
 
-    def __init__(self, name: str, demand: OnDemandSettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        demand: OnDemandSettings,
+        say: Callable[[str], None],
+        concurrency: Concurrency = THREADS,
+    ) -> None:
+        self._concurrency = concurrency
         self._name = name
         self._demand = demand
         self._say = say
-        self._lock = threading.Lock()
+        self._lock = concurrency.lock()
         self._running = ""
         self._started_at: float | None = None
         self._failure = ""
@@ -84,7 +92,7 @@ class OnDemand:
         if now < due:
             return due
         self._stop_at = now + STOP_AGAIN_SECONDS
-        threading.Thread(target=self._stop, args=(in_use,), name=f"stop {self._name}", daemon=True).start()
+        self._concurrency.start_thread(partial(self._stop, in_use), f"stop {self._name}")
         return self._stop_at
 
     def _stop(self, in_use: Callable[[], str]) -> None:
@@ -103,9 +111,7 @@ class OnDemand:
     def _begin(self, what: str, command: str) -> None:
         self._running = what
         self._say(f"{self._name}: {what}: {command}")
-        threading.Thread(
-            target=self._run, args=(what, command), name=f"{what} {self._name}", daemon=True
-        ).start()
+        self._concurrency.start_thread(partial(self._run, what, command), f"{what} {self._name}")
 
     def _run(self, what: str, command: str) -> None:
         failure = _failure_of(command)

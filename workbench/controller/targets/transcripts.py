@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from workbench.clock import elapsed_seconds
 from workbench.paths import LearnerFolder
 from workbench.store.db.errors import write_failure
 
@@ -31,7 +31,7 @@ class Transcript:
         self._say = say
         self._open_transcribers: list[Transcriber] = []
         self.due = 0.0
-        """When to read its files even if no change was reported, on the monotonic clock."""
+        """When to read its files even if no change was reported, on the clock of :func:`elapsed_seconds`."""
 
     @staticmethod
     def is_needed(folder: LearnerFolder) -> bool:
@@ -44,11 +44,11 @@ class Transcript:
         Raises:
             CannotWrite: the disk takes no more; the same call works later.
         """
-        until = time.monotonic() + STEP_SECONDS
+        until = elapsed_seconds() + STEP_SECONDS
         more = True
-        while more and time.monotonic() < until:
+        while more and elapsed_seconds() < until:
             more = any(self._each(lambda one: one.step()))
-        self.due = time.monotonic() + (0.0 if more else IDLE_SECONDS)
+        self.due = elapsed_seconds() + (0.0 if more else IDLE_SECONDS)
         return more
 
     def finish(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.messages import Event
+from workbench.controller.runtime.concurrency import THREADS, Concurrency, Queue, Thread
 from workbench.values import dataclass
 
 LEFT_BEHIND_LIMIT: Final = 4
@@ -46,16 +46,17 @@ class Call:
 class WorkerPool:
     """Calls are made by ``width`` threads at most, which are started when there is something to do."""
 
-    def __init__(self, name: str, post: Post, *, width: int = 1) -> None:
+    def __init__(self, name: str, post: Post, *, width: int = 1, concurrency: Concurrency = THREADS) -> None:
+        self._concurrency = concurrency
         self._name = name
         self._post = post
         self._width = width
-        self._lock = threading.Lock()
-        self._queue: SimpleQueue[Call | None] = SimpleQueue()
-        self._running: dict[threading.Thread, Call | None] = {}
+        self._lock = concurrency.lock()
+        self._queue: Queue[Call | None] = concurrency.queue()
+        self._running: dict[Thread, Call | None] = {}
         self._open = 0
         """Calls that wait or are being made: a call that a thread just took is in neither collection."""
-        self._left: list[threading.Thread] = []
+        self._left: list[Thread] = []
         self._starved_since: float | None = None
         """Since when calls wait and no thread can be started."""
         self._no_thread: BaseException | None = None
@@ -118,9 +119,8 @@ class WorkerPool:
                 self._queue.put(None)
 
     def _start_thread(self) -> bool:
-        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         try:
-            thread.start()
+            thread = self._concurrency.start_thread(self._work, self._name)
         except (RuntimeError, MemoryError) as error:
             # Without memory there is no thread. It is tried again; one that runs serves the others meanwhile.
             if not self._running and self._starved_since is None:
@@ -155,7 +155,7 @@ class WorkerPool:
         return given_up
 
     def _work(self) -> None:
-        me = threading.current_thread()
+        me = self._concurrency.current_thread()
         while True:
             call = self._queue.get()
             if call is None:
@@ -179,7 +179,7 @@ class WorkerPool:
             self._post(event)
 
 
-def _taken(queue: SimpleQueue[Call | None]) -> list[Call | None]:
+def _taken(queue: Queue[Call | None]) -> list[Call | None]:
     calls: list[Call | None] = []
     try:
         while True:
@@ -188,7 +188,7 @@ def _taken(queue: SimpleQueue[Call | None]) -> list[Call | None]:
         return calls
 
 
-def drain(queue: SimpleQueue[Event], timeout_seconds: float | None) -> list[Event]:
+def drain(queue: Queue[Event], timeout_seconds: float | None) -> list[Event]:
     """Wait for an event, then return all that have come; ``timeout_seconds`` None waits without end."""
     events: list[Event] = []
     try:

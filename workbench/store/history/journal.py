@@ -113,9 +113,7 @@ def append_line(
         descriptor = _open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
         try:
             start = _whole_end(descriptor)
-            _append(descriptor, line, start)
-            if durable:
-                os.fsync(descriptor)
+            _append(descriptor, line, start, durable=durable)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -163,11 +161,14 @@ def _whole_end(descriptor: int) -> int:
     return end
 
 
-def _append(descriptor: int, line: bytes, start: int) -> None:
+def _append(descriptor: int, line: bytes, start: int, *, durable: bool) -> None:
     try:
         written = os.write(descriptor, line)
         while written < len(line):
             written += os.write(descriptor, line[written:])
+        if durable:
+            # Where writes are kept back, as on network file systems, this is what says that there is no room.
+            os.fsync(descriptor)
     except OSError:
         os.ftruncate(descriptor, start)
         raise

@@ -38,7 +38,10 @@ def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") 
     """
     catch_up(store, job_id)
     row = job(store, job_id)
-    if row is None or row.deleted_us is not None:
+    if row is None:
+        return
+    if row.deleted_us is not None:
+        purge_metrics(store, job_id)  # whoever deleted it may have been cut off before that
         return
     deleted_us = now_us()
     document = {
