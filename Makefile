@@ -3,7 +3,7 @@ UV ?= uv
 RUN = $(UV) run -q
 PYTEST = $(RUN) pytest -n auto
 
-.PHONY: help setup lint format types quick test affected learner containers ssh kubernetes screens gate hunt soak harm docs structure bench
+.PHONY: help setup lint format types quick test affected learner containers ssh kubernetes screens gate hunt soak harm simulation docs structure bench
 
 help: ## List the tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ soak: ## Random harm, and variants of what the gate tries once: hours; make soak
 
 harm: ## The soak's rounds of harm alone: make harm ROUNDS=200
 	$(PYTEST) -m "soak and chaos" --chaos-rounds $(or $(ROUNDS),20)
+
+simulation: ## Simulated lives of the controller: make simulation SECONDS=600 SEED=1000
+	$(RUN) python -m tests.simulation --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 docs: ## Write docs/cli.md, docs/manifest.md, docs/documents.md, docs/keys.md anew
 	$(RUN) python -m workbench.cli.framework.docgen --write

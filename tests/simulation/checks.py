@@ -1,0 +1,277 @@
+"""What must hold in every history: after each transaction, whenever a learner starts, and when all has come to rest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.targets import Learner, SimulatedTarget
+from workbench.job import LEGAL_STEPS, TERMINAL, LearnerPhase, State, exit_code_of, short_id
+from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.queries.jobs import job
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_ROWS: Final = (
+    "SELECT id, attempt, state, reason, intent, exit_code, exit_by, restarts, platform_restarts FROM jobs "
+    "WHERE deleted_us IS NULL"
+)
+_DONE: Final = "SELECT id, kind, job_id FROM requests WHERE outcome = 'done' AND kind IN ('halt', 'kill')"
+_COMPARED: Final = (
+    "SELECT id, attempt, state, reason, reason_code, intent, exit_code, exit_by, restarts, platform_restarts, "
+    "started_us, ended_us, deleted_us IS NOT NULL FROM jobs ORDER BY id"
+)
+_SERIES: Final = (
+    "SELECT series.job_id, series.learner, points.attempt, points.step, count(*) FROM points "
+    "JOIN series ON series.id = points.series WHERE series.name = 'loss' GROUP BY 1, 2, 3, 4"
+)
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+class Checks:
+    """Looks at the home and at the world, and compares."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._store: Store | None = None
+        self._known: dict[str, tuple[object, ...]] = {}
+        self._allowed: dict[str, tuple[int, int]] = {}
+        self._started: set[object] = set()
+        self._done: set[int] = set()
+        """Stops that were answered."""
+        self.points: Counter[tuple[str, int, int, int]] = Counter()
+
+    def allow(self, job_id: str, restarts: int, platform_restarts: int) -> None:
+        """Note how often a job may be tried again."""
+        self._allowed[job_id] = (restarts, platform_restarts)
+
+    @property
+    def store(self) -> Store:
+        """The home's store, as anybody reads it."""
+        if self._store is None:
+            self._store = Store.open(self._world.home, makes=False)
+        return self._store
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._store is not None:
+            self._store.close()
+
+    def reason_of(self, job_id: str) -> str:
+        """Return why a job is in its state."""
+        return str(self._known[job_id][3]) if job_id in self._known else ""
+
+    # Whenever a learner starts
+
+    def learner_starts(self, target: SimulatedTarget, one: Learner) -> None:
+        """No learner runs twice, nor beside the one of another attempt; slots are not given twice."""
+        if one.ref in self._started:
+            raise Violation(f"{one.name} was started twice")
+        self._started.add(one.ref)
+        for other in self._world.all_learners():
+            is_same = (other.ref.job_id, other.ref.learner) == (one.ref.job_id, one.ref.learner)
+            if other is not one and other.runs and is_same:
+                raise Violation(f"{one.name} starts while {other.name} runs")
+        if target.held() > target.slots and not self._world.chance.is_active("capacity"):
+            raise Violation(f"{target.name} has {target.slots} GPUs, and {target.held()} are held")
+
+    # After each transaction
+
+    def after_commit(self) -> None:
+        """Look at what has changed."""
+        for row in self.store.rows(_ROWS):
+            before = self._known.get(row[0])
+            if before == row:
+                continue
+            self._known[row[0]] = row
+            self._changed(before, *row)
+        for request_id, kind, job_id in self.store.rows(_DONE):
+            if request_id not in self._done:
+                self._done.add(request_id)
+                state = str(self._known[job_id][2]) if job_id in self._known else ""
+                if state and State(state) not in TERMINAL:
+                    raise Violation(f"the {kind} of {short_id(job_id)} counts as done, and it is {state}")
+
+    def _changed(
+        self,
+        before: tuple[object, ...] | None,
+        job_id: str,
+        attempt: int,
+        state: str,
+        reason: str,
+        intent: str,
+        exit_code: int | None,
+        exit_by: str,
+        restarts: int,
+        platform_restarts: int,
+    ) -> None:
+        name = short_id(job_id)
+        if before is None or before[1:4] != (attempt, state, reason):
+            self._world.story(f"{name}: attempt {attempt} is {state}: {reason}")
+        if not reason:
+            raise Violation(f"{name} is {state} without a reason")
+        allowed = self._allowed.get(job_id)
+        if allowed is not None and (restarts > allowed[0] or platform_restarts > allowed[1]):
+            raise Violation(f"{name} was restarted {restarts} and {platform_restarts} times, of {allowed}")
+        over = attempt if State(state) in TERMINAL else attempt - 1
+        for one in self._world.all_learners():
+            if one.ref.job_id == job_id and one.ref.attempt <= over and (one.runs or not one.is_over):
+                raise Violation(f"{name}: attempt {one.ref.attempt} is over, but {one.name} is {one.phase}")
+        if State(state) in TERMINAL and (before is None or before[2] != state):
+            self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
+
+    def _check_exit_code(
+        self, job_id: str, attempt: int, state: str, intent: str, exit_code: int | None, exit_by: str
+    ) -> None:
+        ended = [
+            one
+            for one in self._world.all_learners()
+            if (one.ref.job_id, one.ref.attempt) == (job_id, attempt)
+        ]
+        codes = {
+            exit_code_of(one.exit_code, one.signal)
+            for one in ended
+            if one.exit_code is not None or one.signal
+        }
+        if exit_by == "job" and exit_code not in codes:
+            raise Violation(f"{short_id(job_id)} shows exit code {exit_code}; its learners wrote {codes}")
+        if (state == State.COMPLETED) != (exit_by == "job" and exit_code == 0):
+            raise Violation(f"{short_id(job_id)} is {state} with exit code {exit_code} by '{exit_by}'")
+        if len(ended) == 1 and ended[0].spec.learners == 1 and exit_by != "job":
+            (one,) = ended
+            code = exit_code_of(one.exit_code, one.signal)
+            is_own = (
+                one.phase is LearnerPhase.EXITED
+                and one.ended_by_itself
+                and not one.stopped
+                and not one.is_hidden
+            )
+            if is_own and code not in (143, 137) and one not in self._world.removed:
+                raise Violation(
+                    f"{short_id(job_id)} ended by itself with {code}, and shows {exit_code} {exit_by}"
+                )
+
+    # When all has come to rest
+
+    def at_rest(self) -> None:
+        """Look at everything."""
+        self._nothing_runs()
+        self._nothing_is_left_of_what_failed()
+        self._nothing_is_left_of_deleted_jobs()
+        self._all_is_over()
+        self._histories_are_legal()
+        self._points_count_once()
+        self._journals_are_whole()
+
+    def _nothing_runs(self) -> None:
+        for one in self._world.all_learners():
+            if one.runs or not one.is_over:
+                raise Violation(f"{one.name} is {one.phase}, and no open job owns it")
+        for target in self._world.targets:
+            if target.held():
+                raise Violation(f"{target.name} still holds {target.held()} GPUs")
+
+    def _nothing_is_left_of_what_failed(self) -> None:
+        for job_id in self._world.people.refused:
+            if job(self.store, job_id) is not None or self._world.home.job(job_id).path.exists():
+                raise Violation(
+                    f"{short_id(job_id)} is there, though its command said that it was not submitted"
+                )
+
+    def _nothing_is_left_of_deleted_jobs(self) -> None:
+        deleted = {
+            job_id for (job_id,) in self.store.rows("SELECT id FROM jobs WHERE deleted_us IS NOT NULL")
+        }
+        for target in self._world.targets:
+            for one in target.learners.values():
+                if one.ref.job_id in deleted and target.kind != "local":
+                    raise Violation(
+                        f"{short_id(one.ref.job_id)} is deleted, and {one.name} is still on {target.name}"
+                    )
+        left = {job_id for (job_id,) in self.store.rows("SELECT DISTINCT job_id FROM series")} & deleted
+        if left:
+            raise Violation(f"{short_id(min(left))} is deleted, and its metrics are in the store")
+        for job_id in deleted:
+            if self._world.home.job(job_id).path.exists():
+                raise Violation(f"{short_id(job_id)} is deleted, and its folder is there")
+
+    def _all_is_over(self) -> None:
+        for row in self.store.rows(_ROWS):
+            if State(row[2]) not in TERMINAL:
+                raise Violation(f"{short_id(row[0])} is {row[2]} for ever: {row[3]}")
+            if row[4]:
+                raise Violation(f"{short_id(row[0])} has ended, and its {row[4]} is open")
+        for request_id, kind, job_id in self.store.rows(
+            "SELECT id, kind, job_id FROM requests WHERE outcome = ''"
+        ):
+            raise Violation(f"request {request_id}, {kind} of {short_id(job_id)}, was never answered")
+
+    def _histories_are_legal(self) -> None:
+        states: dict[tuple[str, int], State] = {}
+        sql = "SELECT job_id, attempt, state FROM transitions WHERE kind = 'state' ORDER BY job_id, id"
+        for job_id, attempt, text in self.store.rows(sql):
+            state, before = State(text), states.get((job_id, attempt))
+            if before is not None and before is not state:
+                if state not in LEGAL_STEPS[before]:
+                    raise Violation(f"{short_id(job_id)}: attempt {attempt} went from {before} to {state}")
+                self._world.steps[before, state] += 1
+            states[job_id, attempt] = state
+
+    def _points_count_once(self) -> None:
+        open_jobs = {job_id for (job_id,) in self.store.rows("SELECT id FROM jobs WHERE deleted_us IS NULL")}
+        found: Counter[tuple[str, int, int]] = Counter()
+        for job_id, learner, attempt, step, count in self.store.rows(_SERIES):
+            if count != 1:
+                raise Violation(
+                    f"step {step} of {short_id(job_id)}.{attempt}.{learner} is in the store {count} times"
+                )
+            found[job_id, attempt, learner] += 1
+        for one in self._world.all_learners():
+            ref = one.ref
+            if ref.job_id not in open_jobs or one.is_hidden or self._world.may_miss_records(one):
+                continue
+            have = found[ref.job_id, ref.attempt, ref.learner]
+            if have != one.reported:
+                raise Violation(f"{one.name} reported {one.reported} times, {have} are in the store")
+
+    def _journals_are_whole(self) -> None:
+        for one in self._world.all_learners():
+            target = self._world.target_of(one)
+            folder = target.folder(one)
+            file = folder / "output.log"
+            if target.kind == "local" or not file.exists():
+                continue
+            output = file.read_bytes()
+            if bytes(one.output[: len(output)]) != output:
+                raise Violation(f"the output of {one.name} is not what it printed: {output!r}")
+            if not self._world.may_miss_records(one) and not one.is_hidden and output != bytes(one.output):
+                raise Violation(f"{one.name} printed {len(one.output)} bytes, {len(output)} are here")
+
+    def rebuilt_alike(self) -> None:
+        """A database made of the files alone has the same jobs."""
+        from workbench.metrics.ingestion import ingest
+        from workbench.store.updates.rebuild import rebuild
+
+        home: Home = self._world.home
+        before = [*_jobs(self.store)]
+        points = sorted(self.store.rows(_SERIES))
+        self.close()
+        self._store = None
+        rebuild(home, ingest=ingest)
+        after = [*_jobs(self.store)]
+        if before != after:
+            raise Violation(f"a rebuild of the store gives other jobs: {before} and {after}")
+        if points != sorted(self.store.rows(_SERIES)):
+            raise Violation("a rebuild of the store gives other metrics")
+
+
+def _jobs(store: Store) -> Iterator[str]:
+    for row in store.rows(_COMPARED):
+        yield json.dumps(row)

@@ -1,0 +1,213 @@
+"""Defects that are put into the controller by hand, to prove that the simulation finds such.
+
+``python -m tests.simulation.mutants`` tries each and prints how long it took until a history failed;
+``python -m tests.simulation.mutants NAME`` lives histories with one of them. Nothing is changed on the disk: the
+module is changed as it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from time import monotonic
+from types import ModuleType
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+FOUND_SECONDS: Final = 40.0
+"""How long a defect is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One defect: some lines of a module, and what stands in their place."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    what: str
+
+    @property
+    def module(self) -> str:
+        """The module's name."""
+        return self.file.removesuffix(".py").replace("/", ".")
+
+    def source(self) -> str:
+        """Return the changed source.
+
+        Raises:
+            LookupError: the lines are not there any more, or more than once.
+        """
+        source = (ROOT / self.file).read_text()
+        if source.count(self.before) != 1:
+            raise LookupError(f"{self.name}: {self.file} has these lines {source.count(self.before)} times")
+        return source.replace(self.before, self.after)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "lost-retry",
+        "workbench/controller/decide/reconcile.py",
+        "    if job.now >= due:\n        return Decision((*reasons, Stop(kind, grace)))\n",
+        "",
+        "a stop that the backend did not confirm is not asked for again",
+    ),
+    Mutant(
+        "one-restart-more",
+        "workbench/controller/decide/restarts.py",
+        "if done >= allowed:",
+        "if done > allowed:",
+        "`>` for `>=`: one restart more than a job may have",
+    ),
+    Mutant(
+        "dropped-event",
+        "workbench/controller/loop/event_handler.py",
+        "        tracked.drained = True\n        return {event.job_id}\n",
+        "        tracked.drained = True\n        return set()\n",
+        "nobody looks at a job again when the last of its records is in the store",
+    ),
+    Mutant(
+        "two-transactions",
+        "workbench/metrics/ingestion.py",
+        "    with store.atomic():\n        # Another process may have been here since.\n",
+        "    if True:\n        # Another process may have been here since.\n",
+        "points and the offset that counts them are not written in one transaction",
+    ),
+    Mutant(
+        "lost-and-left",
+        "workbench/controller/decide/reconcile.py",
+        "        if _is_unclear(job) and not job.cleaned:\n",
+        "        if False:\n",
+        "a learner whose trace is lost runs on when its attempt is over",
+    ),
+    Mutant(
+        "one-over-all-over",
+        "workbench/controller/decide/reconcile.py",
+        "    if any(is_alive(learner) for learner in job.statuses.values()):\n        return False\n",
+        "    if job.statuses and all(is_alive(learner) for learner in job.statuses.values()):\n        return False\n",
+        "an attempt ends with the first of its learners",
+    ),
+    Mutant(
+        "queue-not-asked-again",
+        "workbench/controller/loop/context.py",
+        "        self.has_ended_jobs = self.queue_stale = True\n",
+        "        self.has_ended_jobs = True\n",
+        "who waits for what an ended job held is not looked at again",
+    ),
+    Mutant(
+        "back-is-not-reported",
+        "workbench/controller/targets/observer.py",
+        "bool(event.statuses) or event.whole or failures > 0",
+        "bool(event.statuses)",
+        "an observation without learners is dropped",
+    ),
+    Mutant(
+        "bytes-twice",
+        "workbench/controller/targets/mirror.py",
+        "        data = memoryview(what)[max(0, have - offset) :]\n",
+        "        data = memoryview(what)\n",
+        "output that comes twice is kept twice",
+    ),
+    Mutant(
+        "purged-before-removed",
+        "workbench/controller/decide/reconcile.py",
+        "    return Decision((Purge() if job.removed else Remove(),))\n",
+        "    return Decision((Purge(),))\n",
+        "a deleted job's learners stay where they are",
+    ),
+    Mutant(
+        "begun-forgotten",
+        "workbench/controller/loop/job_state.py",
+        "started=trouble.started or self.begun)",
+        "started=trouble.started)",
+        "a second launch that fails makes the first one forgotten",
+    ),
+    Mutant(
+        "request-answered-too-early",
+        "workbench/controller/decide/requests.py",
+        "    return Intend(intent) if intent.replaces(row.intent) else Keep()\n",
+        "    return Intend(intent) if intent.replaces(row.intent) and row.intent is Intent.NONE else Settle(DONE)\n",
+        "a stop counts as done when it was only written down",
+    ),
+    Mutant(
+        "drained-too-early",
+        "workbench/controller/targets/ingest.py",
+        "                while self._ingest_chunk(store, one):\n                    pass\n",
+        "",
+        "a job ends before its last records are in the store",
+    ),
+)
+
+
+class _Changed(SourceFileLoader):
+    def __init__(self, mutant: Mutant) -> None:
+        super().__init__(mutant.module, str(ROOT / mutant.file))
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override] # compile() has no narrower type
+        return compile(self._mutant.source(), self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._mutant.module:
+            return None
+        return spec_from_file_location(fullname, ROOT / self._mutant.file, loader=_Changed(self._mutant))
+
+
+def find(mutant: Mutant, *, seconds: float = FOUND_SECONDS) -> tuple[float, str]:
+    """Live histories with a defect; return after how many seconds one failed, and what did not hold.
+
+    Raises:
+        LookupError: none failed in this time, or the defect cannot be put in.
+    """
+    mutant.source()
+    began = monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.mutants", mutant.name, "--seconds", str(seconds), "--first"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 1:
+        raise LookupError(f"{mutant.name} was not found: {done.stdout}{done.stderr}")
+    return monotonic() - began, done.stdout.splitlines()[0]
+
+
+def main() -> int:
+    """Try one defect, or all."""
+    named = [mutant for mutant in MUTANTS if mutant.name in sys.argv[1:2]]
+    if named:
+        sys.meta_path.insert(0, _Finder(named[0]))
+        sys.argv = ["tests.simulation", *sys.argv[2:]]
+        from tests.simulation.__main__ import main as explore
+
+        return explore()
+    missed = 0
+    for mutant in MUTANTS:
+        try:
+            seconds, found = find(mutant)
+        except LookupError as error:
+            missed += 1
+            seconds, found = 0.0, str(error)
+        print(f"{mutant.name} ({mutant.what}): {seconds:.1f} s: {found}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The people of a history: they submit jobs, and halt, kill, resume or delete them; each command is a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.tasks import Process
+from workbench.controller.client.requests import ask
+from workbench.controller.client.submission import Submission, submit
+from workbench.errors import FabricError
+from workbench.job import TERMINAL, JobId, State, short_id
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store
+from workbench.store.queries.jobs import job
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FRAMEWORK: Final = Framework(command="true")
+PATIENCE_SECONDS: Final = 3000.0
+"""How long somebody waits for jobs to end, once nothing goes wrong any more; then those must be killed that hang."""
+
+LETTERS: Final = "abcdefghjkmnpqrstuvwxyz"
+
+
+class People:
+    """Everybody who uses the home."""
+
+    def __init__(self, world: World, jobs: int) -> None:
+        self._world = world
+        self.jobs = jobs
+        self._targets: dict[str, str] = {}
+        self._stopped: set[str] = set()
+        self.refused: set[JobId] = set()
+        """Jobs of which their command said that they were not submitted."""
+        self.is_over = False
+        self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
+
+    def target_name(self, job_id: str) -> str:
+        """Return where a job goes."""
+        return self._targets.get(job_id, "")
+
+    def was_stopped(self, job_id: str) -> bool:
+        """Say whether anybody asked for a job to be stopped."""
+        return job_id in self._stopped
+
+    def begin(self) -> None:
+        """Plan what people do."""
+        chance = self._world.chance
+        for number, job_id in enumerate(self._ids):
+            at = chance.between("when jobs are submitted", 0.0, 20.0) if number else 0.0
+            self._world.scheduler.after(at, partial(self._submit, job_id))
+
+    def _process(
+        self, name: str, work: Callable[[Store], None], failed: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run a command; ``failed`` is called where it ends with an error that it says."""
+        world = self._world
+        process = Process(name)
+
+        def command() -> None:
+            try:
+                with Store.open(world.home, makes=False) as store:
+                    work(store)
+            except FabricError as error:
+                world.story(f"{name}: {error}")
+                failed()
+            world.ensure_controller()
+
+        world.scheduler.start(process, command, "command")
+
+    def visit(self) -> None:
+        """Look in on jobs that are open, as a screen does: it starts a controller where none runs."""
+        if self._left() or self._has_requests():
+            self._world.ensure_controller()
+
+    # Submitting
+
+    def _submit(self, job_id: JobId) -> None:
+        world, chance = self._world, self._world.chance
+        draw = chance.of("what jobs are")
+        target = chance.choose("where jobs go", world.targets)
+        self._targets[job_id] = target.name
+        earlier = self._ids[: self._ids.index(job_id)]
+        after = ""
+        if earlier and draw.random() < 0.15:
+            mode = "completed" if draw.random() < 0.5 else "ended"
+            after = f"{earlier[int(draw.random() * len(earlier))]}:{mode}"
+        learners = 1 if draw.random() < 0.6 else 2 + int(draw.random() * 2)
+        spec = JobSpec(
+            name="simulated",
+            framework=FRAMEWORK,
+            learners=learners,
+            gpus=int(draw.random() * 3) if draw.random() < 0.5 else 0,
+            cpus=1.0 if draw.random() < 0.3 else None,
+            max_restarts=int(draw.random() * 3),
+            max_platform_restarts=int(draw.random() * 4),
+            max_runtime_seconds=5.0 + 20 * draw.random() if draw.random() < 0.15 else None,
+            grace_seconds=1.0 + int(draw.random() * 5),
+            settle_seconds=1.0 + int(draw.random() * 5),
+            ends_when="first" if draw.random() < 0.6 else "all",
+            after=(after,) if after else (),
+        )
+        world.checks.allow(job_id, spec.max_restarts, spec.max_platform_restarts)
+
+        def work(store: Store) -> None:
+            submission = Submission(spec, "", {}, world.refs[target.name], "", {}, job_id=job_id)
+            submit(store, submission, origin="simulation")
+
+        world.story(
+            f"{short_id(job_id)} is submitted to {target.name}: {learners} learners, {spec.gpus} GPUs each, "
+            f"restarts {spec.max_restarts} and {spec.max_platform_restarts}{', after ' + after if after else ''}"
+        )
+        self._process(f"submit of {short_id(job_id)}", work, lambda: self.refused.add(job_id))
+        if chance.is_active("people"):
+            world.scheduler.after(chance.between("when people act", 0.0, 30.0), lambda: self._act(job_id))
+
+    def _act(self, job_id: JobId) -> None:
+        world, chance = self._world, self._world.chance
+        if chance.ended:
+            return
+        if chance.goes_wrong("people", "act", 3.0):
+            kind = chance.choose("what people ask", ("halt", "kill", "resume", "resume", "delete", "halt"))
+            self.ask(job_id, kind)
+        world.scheduler.after(chance.between("when people act", 0.0, 20.0), lambda: self._act(job_id))
+
+    def ask(self, job_id: JobId, kind: str) -> None:
+        """Ask for something."""
+        if kind in ("halt", "kill", "delete"):
+            self._stopped.add(job_id)
+        self._world.story(f"somebody asks: {kind} {short_id(job_id)}")
+        self._process(f"{kind} of {short_id(job_id)}", lambda store: self._ask(store, job_id, kind))
+
+    def _ask(self, store: Store, job_id: JobId, kind: str) -> None:
+        ask(store, job_id, kind, origin="simulation")
+
+    # When nothing goes wrong any more
+
+    def settle(self) -> None:
+        """Wait for all jobs to end; kill those that do not."""
+        self._world.ensure_controller()
+        until = self._world.scheduler.now + PATIENCE_SECONDS
+        self._world.scheduler.after(1.0, lambda: self._wait(until))
+
+    def _wait(self, until: float) -> None:
+        world, left = self._world, self._left()
+        if not left and not self._has_requests():
+            self.is_over = True
+            return
+        world.ensure_controller()
+        if world.scheduler.now >= until:
+            world.nobody_waits_in_vain(left)
+            for job_id, state in left:
+                if state is not State.STORING:
+                    self.ask(job_id, "kill")
+            until = world.scheduler.now + PATIENCE_SECONDS
+        world.scheduler.after(10.0, lambda: self._wait(until))
+
+    def _left(self) -> list[tuple[JobId, State]]:
+        """List the jobs that are open, or about to be deleted."""
+        rows = [job(self._world.checks.store, job_id) for job_id in self._ids]
+        return [
+            (row.id, row.state)
+            for row in rows
+            if row is not None and row.deleted_us is None and (row.state not in TERMINAL or row.intent)
+        ]
+
+    def _has_requests(self) -> bool:
+        return self._world.checks.store.row("SELECT 1 FROM requests WHERE outcome = '' LIMIT 1") is not None

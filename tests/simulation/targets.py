@@ -1,0 +1,460 @@
+"""Simulated hosts and clusters: what is really there, whoever knows it, and the learners that live on them.
+
+A :class:`SimulatedTarget` outlives controllers and connections. What it promises is what ``runners.interface`` has
+runners promise; ``tests.simulation.test_contract`` runs one script against it and against the real process runner.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus, StopRequest
+from tests.simulation.chance import Chance
+from tests.simulation.tasks import Scheduler, Waiters
+from workbench.job import LearnerPhase, Reason, short_id
+from workbench.spec import JobSpec
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Kind = Literal["local", "ssh", "kubernetes"]
+
+ENTRY_BYTES: Final = 24
+LATE_SECONDS: Final = 60.0
+FOR_EVER: Final = 1e9
+
+_OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
+
+
+@dataclass(slots=True)
+class Behaviour:
+    """What a learner does if nothing is done to it."""
+
+    start_seconds: float
+    """From its launch until its command starts."""
+    run_seconds: float
+    exit_code: int = 0
+    signal: int | None = None
+    ignores_term: bool = False
+    stop_seconds: float = 0.1
+    """How long it takes to end when it is asked to."""
+    agent_dies_at: float | None = None
+    """When its agent is killed, after its command's start."""
+    all_die_at: float | None = None
+    """When its agents are killed together with it."""
+    halted_exit_code: int = 143
+    """What it ends with when it is halted."""
+    trace_lost_at: float | None = None
+    """When somebody removes its files: it runs on, and is not seen any more."""
+    lines: int = 3
+    phases: tuple[LearnerPhase, ...] = ()
+    """Those it goes through before its command starts."""
+    store_seconds: float = 0.0
+    """How long it stores its results."""
+    stalls_seconds: float = 0.0
+    """How long the last of its output finds no room."""
+
+
+def draw_behaviour(chance: Chance, ref: LearnerRef) -> Behaviour:
+    """Draw what a learner does."""
+    draw = chance.of("what learners do")
+    does = Behaviour(0.05 + draw.random(), 0.2 + 20.0 * draw.random() ** 2, lines=1 + int(draw.random() * 4))
+    if draw.random() < 0.2:
+        does.phases = (LearnerPhase.DOWNLOADING, LearnerPhase.SETUP)[: 1 + int(draw.random() * 2)]
+    if draw.random() < 0.2:
+        does.store_seconds = draw.random() * 5
+    does.stop_seconds = draw.random() * 2
+    does.halted_exit_code = chance.choose("exit code of a halted learner", (143, 0, 143, 1))
+    if chance.goes_wrong("learner", "fails"):
+        does.exit_code = chance.choose("exit code", (1, 2, 3, 126, 127, 143, 137))
+    if chance.goes_wrong("learner", "dies by a signal"):
+        does.exit_code, does.signal = 0, chance.choose("signal", (11, 9, 15))
+    if chance.goes_wrong("learner", "hangs"):
+        does.run_seconds = FOR_EVER
+    does.ignores_term = chance.goes_wrong("learner", "ignores SIGTERM")
+    if chance.goes_wrong("learner", "starts late"):
+        does.start_seconds = chance.between("how late", 1.0, LATE_SECONDS)
+    if chance.goes_wrong("learner", "loses its agent"):
+        does.agent_dies_at = chance.between("when the agent dies", 0.0, 10.0)
+    if chance.goes_wrong("learner", "is killed with its agent"):
+        does.all_die_at = chance.between("when all die", 0.0, 10.0)
+    if chance.goes_wrong("learner", "loses its files", 0.3):
+        does.trace_lost_at = chance.between("when the files go", 0.0, 10.0)
+    if chance.goes_wrong("machine", "disk full at the end", 0.3):
+        does.stalls_seconds = chance.between("how long output stalls", 0.1, 30.0)
+    return does
+
+
+@dataclass(slots=True)
+class Learner:
+    """A learner, as it really is."""
+
+    ref: LearnerRef
+    spec: JobSpec
+    does: Behaviour
+    phase: LearnerPhase = LearnerPhase.STARTING
+    runs: bool = False
+    """Whether its command runs."""
+    is_hidden: bool = False
+    """Whether its files are gone, so that nobody sees it."""
+    began: bool = False
+    """Whether its command was ever started."""
+    waits_for_slots: bool = False
+    slots: tuple[str, ...] = ()
+    started_us: int | None = None
+    ended_us: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+    stopped: str = ""
+    decided: bool = False
+    asked: str = ""
+    """Which stop lies there."""
+    ended_by_itself: bool = False
+    output: bytearray = field(default_factory=bytearray)
+    index: bytearray = field(default_factory=bytearray)
+    records: bytearray = field(default_factory=bytearray)
+    reported: int = 0
+    """How many metrics it has reported."""
+    life: int = 0
+    """Counts what is planned for it, so that what is out of date does nothing."""
+
+    @property
+    def name(self) -> str:
+        """What a story calls it."""
+        return f"{short_id(self.ref.job_id)}.{self.ref.attempt}.{self.ref.learner}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is recorded, or will never be."""
+        return self.phase in _OVER
+
+    def status(self, node: str) -> LearnerStatus:
+        """Return what an observer sees."""
+        return LearnerStatus(
+            self.ref,
+            self.phase,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            reason=self.reason,
+            started_us=self.started_us,
+            ended_us=self.ended_us,
+            decided=self.decided,
+            stopped=self.stopped,
+            slots=self.slots,
+            node=node,
+        )
+
+    def state(self) -> bytes:
+        """Return its state file."""
+        return json.dumps({"phase": str(self.phase), "exit_code": self.exit_code, "life": self.life}).encode()
+
+
+class SimulatedTarget:
+    """One host or cluster."""
+
+    def __init__(self, world: World, name: str, kind: Kind, *, slots: int, cpus: float) -> None:
+        self.world = world
+        self.name = name
+        self.kind = kind
+        self.slots = slots
+        self.cpus = cpus
+        self.taken_by_others = 0
+        self.learners: dict[LearnerRef, Learner] = {}
+        self.reserved: dict[AttemptRef, int] = {}
+        """Slots that a launch under way has taken, and whose learners are not there yet."""
+        self.clock_us = 0
+        """How far its clock is ahead."""
+        self.is_up = True
+        self.changed = Waiters(world.scheduler)
+        self.released: set[AttemptRef] = set()
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler of its world."""
+        return self.world.scheduler
+
+    def now_us(self) -> int:
+        """Return the time by its own clock."""
+        return self.scheduler.now_us() - self.scheduler.jump_us + self.clock_us
+
+    def of(self, attempt: AttemptRef) -> list[Learner]:
+        """List the learners of an attempt that are there, seen or not."""
+        return [
+            one
+            for ref, one in self.learners.items()
+            if (ref.home, ref.job_id, ref.attempt) == (attempt.home, attempt.job_id, attempt.attempt)
+        ]
+
+    def shows(self, attempts: set[tuple[str, int]], home: str) -> dict[LearnerRef, LearnerStatus]:
+        """Return the status of the learners of some attempts, as an observer sees them."""
+        return {
+            ref: one.status(self.name)
+            for ref, one in self.learners.items()
+            if (ref.job_id, ref.attempt) in attempts and ref.home == home and not one.is_hidden
+        }
+
+    def tell(self) -> None:
+        """Have those look again who watch."""
+        self.changed.notify()
+
+    # Slots
+
+    def held(self) -> int:
+        """Return how many slots learners and launches hold."""
+        return sum(len(one.slots) for one in self.learners.values()) + sum(self.reserved.values())
+
+    def free(self) -> int:
+        """Return how many slots can be had now."""
+        return max(0, self.slots - self.taken_by_others - self.held())
+
+    # Learners
+
+    def spawn(self, ref: LearnerRef, spec: JobSpec, *, waits: bool = False) -> None:
+        """Start a learner, unless it was started before."""
+        if ref in self.learners:
+            return
+        one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+        self.world.story(f"{self.name}: {one.name} is launched")
+        if waits and spec.gpus > self.free():
+            one.waits_for_slots = True
+            one.reason = Reason(f"waits for {spec.gpus} GPUs")
+        else:
+            self._begin(one)
+        self.tell()
+
+    def _begin(self, one: Learner) -> None:
+        one.waits_for_slots, one.reason = False, None
+        one.slots = tuple(f"GPU-{one.name}-{number}" for number in range(one.spec.gpus))
+        steps = len(one.does.phases) + 1
+        for number, phase in enumerate(one.does.phases):
+            self._later(one, one.does.start_seconds * (number + 1) / steps, partial(self._enter, one, phase))
+        self._later(one, one.does.start_seconds, lambda: self._start(one))
+
+    def admit(self) -> None:
+        """Let learners begin that wait for slots, oldest first."""
+        for one in list(self.learners.values()):
+            if one.waits_for_slots and one.spec.gpus <= self.free():
+                self._begin(one)
+                self.tell()
+
+    def _later(self, one: Learner, seconds: float, do: Callable[[], object]) -> None:
+        life = one.life
+
+        def due() -> None:
+            if one.life == life and self.learners.get(one.ref) is one:
+                do()
+
+        self.scheduler.after(seconds, due)
+
+    def _enter(self, one: Learner, phase: LearnerPhase) -> None:
+        one.phase = phase
+        self.tell()
+
+    def _start(self, one: Learner) -> None:
+        if one.asked:
+            self._end(
+                one, 143 if one.asked == "halt" else None, None if one.asked == "halt" else 9, one.asked
+            )
+            return
+        one.phase, one.runs, one.began = LearnerPhase.RUNNING, True, True
+        one.started_us = self.now_us()
+        self.world.started(self, one)
+        does = one.does
+        for number in range(does.lines):
+            self._later(one, min(does.run_seconds, 60.0) * number / does.lines, lambda: self._print(one))
+        if does.run_seconds < FOR_EVER:
+            self._later(one, does.run_seconds, lambda: self._end(one, does.exit_code, does.signal, ""))
+        if one.spec.max_runtime_seconds is not None:
+            self._later(one, one.spec.max_runtime_seconds, lambda: self._end(one, None, 15, "max_runtime"))
+        if does.agent_dies_at is not None:
+            self._later(one, does.agent_dies_at, lambda: self.kill_agent(one))
+        if does.all_die_at is not None:
+            why = Reason("the learner's agent was killed together with the learner", "S202")
+            self._later(one, does.all_die_at, lambda: self.lose(one, why))
+        if does.trace_lost_at is not None:
+            self._later(one, does.trace_lost_at, lambda: self._hide(one))
+        self.tell()
+
+    def _print(self, one: Learner) -> None:
+        one.reported += 1
+        number = one.reported
+        one.output += f"{one.name} line {number}\n".encode()
+        one.index += len(one.output).to_bytes(8, "little") * 3
+        record = {
+            "seq": number,
+            "kind": "metrics",
+            "times": [self.now_us()],
+            "steps": [number],
+            "values": {"loss": [1.0 / number]},
+        }
+        one.records += json.dumps(record).encode() + b"\n"
+        self._write_here(one)
+        self.tell()
+
+    def _write_here(self, one: Learner) -> None:
+        """Write the journal into the home, where this is the home's machine."""
+        folder = self.folder(one)
+        if self.kind != "local" or one.is_hidden or not folder.parent.parent.is_dir():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in (("output.log", one.output), ("records.jsonl", one.records)):
+            with (folder / name).open("ab") as stream:
+                stream.write(content[stream.tell() :])
+        self.world.file_changed(str(folder / "records.jsonl"))
+
+    def folder(self, one: Learner) -> Path:
+        """Return where its journal is in the home."""
+        job = self.world.home.job(one.ref.job_id)
+        return job.attempt(one.ref.attempt).learner(one.ref.learner).path
+
+    def _end(self, one: Learner, code: int | None, number: int | None, stopped: str) -> None:
+        """End a learner's command; its agent records how."""
+        was_running, one.runs = one.runs, False
+        one.life += 1
+        one.exit_code, one.signal = (None, number) if number is not None else (code, None)
+        one.stopped, one.ended_us = stopped, self.now_us()
+        one.ended_by_itself = was_running and stopped in ("", "max_runtime")
+        if stopped == "max_runtime":
+            one.reason = Reason("max_runtime is over", "C204")
+        if one.does.stalls_seconds and self.kind == "local":
+            one.phase, one.reason = LearnerPhase.STOPPING, Reason("its output finds no room", "S204")
+            self._later(one, one.does.stalls_seconds, lambda: self._record_end(one))
+        elif one.does.store_seconds and was_running:
+            one.phase = LearnerPhase.STORING
+            self._later(one, one.does.store_seconds, lambda: self._record_end(one))
+        else:
+            self._record_end(one)
+        self.tell()
+
+    def _record_end(self, one: Learner) -> None:
+        one.phase, one.slots = LearnerPhase.EXITED, ()
+        if one.reason is not None and one.reason.code == "S204":
+            one.reason = None
+        self.world.story(
+            f"{self.name}: {one.name} has ended: "
+            f"{f'signal {one.signal}' if one.signal else f'exit code {one.exit_code}'} {one.stopped}"
+        )
+        self.admit()
+        self.tell()
+        self._settle_others(one)
+
+    def _settle_others(self, one: Learner) -> None:
+        """Have the agents of the others stop them, as they agree among themselves."""
+        if not one.ended_by_itself or self.world.chance.goes_wrong("learner", "agents do not agree"):
+            return
+        others = [
+            other
+            for ref, other in self.learners.items()
+            if (ref.job_id, ref.attempt) == (one.ref.job_id, one.ref.attempt) and not other.is_over
+        ]
+        failed = bool(one.signal or one.exit_code)
+        if not others or (not failed and one.spec.ends_when != "first"):
+            return
+        one.decided = True
+        for other in others:
+            wait = 0.3 if failed else one.spec.settle_seconds
+            self._later(other, wait, partial(self.ask, other, "settle", one.spec.grace_seconds))
+
+    def lose(self, one: Learner, why: Reason) -> None:
+        """End a learner without a trace of how."""
+        if one.is_over:
+            return
+        one.runs = False
+        one.life += 1
+        one.phase, one.reason, one.slots, one.waits_for_slots = LearnerPhase.LOST, why, (), False
+        self.world.story(f"{self.name}: {one.name} is lost: {why.text}")
+        self.admit()
+        self.tell()
+
+    def kill_agent(self, one: Learner) -> None:
+        """Kill a learner's agent: a new one ends the command, and records that nobody knows how it ended."""
+        if one.is_over or not one.runs:
+            return
+        one.runs, one.decided = False, True
+        one.life += 1
+        one.phase, one.slots, one.ended_us = LearnerPhase.EXITED, (), self.now_us()
+        one.reason = Reason("the agent was killed while the command ran", "S202")
+        self.world.story(f"{self.name}: the agent of {one.name} is killed, and a new one ends the command")
+        self.admit()
+        self.tell()
+
+    def _hide(self, one: Learner) -> None:
+        one.is_hidden = True
+        self.world.story(f"{self.name}: the files of {one.name} are gone, it runs on")
+        self.tell()
+
+    def ask(self, one: Learner, kind: str, grace_seconds: float) -> None:
+        """Ask a learner to stop, as its agent does."""
+        if one.is_over or one.is_hidden or one.asked == "kill" or (one.asked and kind != "kill"):
+            return
+        one.asked = kind
+        if one.waits_for_slots:
+            self._end(one, None, 9, kind)
+            return
+        if not one.runs:
+            return  # it sees the request when it starts, or stores what it has
+        does = one.does
+        if kind == "kill":
+            self._later(one, 0.05, lambda: self._end(one, None, 9, kind))
+        elif does.ignores_term:
+            self._later(one, grace_seconds, lambda: self._end(one, None, 9, kind))
+        else:
+            wait = min(does.stop_seconds, grace_seconds)
+            self._later(one, wait, lambda: self._end(one, does.halted_exit_code, None, kind))
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask the learners of an attempt to stop that are there."""
+        for one in self.of(attempt):
+            self.ask(one, request.kind, request.grace_seconds)
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """End an attempt's processes and remove its files; on this machine the files are the job's."""
+        for one in self.of(attempt):
+            was_over = one.is_over
+            if not was_over:
+                self.lose(one, Reason("the learner ended and left no reason", "S104"))
+            if self.kind != "local":
+                del self.learners[one.ref]
+                self.world.removed.append(one)
+        self.admit()
+        self.tell()
+
+    # Harm
+
+    def reboot(self) -> None:
+        """Restart the machine, with or without its boot id changing."""
+        if self.world.chance.below("boot id", 4):
+            why = Reason("the machine was restarted", "S203")
+        else:
+            why = Reason("the learner's agent was killed together with the learner", "S202")
+        self.world.story(f"{self.name} reboots")
+        for one in self.learners.values():
+            self.lose(one, why)
+        self.is_up = False
+        self.cut()
+        seconds = self.world.chance.between("how long a reboot takes", 1.0, 120.0)
+        self.scheduler.after(seconds, self._back)
+
+    def _back(self) -> None:
+        self.is_up = True
+        self.tell()
+
+    def evict(self, one: Learner) -> None:
+        """Have a cluster end a learner."""
+        self.lose(one, Reason("the pod was evicted", "S200"))
+
+    def cut(self) -> None:
+        """Cut all connections to it."""
+        self.world.links_cut(self)
+        self.tell()
+
+    def checksum(self, one: Learner) -> int:
+        """Return the checksum of a learner's state."""
+        return zlib.crc32(one.state())
