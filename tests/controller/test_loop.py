@@ -480,3 +480,24 @@ def test_a_stop_is_carried_out_though_the_answer_to_another_request_cannot_be_wr
     bench.ask(over, "kill")
 
     assert bench.ends(running).state is State.HALTED
+
+
+def test_what_keeps_the_end_of_a_job_from_being_written_down_is_shown_until_it_is_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def refuse(*arguments: object, **named: object) -> None:
+        assert bench.loop is not None
+        tries.append(bench.loop.trouble())
+        raise CannotWrite("the disk takes nothing")
+
+    job_id = bench.submit()
+    bench.runs(job_id)
+    with monkeypatch.context() as full:
+        full.setattr("workbench.controller.loop.actions.step", refuse)
+        bench.backend.exit(job_id)
+        until(lambda: len(tries) >= 3, bench.log)
+
+    assert tries[1:3] == ["the disk takes nothing"] * 2
+    assert bench.ends(job_id).state is State.COMPLETED

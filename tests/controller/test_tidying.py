@@ -14,7 +14,11 @@ import pytest
 
 from tests.controller.bench import Bench
 from tests.support.waiting import until
+from workbench.controller.decide.messages import Event, JobPurged
 from workbench.controller.loop.loop import BUG_AGAIN_SECONDS
+from workbench.controller.loop.removal import purge, remove_leftovers
+from workbench.errors import CannotWrite
+from workbench.store.db.database import Store
 from workbench.store.updates.deletion import mark_deleted
 
 REBUILD = "workbench.store.updates.rebuild"
@@ -120,3 +124,42 @@ def test_a_folder_that_cannot_be_removed_keeps_no_other_and_is_reported_until_it
 
     is_well(tidies)
     assert not second.exists()
+
+
+def refuse(store: Store, job_id: str) -> None:
+    """Stand for the removal of metrics on a full disk."""
+    raise CannotWrite("the disk takes nothing")
+
+
+def test_a_deleted_job_whose_metrics_cannot_be_removed_yet_gives_back_its_room_first(
+    tidies: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = tidies.submit()
+    folder = tidies.home.job(job_id).path
+    (folder / "results").mkdir(exist_ok=True)
+    (folder / "results" / "model.bin").write_bytes(bytes(1 << 16))
+    posted: list[Event] = []
+    with monkeypatch.context() as full:
+        full.setattr("workbench.store.updates.deletion.purge_metrics", refuse)
+        purge(tidies.home, job_id, "me", posted.append)
+    assert posted == [JobPurged(job_id, "the disk takes nothing")]
+    assert list(folder.iterdir()) == []
+
+    purge(tidies.home, job_id, "me", posted.append)
+
+    assert posted[1:] == [JobPurged(job_id)]
+    assert not folder.exists()
+
+
+def test_metrics_that_a_crash_left_of_one_deleted_job_and_cannot_be_removed_now_hold_up_no_other(
+    tidies: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [left_by_a_crash(tidies), left_by_a_crash(tidies)]
+    with monkeypatch.context() as full:
+        full.setattr("workbench.controller.loop.removal.purge_metrics", refuse)
+        with pytest.raises(CannotWrite):
+            remove_leftovers(tidies.home, tidies.store)
+    assert [list(folder.iterdir()) for folder in folders] == [[], []]
+
+    assert remove_leftovers(tidies.home, tidies.store) == 2
+    assert not any(folder.exists() for folder in folders)

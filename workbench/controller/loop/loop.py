@@ -331,9 +331,8 @@ class Loop:
         self._requests_at = None
         self._context.queue_stale |= bool(touched)
         self._are_experiments_due = True
-        if (
-            self._loaded
-        ):  # before that no schedule is looked at, and a time that is over would be waited for in a circle
+        if self._loaded:
+            # Before that no schedule is looked at, and a time that is over would be waited for in a circle.
             self._schedules_at = now
         return touched
 
@@ -470,7 +469,8 @@ class Loop:
 
     def _check(self, tracked: TrackedJob) -> set[str]:
         """Load a job again whose row differs from the tracked one: the store was rebuilt, or its history was ahead."""
-        with self._context.atomic():
+        # Not the context's transaction: one that writes nothing does not show that the disk takes writes again.
+        with self._context.writing, self._context.store.atomic():
             catch_up(self._context.store, tracked.row.id)
         row = job(self._context.store, tracked.row.id)
         if row is None or (row.deleted_us is not None and not tracked.removed):

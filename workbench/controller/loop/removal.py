@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -14,10 +15,11 @@ from workbench.controller.runtime.concurrency import THREADS, Concurrency
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import forget_secrets
 from workbench.controller.targets.worker_pool import Post
+from workbench.errors import CannotWrite
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.reserve import with_reserve
-from workbench.store.queries.jobs import deleted_jobs
+from workbench.store.queries.jobs import deleted_jobs, job
 from workbench.store.updates.deletion import mark_deleted, purge_metrics
 
 TRIES = 5
@@ -31,7 +33,13 @@ def purge(home: Home, job_id: str, who: str, post: Post, concurrency: Concurrenc
     """Remove all of a deleted job but its tombstone, then post an event. Runs in a thread of its own."""
     try:
         with Store.open(home, makes=False) as store:
-            with_reserve(home, lambda: mark_deleted(store, job_id, who=who, origin="controller"))
+            try:
+                with_reserve(home, lambda: mark_deleted(store, job_id, who=who, origin="controller"))
+            except CannotWrite:
+                row = job(store, job_id)
+                if row is not None and row.deleted_us is not None:
+                    _make_room(home.job(job_id).path, concurrency)
+                raise
         forget_secrets(home, job_id)
         remove_folder(home.job(job_id).path, concurrency)
     except Exception as error:
@@ -74,13 +82,14 @@ def remove_leftovers(home: Home, store: Store, concurrency: Concurrency = THREAD
 
     Raises:
         OSError: one of them cannot be removed; all others are.
+        CannotWrite: the metrics of one cannot be removed now; all others are.
     """
     try:
         folders = {path.name for path in home.jobs.iterdir()}
     except OSError:
         return 0
     found = [row.id for row in deleted_jobs(store) if row.id in folders] if folders else []
-    failure: OSError | None = None
+    failure: OSError | CannotWrite | None = None
     for job_id in found:
         try:
             purge_metrics(store, job_id)
@@ -88,9 +97,22 @@ def remove_leftovers(home: Home, store: Store, concurrency: Concurrency = THREAD
             remove_folder(home.job(job_id).path, concurrency)
         except OSError as error:
             failure = failure or error
+        except CannotWrite as error:
+            failure = failure or error
+            _make_room(home.job(job_id).path, concurrency)
     if failure is not None:
         raise failure
     return len(found)
+
+
+def _make_room(folder: Path, concurrency: Concurrency) -> None:
+    """Empty the folder of a deleted job: what else is left of it may need the room. The folder says that it is left."""
+    with contextlib.suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                remove_folder(entry, concurrency)
+            else:
+                entry.unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path, concurrency: Concurrency = THREADS) -> None:
