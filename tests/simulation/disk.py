@@ -46,7 +46,6 @@ class Disk:
         self.after_commit: Callable[[], None] = lambda: None
         """Called when a transaction of the home's database is there for all to see."""
         self.connections: dict[Process, list[sqlite3.Connection]] = {}
-        self.descriptors: dict[Process, list[int]] = {}
         self.full_until = 0.0
         self.on_killed: Callable[[Process, str], None] = lambda process, where: None
 

@@ -23,7 +23,7 @@ from runners.interface import (
     Runner,
     StopRequest,
 )
-from tests.simulation.targets import Learner, SimulatedTarget
+from tests.simulation.targets import SimulatedTarget
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduler import Capacity
 from workbench.controller.targets.opener import LineUp
@@ -329,7 +329,6 @@ class SimulatedRunner(Runner):
 
     def release(self, attempt: AttemptRef) -> None:
         self._line.call("release")
-        self._target.released.add(attempt)
 
     def drop_secrets(self, attempt: AttemptRef) -> None:
         self._line.call("drop_secrets")
@@ -342,9 +341,4 @@ class SimulatedRunner(Runner):
 
     def leftovers(self) -> Iterator[LearnerRef]:
         self._line.call("leftovers")
-        return iter([ref for ref, one in self._target.learners.items() if is_there(one)])
-
-
-def is_there(one: Learner) -> bool:
-    """Say whether a learner has processes."""
-    return not one.is_over
+        return iter([ref for ref, one in self._target.learners.items() if not one.is_over])

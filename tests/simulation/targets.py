@@ -7,7 +7,6 @@ runners promise; ``tests.simulation.test_contract`` runs one script against it a
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["local", "ssh", "kubernetes"]
 
-ENTRY_BYTES: Final = 24
 LATE_SECONDS: Final = 60.0
 FOR_EVER: Final = 1e9
 
@@ -173,7 +171,6 @@ class SimulatedTarget:
         """How far its clock is ahead."""
         self.is_up = True
         self.changed = Waiters(world.scheduler)
-        self.released: set[AttemptRef] = set()
 
     @property
     def scheduler(self) -> Scheduler:
@@ -454,7 +451,3 @@ class SimulatedTarget:
         """Cut all connections to it."""
         self.world.links_cut(self)
         self.tell()
-
-    def checksum(self, one: Learner) -> int:
-        """Return the checksum of a learner's state."""
-        return zlib.crc32(one.state())
