@@ -19,7 +19,7 @@ TRIES: Final = 3
 """How often slots are chosen again after another process locked one first."""
 
 RELEASE_SECONDS: Final = 0.2
-"""How long an agent may hold its slots after it has recorded its learner's end."""
+"""How long an agent may hold its slots after it has recorded its learner's end, and a GPU be without an answer."""
 
 _PAUSE_SECONDS: Final = 0.02
 
@@ -76,11 +76,15 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Host
         turn = HostTurn(**found["turn"]) if "turn" in found else None
         try:
             return choose(slots, count, request, site, found["driver"], turn)
-        except SlotsBusy:
-            leased = any(slot.holder_job for slot in slots)
-            if not leased or time.monotonic() > until:
+        except (SlotsBusy, LaunchRefused):
+            if not any(map(_may_change_at_once, slots)) or time.monotonic() > until:
                 raise
         time.sleep(_PAUSE_SECONDS)
+
+
+def _may_change_at_once(slot: Slot) -> bool:
+    """Whether a slot is worth a second look: an agent lets go of it, or the driver stumbled over this one question."""
+    return bool(slot.holder_job) or not slot.memory_bytes
 
 
 def choose(

@@ -5,7 +5,8 @@
 3. Run the tests that failed once more: one at a time, nothing beside them. One that passes then is *unsteady*: its
    first error is printed, and it does not make the run red. More than ``MOST_UNSTEADY`` of them do.
 4. Print where the time went, what the run leaves behind and the closing line; append a line to ``fabric-gate/runs`` in
-   the user's cache, and write the seconds of each module into ``fabric-gate/seconds.json``. Remove what is left.
+   the user's cache and what was unsteady to ``fabric-gate/unsteady.log``, and write the seconds of each module into
+   ``fabric-gate/seconds.json``. Remove what is left.
 
 A failure of ruff, mypy or a contract is red at once: tests are what may fail by chance.
 """
@@ -115,14 +116,16 @@ def try_tests(command: Sequence[str], alone: Sequence[str], folder: Path) -> tup
     return judge(status, first, again), first
 
 
-def print_unsteady(verdict: Verdict, first: Record) -> None:
-    """Print the first error of each unsteady test, with its traceback, those that are marked so included."""
-    for title, errors in (
-        ("UNSTEADY", {test: first.errors[test] for test in verdict.unsteady}),
-        ("MARKED UNSTEADY", first.excused),
-    ):
-        for test, error in errors.items():
-            print(f"\n{title} {test}: {first_error(error)}\n{error}")
+def unsteady_text(verdict: Verdict, first: Record) -> str:
+    """Return the first error of each unsteady test, with its traceback, those that are marked so included."""
+    return "".join(
+        f"\n{title} {test}: {first_error(error)}\n{error}\n"
+        for title, errors in (
+            ("UNSTEADY", {test: first.errors[test] for test in verdict.unsteady}),
+            ("MARKED UNSTEADY", first.excused),
+        )
+        for test, error in errors.items()
+    )
 
 
 def first_error(traceback: str) -> str:
@@ -171,8 +174,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fabric-gate-") as folder:
         verdict, first = try_tests(["bash", "-euo", "pipefail", "-c", command], ALONE, Path(folder))
     cache_folder().mkdir(parents=True, exist_ok=True)
+    unsteady = ""
     if first:
-        print_unsteady(verdict, first)
+        unsteady = unsteady_text(verdict, first)
+        print(unsteady, end="")
         print("\n== seconds of tests", *seconds_by_folder(first.seconds), sep="\n")
         (cache_folder() / "seconds.json").write_text(json.dumps(first.seconds))
     left = machine.left_behind(before, machine.traces())
@@ -184,8 +189,12 @@ def main() -> int:
         print(f"more than {MOST_UNSTEADY} unsteady tests: this is not chance")
     if verdict.broken:
         print(f"RED: {verdict.broken}")
+    line = record_line(commit_of_checkout(), verdict, time.monotonic() - started, load)
     with (cache_folder() / "runs").open("a") as stream:
-        stream.write(record_line(commit_of_checkout(), verdict, time.monotonic() - started, load) + "\n")
+        stream.write(line + "\n")
+    if unsteady:
+        with (cache_folder() / "unsteady.log").open("a") as stream:
+            stream.write(f"== {line}\n{unsteady}")
     print(verdict, flush=True)
     return 0 if verdict.green else 1
 

@@ -14,10 +14,10 @@ from tests.gate.__main__ import (
     Verdict,
     command_of,
     judge,
-    print_unsteady,
     record_line,
     seconds_by_folder,
     try_tests,
+    unsteady_text,
 )
 from tests.gate.affected import STARTED, Affected, affected, arrows_of, within
 from tests.gate.hunt import hunt
@@ -192,17 +192,14 @@ def test_good_today(): pass
 """
 
 
-def test_a_test_that_is_marked_unsteady_is_shown_and_fails_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_test_that_is_marked_unsteady_is_shown_and_fails_nothing(project: Path) -> None:
     (project / "test_marked.py").write_text(MARKED)
     verdict, first = try_tests(argv(project), argv(project, "-n", "0", "--last-failed"), project)
 
     assert first is not None
     assert verdict.green
     assert "the other came first" in first.excused["test_marked.py::test_by_chance"]
-    print_unsteady(verdict, first)
-    assert "MARKED UNSTEADY test_marked.py::test_by_chance: AssertionError" in capsys.readouterr().out
+    assert "MARKED UNSTEADY test_marked.py::test_by_chance: AssertionError" in unsteady_text(verdict, first)
 
 
 def test_marked_tests_are_few_and_listed_for_those_who_work_on_fabric() -> None:

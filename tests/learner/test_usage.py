@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.quick.metrics.costs import loops
-from tests.stubs import Gpus
+from tests.stubs import Gpus, pretend
 from tests.support.waiting import patience, until
 from workbench.learner.gpu import nvml as gpu_nvml
 from workbench.learner.journal.launch_document import LaunchDocument
@@ -574,6 +575,19 @@ def test_gpu_memory_is_that_of_our_processes(tmp_path: Path) -> None:
         {"uuid": "GPU-b", "memory_bytes": 0, "utilization_percent": 0.0,
          "temperature_celsius": 40.0, "power_watts": 60.0, **whole},
     ]  # fmt: skip
+
+
+def test_gpus_answer_several_threads_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = pretend(tmp_path / "gpus.txt", monkeypatch)
+    for number in range(8):
+        pretended.add(f"GPU-{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: gpu_nvml.read_gpus().slots, range(200)))
+
+    assert {tuple(slot["uuid"] for slot in answer) for answer in answers} == {
+        tuple(f"GPU-{number}" for number in range(8))
+    }
 
 
 def test_limits_of_gpus_are_recorded_once(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from runners.shared import gpu_leases
 from tests.runners.jobs import HOME, Jobs
 from tests.stubs import GIB, Gpus
 from tests.support.waiting import until
@@ -168,6 +171,21 @@ def test_more_gpus_than_there_are_is_refused_for_good(jobs: Jobs, gpus: Gpus) ->
         "The job asks for 2 GPUs (2 learners with 1 each); this machine has 1 GPU: "
         "GPU 1 cannot be used: the GPU is lost"
     )
+
+
+def test_a_gpu_that_gives_no_answer_for_an_instant_is_asked_again(
+    jobs: Jobs, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus.add("GPU-1").say("fail GPU-1 999")
+
+    def recover(_seconds: float) -> None:
+        gpus.only([]).add("GPU-1")
+
+    monkeypatch.setattr(gpu_leases, "time", SimpleNamespace(monotonic=time.monotonic, sleep=recover))
+    job = jobs.run(SHOW, gpus=1)
+    job.until_over()
+
+    assert job.output().split()[0] == b"GPU-1"
 
 
 def test_a_driver_that_is_missing_is_reported(jobs: Jobs, gpus: Gpus) -> None:

@@ -11,8 +11,11 @@
  *   mig GPU_UUID SLICE_UUID TOTAL USED      puts the GPU into MIG mode
  *   fail UUID CODE                          every question about this GPU answers with the error (15: lost, 16: reset required)
  *
- * Without a file there is no driver (9). Sizes are bytes. Only what fabric asks for is here.
+ * Without a file there is no driver (9). Sizes are bytes. Only what fabric asks for is here. Threads may call at the
+ * same time, as with the real library: each call has what it reads to itself.
  */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +45,11 @@ static Device devices[MOST];
 static Process processes[MOST];
 static int device_count, process_count, init_failure, cuda = 12040, initialised;
 static char driver[80] = "550.54.15";
+
+static pthread_mutex_t one_call = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static void leave(pthread_mutex_t **entered) { pthread_mutex_unlock(*entered); }
+static pthread_mutex_t *enter(void) { return pthread_mutex_lock(&one_call), &one_call; }
+#define ALONE __attribute__((cleanup(leave), unused)) pthread_mutex_t *entered = enter();
 
 static int find(const char *uuid) {
   for (int i = 0; i < device_count; i++)
@@ -133,14 +141,16 @@ static int nth(int parent, unsigned int index, Handle *out) {
 }
 
 int nvmlInit_v2(void) {
+  ALONE
   refresh();
   if (init_failure) return init_failure;
   initialised++;
   return SUCCESS;
 }
-int nvmlInit(void) { return nvmlInit_v2(); }
-int nvmlInitWithFlags(unsigned int flags) { return (void)flags, nvmlInit_v2(); }
+int nvmlInit(void) { ALONE return nvmlInit_v2(); }
+int nvmlInitWithFlags(unsigned int flags) { ALONE return (void)flags, nvmlInit_v2(); }
 int nvmlShutdown(void) {
+  ALONE
   if (!initialised) return UNINITIALIZED;
   initialised--;
   return SUCCESS;
@@ -161,28 +171,31 @@ const char *nvmlErrorString(int code) {
   }
 }
 
-int nvmlSystemGetDriverVersion(char *out, unsigned int length) { return refresh(), text(driver, out, length); }
-int nvmlSystemGetNVMLVersion(char *out, unsigned int length) { return text("12.550.54", out, length); }
-int nvmlSystemGetCudaDriverVersion_v2(int *out) { return refresh(), *out = cuda, SUCCESS; }
-int nvmlSystemGetCudaDriverVersion(int *out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
+int nvmlSystemGetDriverVersion(char *out, unsigned int length) { ALONE return refresh(), text(driver, out, length); }
+int nvmlSystemGetNVMLVersion(char *out, unsigned int length) { ALONE return text("12.550.54", out, length); }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { ALONE return refresh(), *out = cuda, SUCCESS; }
+int nvmlSystemGetCudaDriverVersion(int *out) { ALONE return nvmlSystemGetCudaDriverVersion_v2(out); }
 
 int nvmlDeviceGetCount_v2(unsigned int *out) {
+  ALONE
   if (!initialised) return UNINITIALIZED;
   refresh();
   *out = 0;
   for (int i = 0; i < device_count; i++) *out += devices[i].parent < 0;
   return SUCCESS;
 }
-int nvmlDeviceGetCount(unsigned int *out) { return nvmlDeviceGetCount_v2(out); }
+int nvmlDeviceGetCount(unsigned int *out) { ALONE return nvmlDeviceGetCount_v2(out); }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Handle *out) {
+  ALONE
   if (!initialised) return UNINITIALIZED;
   refresh();
   return nth(-1, index, out);
 }
-int nvmlDeviceGetHandleByIndex(unsigned int index, Handle *out) { return nvmlDeviceGetHandleByIndex_v2(index, out); }
+int nvmlDeviceGetHandleByIndex(unsigned int index, Handle *out) { ALONE return nvmlDeviceGetHandleByIndex_v2(index, out); }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
+  ALONE
   if (!initialised) return UNINITIALIZED;
   refresh();
   if (find(uuid) < 0) return NOT_FOUND;
@@ -191,25 +204,29 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
 }
 
 int nvmlDeviceGetUUID(Handle device, char *out, unsigned int length) {
+  ALONE
   int failure = ask(device);
   return failure ? failure : text(device->uuid, out, length);
 }
 int nvmlDeviceGetName(Handle device, char *out, unsigned int length) {
+  ALONE
   int failure = ask(device);
   return failure ? failure : text(device->model, out, length);
 }
 
 int nvmlDeviceGetIndex(Handle device, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   *out = 0;
   for (Device *before = devices; before < device; before++) *out += before->parent == device->parent;
   return SUCCESS;
 }
-int nvmlDeviceGetMinorNumber(Handle device, unsigned int *out) { return nvmlDeviceGetIndex(device, out); }
+int nvmlDeviceGetMinorNumber(Handle device, unsigned int *out) { ALONE return nvmlDeviceGetIndex(device, out); }
 
 typedef struct { unsigned long long total, free, used; } Memory;
 int nvmlDeviceGetMemoryInfo(Handle device, Memory *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   out->total = device->total, out->used = device->used, out->free = device->total - device->used;
@@ -217,6 +234,7 @@ int nvmlDeviceGetMemoryInfo(Handle device, Memory *out) {
 }
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } MemoryV2;
 int nvmlDeviceGetMemoryInfo_v2(Handle device, MemoryV2 *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   out->total = device->total, out->reserved = 0, out->used = device->used, out->free = device->total - device->used;
@@ -225,6 +243,7 @@ int nvmlDeviceGetMemoryInfo_v2(Handle device, MemoryV2 *out) {
 
 typedef struct { unsigned int gpu, memory; } Utilization;
 int nvmlDeviceGetUtilizationRates(Handle device, Utilization *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0) return NOT_SUPPORTED;
@@ -232,6 +251,7 @@ int nvmlDeviceGetUtilizationRates(Handle device, Utilization *out) {
   return SUCCESS;
 }
 int nvmlDeviceGetTemperature(Handle device, int sensor, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0 || sensor != 0) return NOT_SUPPORTED;
@@ -239,6 +259,7 @@ int nvmlDeviceGetTemperature(Handle device, int sensor, unsigned int *out) {
   return SUCCESS;
 }
 int nvmlDeviceGetTemperatureThreshold(Handle device, int threshold, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0 || threshold != 1 || !device->slowdown) return NOT_SUPPORTED;
@@ -246,6 +267,7 @@ int nvmlDeviceGetTemperatureThreshold(Handle device, int threshold, unsigned int
   return SUCCESS;
 }
 int nvmlDeviceGetPowerUsage(Handle device, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0) return NOT_SUPPORTED;
@@ -253,6 +275,7 @@ int nvmlDeviceGetPowerUsage(Handle device, unsigned int *out) {
   return SUCCESS;
 }
 int nvmlDeviceGetEnforcedPowerLimit(Handle device, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0) return NOT_SUPPORTED;
@@ -260,6 +283,7 @@ int nvmlDeviceGetEnforcedPowerLimit(Handle device, unsigned int *out) {
   return SUCCESS;
 }
 int nvmlDeviceGetPowerManagementLimit(Handle device, unsigned int *out) {
+  ALONE
   return nvmlDeviceGetEnforcedPowerLimit(device, out);
 }
 
@@ -287,10 +311,10 @@ static int running(Handle device, unsigned int *count, ProcessInfo *out, int gra
   *count = found;
   return failure;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(Handle d, unsigned int *n, ProcessInfo *out) { return running(d, n, out, 0); }
-int nvmlDeviceGetComputeRunningProcesses_v2(Handle d, unsigned int *n, ProcessInfo *out) { return running(d, n, out, 0); }
-int nvmlDeviceGetGraphicsRunningProcesses_v3(Handle d, unsigned int *n, ProcessInfo *out) { return running(d, n, out, 1); }
-int nvmlDeviceGetGraphicsRunningProcesses_v2(Handle d, unsigned int *n, ProcessInfo *out) { return running(d, n, out, 1); }
+int nvmlDeviceGetComputeRunningProcesses_v3(Handle d, unsigned int *n, ProcessInfo *out) { ALONE return running(d, n, out, 0); }
+int nvmlDeviceGetComputeRunningProcesses_v2(Handle d, unsigned int *n, ProcessInfo *out) { ALONE return running(d, n, out, 0); }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Handle d, unsigned int *n, ProcessInfo *out) { ALONE return running(d, n, out, 1); }
+int nvmlDeviceGetGraphicsRunningProcesses_v2(Handle d, unsigned int *n, ProcessInfo *out) { ALONE return running(d, n, out, 1); }
 
 static int slices(Handle device) {
   int count = 0;
@@ -298,6 +322,7 @@ static int slices(Handle device) {
   return count;
 }
 int nvmlDeviceGetMigMode(Handle device, unsigned int *current, unsigned int *pending) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent >= 0) return NOT_SUPPORTED;
@@ -305,22 +330,26 @@ int nvmlDeviceGetMigMode(Handle device, unsigned int *current, unsigned int *pen
   return SUCCESS;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Handle device, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   *out = slices(device) ? 7 : 0;
   return SUCCESS;
 }
 int nvmlDeviceGetMigDeviceHandleByIndex(Handle device, unsigned int index, Handle *out) {
+  ALONE
   int failure = ask(device);
   return failure ? failure : nth((int)(device - devices), index, out);
 }
 int nvmlDeviceIsMigDeviceHandle(Handle device, unsigned int *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   *out = device->parent >= 0;
   return SUCCESS;
 }
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Handle device, Handle *out) {
+  ALONE
   int failure = ask(device);
   if (failure) return failure;
   if (device->parent < 0) return INVALID_ARGUMENT;

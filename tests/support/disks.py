@@ -70,11 +70,19 @@ def is_remounted(mount_point: Path, options: str) -> bool:
 def read_only(mount_point: Path) -> Iterator[None]:
     """Let a small disk take nothing more, as one does that was remounted after errors.
 
-    A kernel lets only its own errors do that while files are open, so what is open can still be written.
+    A kernel lets only its own errors do that while files are open, so what is open can still be written. The disk is
+    mounted over itself from a second mount that is read-only already: to change one in use may fail as busy.
     """
-    subprocess.run(["mount", "--bind", str(mount_point), str(mount_point)], check=True)
+    second = mount_point.with_name(f"{mount_point.name}-read-only")
+    second.mkdir()
+    subprocess.run(["mount", "--bind", str(mount_point), str(second)], check=True)
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(mount_point)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(second)], check=True)
+        subprocess.run(["mount", "--bind", str(second), str(mount_point)], check=True)
+    finally:
+        subprocess.run(["umount", str(second)], check=True)
+        second.rmdir()
+    try:
         yield
     finally:
         subprocess.run(["umount", "-l", str(mount_point)], check=True)
