@@ -41,7 +41,7 @@ from runners.shared.environment import gpu_variables, job_folders, marker, secre
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import check_secrets, check_supported, ref_of
-from runners.shared.startup import AgentStarts
+from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
@@ -181,7 +181,7 @@ class ContainerLaunch:
         return PlanValues(self._engine, agent, image, environment)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
-        """Build the environment of ``requirements:``, and record image and packages."""
+        """Build the environment of ``requirements:``; record image and packages, and what was submitted."""
         environment, packages = None, []
         if self._request.spec.python == "requirements":
             building = EnvironmentBuild(self._request, image, self._engine, self._site, agent)
@@ -194,8 +194,10 @@ class ContainerLaunch:
             "host": self._site.hostname,
             "image": image_document(self._request, image),
         }
-        path = self._attempt.path / "environment.json"
-        self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
+        files = {str(self._attempt.path / "environment.json"): json.dumps(document) + "\n"}
+        if not self._site.here:
+            files |= submitted_file(self._plan, self._job)
+        self._host.call("write_files", files=files)
         return environment
 
     def _links(self, learners: Sequence[int]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import pytest
 from tests.ssh.seen import printed, row
 from tests.support.box import Box
 from tests.support.command import Fabric
+from tests.support.images import DEBIAN
 from tests.support.processes import end_everything
 from tests.support.sshd import processes_of
 from tests.support.waiting import patience, until
@@ -73,6 +75,33 @@ def test_a_job_is_taken_over_by_a_second_laptop_when_the_first_is_gone(
     first("delete", job, "--yes", FABRIC_HOME=there)
     assert not list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
     assert not any(b"FABRIC_LEARNER" in _environment(pid) for pid in processes_of(box.user))
+
+
+def test_a_job_in_a_container_is_taken_over_as_one_of_processes_is(
+    engine_box: Box, first: Fabric, home: Home, second_home: Home
+) -> None:
+    argv = ("run", "-d", "-q", "--backend", engine_box.address, "--runner", "container", "--image", DEBIAN)
+    job = first(*argv, "--", "sh", "-c", PRINT).stdout.strip()
+    until(lambda: "ready" in printed(home, job), "the job to run")
+    first("controller", "stop")
+    there = str(second_home.path)
+    (listed,) = first.json("adopt", engine_box.address, "--json", FABRIC_HOME=there)
+    assert (listed["id"], listed["alive"], listed["adopted"]) == (job, True, False)
+
+    first("adopt", engine_box.address, job, FABRIC_HOME=there)
+    until(lambda: printed(second_home, job).endswith("ready\n"), "its output")
+    first("halt", job, FABRIC_HOME=there)
+    assert first.json("show", job, "--json", FABRIC_HOME=there)["state"] == "HALTED"
+    assert first("logs", job, FABRIC_HOME=there).stdout.endswith("saved\n")
+    assert (second_home.job(job).results / "r").read_text() == "r\n"
+
+    first("resume", job, FABRIC_HOME=there)
+    until(lambda: printed(second_home, job, 2).endswith("ready\n"), "its next attempt")
+    first("kill", job, FABRIC_HOME=there)
+    first("delete", job, "--yes", FABRIC_HOME=there)
+    assert not list(engine_box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+    left = ["docker", "ps", "-aq", "--filter", f"label=fabric.job={job}"]
+    assert subprocess.run(left, check=True, capture_output=True, text=True).stdout == ""
 
 
 def test_a_job_is_watched_by_both_and_stays_the_first_ones(
