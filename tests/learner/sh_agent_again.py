@@ -60,6 +60,9 @@ AGAIN: dict[ModuleType, tuple[str, ...]] = {
     ),
     test_scribe: ("test_signals_that_ask_do_not_end_a_scribe",),
     test_stopping: (
+        "test_a_stop_of_the_kind_finish_is_seen_and_ends_nothing",
+        "test_training_code_that_looks_sees_that_its_machine_ends_it",
+        "test_who_kills_a_learner_that_its_machine_ends_is_obeyed",
         "test_a_learner_whose_folder_is_removed_ends_with_its_agents",
         "test_a_command_is_stopped_when_its_time_is_over",
         "test_a_guard_that_gets_sigterm_ends_its_learner_and_says_so",
@@ -101,6 +104,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_folder_that_changes_as_an_agent_ends_does_not_fail_it": _INSIDE,
     "test_a_halt_keeps_what_was_printed_until_there_is_room": _HAND,
     "test_a_halt_that_the_guard_did_not_live_to_finish_stays_a_halt": _LOST,
+    "test_a_guard_that_its_machine_ended_and_then_killed_halted_nobody": _LOST,
     "test_a_halt_is_seen_where_nothing_tells_of_changes": _INSIDE,
     "test_a_kill_does_not_wait_for_room_and_says_what_was_lost": _HAND,
     "test_a_killed_scribe_is_replaced_and_output_is_complete": _HAND,

@@ -210,6 +210,18 @@ def test_a_halt_that_the_guard_did_not_live_to_finish_stays_a_halt(learner: Make
     assert state["reason"]["text"] == "halted by ada@box"  # type: ignore[index] # it is an object
 
 
+def test_a_guard_that_its_machine_ended_and_then_killed_halted_nobody(learner: Make) -> None:
+    one = started(learner("trap '' TERM; " + FOREVER, grace_seconds=0.3))
+    assert one.process is not None
+    one.process.terminate()
+    one.until_phase("stopping")
+
+    state = without_guard(one)
+
+    assert (state["stopped"], state["exit_code"]) == ("", None)
+    assert state["reason"]["code"] == "S202"  # type: ignore[index] # it is an object
+
+
 def test_a_learner_whose_machine_was_restarted_is_recorded_so(learner: Make) -> None:
     one = started(learner(FOREVER))
     one.stop("kill")

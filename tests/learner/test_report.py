@@ -180,6 +180,12 @@ def test_a_request_to_stop_is_seen(job: Rig, tmp_path: Path) -> None:
     assert should_stop() is True
 
 
+def test_a_request_to_stop_is_seen_that_a_full_disk_took_as_a_link(job: Rig, tmp_path: Path) -> None:
+    (tmp_path / "learner" / "stop.json").symlink_to("halt")
+
+    assert should_stop() is True
+
+
 def test_parameters_keep_names_and_types_where_they_are_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABRIC_PARAM_LR", "0.1")
     monkeypatch.setenv("FABRIC_PARAM_OPTIMIZER", "adam")

@@ -114,6 +114,31 @@ def test_a_request_that_the_disk_has_no_room_for_still_says_its_kind(
     assert [path.name for path in tmp_path.iterdir()] == ["stop.json"]
 
 
+def test_an_end_that_is_announced_asks_for_nothing_and_replaces_no_request(tmp_path: Path) -> None:
+    state.announce_end(str(tmp_path), "its machine")
+    assert state.read_stop(str(tmp_path)) == {"kind": "finish", "by": "its machine"}
+
+    state.ask_to_stop(str(tmp_path), {"kind": "kill", "by": "me"})
+    state.announce_end(str(tmp_path), "its machine")
+
+    assert state.read_stop(str(tmp_path)) == {"kind": "kill", "by": "me"}
+    assert [path.name for path in tmp_path.iterdir()] == ["stop.json"]
+
+
+def test_an_end_is_announced_on_a_disk_that_takes_no_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refused)
+        state.announce_end(str(tmp_path), "its machine")
+
+    assert state.read_stop(str(tmp_path)) == {"kind": "finish"}
+    assert [path.name for path in tmp_path.iterdir()] == ["stop.json"]
+
+
 def test_a_disk_without_hard_links_decides_once_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(95, "no hard links here")

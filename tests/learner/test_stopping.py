@@ -14,6 +14,7 @@ from workbench.learner.platform import system
 Make = Callable[..., Learner]
 
 FOREVER = 'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done'
+WATCHFUL = "trap '' TERM; echo ready; until [ -e \"$FABRIC_STOP_FILE\" ]; do sleep 0.01; done; echo saved"
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
 
 
@@ -221,6 +222,38 @@ def test_a_guard_that_gets_sigterm_ends_its_learner_and_says_so(learner: Make) -
     state = one.wait()
 
     assert (state["signal"], state["stopped"], state["reason"]["code"]) == (signal.SIGTERM, "", "S202")
+
+
+def test_training_code_that_looks_sees_that_its_machine_ends_it(learner: Make, python: str) -> None:
+    one = started(learner(WATCHFUL, python=python, grace_seconds=3600.0))
+    assert one.process is not None
+
+    one.process.terminate()
+    state = one.wait()
+
+    assert one.output() == b"ready\nsaved\n"
+    assert (state["exit_code"], state["stopped"], state["reason"]["code"]) == (0, "", "S202")
+
+
+def test_who_kills_a_learner_that_its_machine_ends_is_obeyed(learner: Make) -> None:
+    one = started(learner(STUBBORN, grace_seconds=3600.0))
+    assert one.process is not None
+    one.process.terminate()
+    until((one.folder / "stop.json").exists, "its end to be announced")
+
+    one.stop("kill")
+
+    assert one.wait()["stopped"] == "kill"
+
+
+def test_a_stop_of_the_kind_finish_is_seen_and_ends_nothing(learner: Make) -> None:
+    one = learner(WATCHFUL)
+
+    one.stop("finish")  # before it starts, so that its agent has certainly looked
+    state = one.run()
+
+    assert (state["exit_code"], state["stopped"], state["reason"]) == (0, "", None)
+    assert one.output() == b"ready\nsaved\n"
 
 
 @pytest.mark.parametrize("learners", [1, 2])

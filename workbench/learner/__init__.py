@@ -37,10 +37,12 @@ command's end was recorded and its pipe is gone with both agents, the reason say
 for a success, which it stays, else after the reason of the failure.
 
 ``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may
-come. On a disk that takes no new file it is written into ``stop.json.spare``, which takes its place; a link whose
-target is the kind alone serves as well (``state.ask_to_stop`` does either). The agent makes the spare files where it
-can (``stop.json.spare``, ``stop.json.old`` for a second request, ``decision.json.spare``, ``state.json.spare``) and
-removes them at the end; nobody may count on them.
+come. One of the kind ``finish`` makes ``should_stop()`` true and ends nothing: a search writes it, and an agent that
+is itself asked to end (SIGTERM, as by a machine that shuts down) before it ends its learner. On a disk that takes no
+new file it is written into ``stop.json.spare``, which takes its place; a link whose target is the kind alone serves
+as well (``state.ask_to_stop`` does either). The agent makes the spare files where it can (``stop.json.spare``,
+``stop.json.old`` for a second request, ``decision.json.spare``, ``state.json.spare``) and removes them at the end;
+nobody may count on them.
 
 ``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
 (link, or a rename under a lock) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards

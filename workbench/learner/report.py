@@ -110,7 +110,7 @@ def note(text: str, level: str = "info") -> None:
 def should_stop() -> bool:
     """Say whether the job was asked to stop: save a checkpoint, end before the grace period does. Cheap."""
     path = os.environ.get(STOP_VARIABLE)
-    return bool(path) and os.path.exists(path or "")
+    return bool(path) and os.path.lexists(path or "")  # on a full disk it is a link to nothing
 
 
 def hparams() -> "Dict[str, Any]":

@@ -193,6 +193,8 @@ class Guard:
         if (signal.SIGTERM in received or signal.SIGINT in received) and not self._command_ended:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
+            # First, since the command may look as soon as it has its signal.
+            state.announce_end(self._folder, "its machine")
             self._end(self._launch.grace_seconds)
 
     # Starting
@@ -337,7 +339,7 @@ class Guard:
     def _obey(self, request: dict[str, Any]) -> None:
         """Stop as a request says, if it is one."""
         # Of "finish" the file itself is the message: should_stop() looks for it.
-        if request and request.get("kind") != "finish":
+        if request and request.get("kind") != state.FINISH:
             kind = "kill" if request.get("kind") == "kill" else "halt"
             grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
             self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)

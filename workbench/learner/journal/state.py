@@ -35,6 +35,9 @@ END_AWAITS_ROOM = "the disk is full: the command has ended, which is recorded on
 _LINK_CHARACTERS = 59
 """A longer target takes a block of its own on most file systems."""
 
+FINISH = "finish"
+"""The kind of a ``stop.json`` that has ``should_stop()`` say yes, and ends nothing by itself."""
+
 _STOP = "stop.json"
 _DECISION = "decision.json"
 
@@ -335,6 +338,24 @@ def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
             error.filename = path
             raise error from None
     os.rename(new, path)
+
+
+def announce_end(folder: str, by: str) -> None:
+    """Let ``should_stop()`` say yes in a learner that is about to be ended; a request to stop that is there stays.
+
+    Nobody is asked for anything by it. A folder that takes nothing is let be: the command gets its signal all the same.
+    """
+    path = os.path.join(folder, _STOP)
+    new = "%s.new-%d" % (path, os.getpid())
+    data = json.dumps({"kind": FINISH, "by": by}).encode() + b"\n"
+    try:
+        _write_file(new, data, False, os.O_CREAT | os.O_TRUNC)
+        system.name_once(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # it is there, or there is no room for a name either
+            os.symlink(FINISH, path)
+    finally:
+        _remove(new)
 
 
 def read_stop(folder: str) -> dict[str, Any]:

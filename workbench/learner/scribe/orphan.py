@@ -111,12 +111,10 @@ class Orphan:
         why = document.get("reason")
         if not ended and not document.get("stopped"):
             request = state.read_stop(self._folder)
-            document["stopped"] = request.get("kind", "")
-            why = (
-                reasons.of_stop(request["kind"], request.get("by", ""))
-                if request
-                else self._missing_end_reason()
-            )
+            kind = request.get("kind", "")
+            is_asked = bool(request) and kind != state.FINISH
+            document["stopped"] = kind if is_asked else ""
+            why = reasons.of_stop(kind, request.get("by", "")) if is_asked else self._missing_end_reason()
         if lost_bytes:
             why = reasons.of_lost_output(lost_bytes)
         failed = why is not None and why.get("code") != reasons.UNSAVED_CODE

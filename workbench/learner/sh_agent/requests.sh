@@ -1,11 +1,21 @@
 # Requests to stop, time limits, the end of the learner that decided.
 
-# obey_stop: reads stop.json, by rename whole; what cannot be read is a halt.
+# announce_end: let should_stop() say yes before the command gets its signal; a request that is there stays.
+announce_end() {
+    stop_new=$folder/stop.json.new-$$
+    if printf '{"kind": "finish", "by": "its machine"}\n' 2>/dev/null >"$stop_new"; then
+        ln "$stop_new" "$folder/stop.json" 2>/dev/null || [ -e "$folder/stop.json" ] || mv -f "$stop_new" "$folder/stop.json"
+    fi
+    rm -f "$stop_new"
+}
+
+# obey_stop: reads stop.json, by rename whole; what cannot be read is a halt. One that says finish asks for nothing.
 obey_stop() {
     [ -e "$folder/stop.json" ] || return 0
     [ "$stopped" = kill ] && return 0
     kind=halt grace='' by=''
     if text=$(cat "$folder/stop.json" 2>/dev/null); then
+        case $text in *'"kind": "finish"'*) return 0 ;; esac
         case $text in *'"kind"'*'"kill"'*) kind=$(printf '%s\n' "$text" | sed -n 's/.*"kind" *: *"\([a-z]*\)".*/\1/p') ;; esac
         grace=$(printf '%s\n' "$text" | sed -n 's/.*"grace_seconds" *: *\([0-9.]*\).*/\1/p')
         # Still escaped as JSON wants it.
@@ -45,6 +55,7 @@ look() {
     obey_stop
     if [ "$told_to_end" ] && [ ! "$concluded" ] && [ ! "$ending" ]; then
         reason "the agent was told to end, as by a machine that shuts down" S202
+        announce_end
         begin_ending "$grace_centi"
         write_state stopping
     fi
