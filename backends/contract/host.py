@@ -57,7 +57,8 @@ class Slot:
     power_watts: float | None = None
     power_limit_watts: float | None = None
     holder: str = ""
-    """Owner and job that hold its lease, for messages; empty if it is not leased."""
+    """Who holds its lease, for messages: ``ada@laptop``, or ``lab (ada@laptop)`` with the host's account; empty if it
+    is not leased."""
     holder_job: str = ""
     """The id of the job that holds it, or empty."""
     foreign: str = ""
@@ -69,6 +70,12 @@ class Slot:
     def free(self) -> bool:
         """Whether a learner can get it now."""
         return not self.holder and not self.foreign
+
+    @property
+    def holder_person(self) -> str:
+        """Who holds its lease, without the machine: ``ada``, ``lab (ada)``."""
+        person = self.holder.partition("@")[0]
+        return person + ")" * (person.count("(") - person.count(")"))
 
     @property
     def is_used_unseen(self) -> bool:

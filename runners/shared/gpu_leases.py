@@ -169,7 +169,7 @@ def _whose(slot: Slot) -> str:
     if slot.holder:
         if not slot.holder_job:  # a lock without a text: a user and a process, as the kernel names them
             return f"GPU {slot.index} is held by {slot.holder}"
-        return f"GPU {slot.index} is held by {slot.holder.partition('@')[0]}'s job {slot.holder_job}"
+        return f"GPU {slot.index} is held by {slot.holder_person}'s job {slot.holder_job}"
     if not slot.memory_bytes:
         return f"GPU {slot.index} cannot be used: {slot.foreign}"
     return f"GPU {slot.index} computes {slot.foreign}"

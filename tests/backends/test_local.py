@@ -15,6 +15,7 @@ from backends.local.backend import LocalBackend
 from backends.local.host import LocalHost
 from tests.stubs import GIB, Gpus, pretend
 from workbench.learner.platform import leases
+from workbench.learner.platform.system import user_name
 from workbench.paths import leases_folder
 
 BACKEND = LocalBackend(BackendOptions("local", "local"))
@@ -74,10 +75,11 @@ def test_a_leased_gpu_names_its_holder_and_a_stale_text_means_nothing(gpus: Gpus
     gpus.add("GPU-1").add("GPU-2")
     lease = leases.take(["GPU-2"], str(leases_folder()), '{"owner": "anna@box", "job": "training-abcdefghj"}')
     assert lease is not None
+    me = user_name()
 
-    assert [(slot.holder, slot.holder_job) for slot in slots()] == [
-        ("", ""),
-        ("anna@box", "training-abcdefghj"),
+    assert [(slot.holder, slot.holder_person, slot.holder_job) for slot in slots()] == [
+        ("", "", ""),
+        (f"{me} (anna@box)", f"{me} (anna)", "training-abcdefghj"),
     ]
     lease.release()
 

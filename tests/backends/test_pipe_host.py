@@ -17,7 +17,7 @@ from tests.support.pipe_host import PipeHost
 from tests.support.waiting import patience, until
 from workbench.errors import BackendError, BackendUnreachable
 from workbench.learner.boot import archive
-from workbench.learner.platform import leases
+from workbench.learner.platform import lease_holders
 
 
 @pytest.fixture
@@ -117,11 +117,11 @@ def test_locks_are_free_when_the_connection_is_gone(
     host = open_host(opened, [sys.executable, "-I", agent, "host"], tmp_path)
     folder = str(tmp_path / "leases")
     assert host.lock(["a"], folder=folder, text="{}") is not None
-    assert list(leases.holders(folder, ["a"])) == ["a"]
+    assert list(lease_holders.holders(folder, ["a"])) == ["a"]
 
     host.close()
 
-    assert leases.holders(folder, ["a"]) == {}
+    assert lease_holders.holders(folder, ["a"]) == {}
 
 
 def test_what_was_run_is_killed_with_the_connection(

@@ -14,7 +14,7 @@ from tests.stubs import Gpus, pretend
 from tests.support.engine import MakeJob
 from tests.support.images import DEBIAN
 from workbench.errors import LaunchRefused, SlotsBusy
-from workbench.learner.platform import leases
+from workbench.learner.platform import lease_holders
 
 UNIQUE = uuid.uuid4().hex[:8]
 """Other tests at the same time pretend other GPUs on the same engine."""
@@ -57,7 +57,7 @@ def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
     folder = os.environ["FABRIC_LEASES"]
     everything = set(UUIDS)
 
-    held = set(leases.holders(folder, everything))
+    held = set(lease_holders.holders(folder, everything))
     argv = [
         "docker",
         "ps",
@@ -75,7 +75,7 @@ def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
     assert held == everything
     assert sorted(containers) == [one.name for one in job.plan.learners]
     assert {slot for one in seen.values() for slot in one.slots} == everything
-    assert leases.holders(folder, everything) == {}
+    assert lease_holders.holders(folder, everything) == {}
 
 
 def test_all_learners_get_their_gpus_or_none_does(make_job: MakeJob, gpus: Gpus) -> None:
@@ -86,7 +86,7 @@ def test_all_learners_get_their_gpus_or_none_does(make_job: MakeJob, gpus: Gpus)
     with pytest.raises(SlotsBusy, match="waits for 8 of 8 GPUs"):
         second.launch()
 
-    holders = leases.holders(os.environ["FABRIC_LEASES"], UUIDS)
+    holders = lease_holders.holders(os.environ["FABRIC_LEASES"], UUIDS)
     assert len(holders) == 1
     first.stop().until_over()
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gone
+from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.queue import line as host_line
 from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, file_name, read_entries
@@ -465,4 +467,34 @@ def test_a_hosts_policy_is_followed_and_one_that_is_not_understood_is_named(
     found = queue.turn(folder, slots, HOME, {"job": "mine", "gpus": 3, "each": 3})
     assert "line 1, is not understood: max_gpus = lots" in found["limit"]
     lease.release()
+    queue.close()
+
+
+def test_what_people_hold_counts_when_the_process_that_took_it_is_gone(folder: str) -> None:
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1, "holder": "x"} for number in range(3)]
+    slots.append({"uuid": "GPU-3", "memory_bytes": 1})
+    held = a_learner_whose_taker_is_gone
+    with (
+        held(folder, ["GPU-0", "GPU-1"], '{"job": "training-a"}', ANNA),
+        held(folder, ["GPU-2"], '{"job": "training-b"}', BERT),
+    ):
+        assert host_line.held_by_person(folder, slots) == {ANNA: Held(2, 1), BERT: Held(1, 1)}
+    until(lambda: host_line.held_by_person(folder, slots) == {})
+
+
+def test_a_persons_limit_holds_when_the_process_that_took_the_gpus_is_gone(
+    folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can write a policy")
+    path = tmp_path / "policy.toml"
+    monkeypatch.setattr("workbench.learner.queue.policy.POLICY_FILE", str(path))
+    path.write_text("max_gpus = 1")
+    slots = [{"uuid": f"GPU-{number}", "memory_bytes": 1} for number in range(3)]
+    slots[0]["holder"] = "me"
+    queue, wanted = HostQueue(), {"job": "mine", "gpus": 1}
+
+    with a_learner_whose_taker_is_gone(folder, ["GPU-0"], "{}", os.getuid()):
+        assert queue.turn(folder, slots, HOME, wanted)["limit"] == "the host gives a person 1 GPU at once"
+    until(lambda: queue.turn(folder, slots, HOME, wanted)["start"])
     queue.close()

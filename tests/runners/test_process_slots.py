@@ -21,7 +21,7 @@ from tests.support.waiting import until
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
-from workbench.learner.platform import leases
+from workbench.learner.platform import lease_holders, leases
 from workbench.paths import leases_folder
 
 SHOW = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $GPU_COUNT"
@@ -39,7 +39,7 @@ def computing() -> Iterator[int]:
 def held() -> set[str]:
     """Return the leases that somebody holds, ports left out."""
     names = [path.name for path in leases_folder().iterdir() if path.name.startswith(("GPU", "MIG"))]
-    return set(leases.holders(str(leases_folder()), names))
+    return set(lease_holders.holders(str(leases_folder()), names))
 
 
 def held_become(expected: set[str]) -> bool:
@@ -82,10 +82,11 @@ def test_a_lease_lives_as_long_as_the_learner_and_names_it(jobs: Jobs, gpus: Gpu
     job = jobs.run(FOREVER, gpus=1)
     job.until_running()
 
-    holder = leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
+    holder = lease_holders.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
     guards = learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]
 
-    assert (holder["owner"], holder["job"]) == ("tester@conformance", job.request.attempt.job_id)
+    owner = f"{jobs.host.identity().user} (tester@conformance)"
+    assert (holder["owner"], holder["job"]) == (owner, job.request.attempt.job_id)
     assert holder["pid"] in guards
     job.stop().until_over()
     assert held_become(set())
@@ -116,7 +117,7 @@ def test_a_busy_machine_says_in_words_who_has_its_gpus(jobs: Jobs, gpus: Gpus, c
 
     name = Path(f"/proc/{computing}/comm").read_text().strip()
     assert busy.value.message == (
-        "waits for 2 of 2 GPUs: GPU 0 is held by anna's job training-abcdefghj, "
+        f"waits for 2 of 2 GPUs: GPU 0 is held by {user} (anna)'s job training-abcdefghj, "
         f"GPU 1 computes {name} (pid {computing}) of {user}"
     )
 

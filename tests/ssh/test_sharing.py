@@ -11,10 +11,12 @@ import pytest
 
 from tests.stubs import Gpus, nvml_library
 from tests.support.box import Box
+from tests.support.controllers import end_all
 from tests.support.real_jobs import Ground
-from tests.support.sshd import a_user
+from tests.support.sshd import User, a_user, processes_of
 from tests.support.waiting import until
 from workbench.job import State
+from workbench.learner.platform.system import read_bytes
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
 
@@ -64,6 +66,35 @@ def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(
     mine.ask(first, "kill")
     theirs.ends(second)
     assert theirs.output(second) == "mine now\n"
+
+
+def test_who_holds_a_gpu_is_known_when_the_connection_that_took_it_is_gone(
+    grounds: tuple[Ground, Ground], box: Box
+) -> None:
+    mine, theirs = grounds
+    first = mine.submit(HOLD, gpus=1)
+    mine.prints(first, "ready")
+    end_all(mine.home)
+    until(
+        lambda: not connections(box.user),
+        "my connection to be gone there, as of a laptop whose lid is closed",
+    )
+    (lease,) = (box.folder / "leases").glob("GPU-*")
+    with lease.open("r+") as stream:  # made by somebody else, so it is not opened as one would make it
+        stream.truncate()
+        stream.write('{"owner": "eve@box", "job": "training-zzzzzzzzz"}')
+
+    second = theirs.submit("echo mine now", gpus=1)
+
+    held = f"GPU 0 is held by {box.user.name} ({mine.row(first).owner.partition('@')[0]})'s job {first}"
+    until(lambda: held in theirs.row(second).reason.text, lambda: str(theirs.row(second)))
+    theirs.ask(second, "kill")
+    theirs.ends(second)
+
+
+def connections(user: User) -> list[int]:
+    """List the agents of a person's connections to a host."""
+    return [pid for pid in processes_of(user) if b"\0host\0" in read_bytes(f"/proc/{pid}/cmdline")]
 
 
 def test_a_gpu_on_which_a_foreign_process_computes_is_left_alone_and_named(

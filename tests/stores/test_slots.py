@@ -14,7 +14,7 @@ from tests.support.images import BUSYBOX
 from tests.support.real_jobs import Ground
 from tests.support.store_servers import Server
 from workbench.job import State
-from workbench.learner.platform import leases
+from workbench.learner.platform import lease_holders
 from workbench.paths import leases_folder
 
 HERE = "echo model > $RESULT_DIR/model.bin; echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done"
@@ -41,11 +41,11 @@ def test_another_job_has_the_gpu_while_results_are_stored(
     ground.prints(first, "here")
     second = ground.submit("echo $CUDA_VISIBLE_DEVICES", gpus=1, cpus=1000.0)
     ground.reaches(second, State.QUEUED)
-    assert leases.holders(str(leases_folder()), ["GPU-1"])
+    assert lease_holders.holders(str(leases_folder()), ["GPU-1"])
     s3.stop()
 
     if agent_dies:
-        os.kill(int(leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]["pid"]), signal.SIGKILL)
+        os.kill(int(lease_holders.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]["pid"]), signal.SIGKILL)
     else:
         (ground.home.job(first).attempt(1).logs / "go").touch()
 
@@ -71,7 +71,7 @@ def test_another_container_has_the_gpu_while_results_are_stored(
     containers.prints(first, "here")
     second = containers.submit("echo $NVIDIA_VISIBLE_DEVICES", image=BUSYBOX, gpus=1)
     containers.reaches(second, State.QUEUED)
-    (holder,) = leases.holders(str(leases_folder()), [gpu]).values()
+    (holder,) = lease_holders.holders(str(leases_folder()), [gpu]).values()
     s3.stop()
 
     if agent_dies:

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from workbench.learner.gpu import nvml
 from workbench.learner.host.remote_loader import CHANGED
-from workbench.learner.platform import leases, system
+from workbench.learner.platform import lease_holders, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders
 
@@ -201,15 +201,15 @@ def free_bytes(folder: str) -> Optional[int]:
 
 def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any]]:
     """Say of each GPU who holds it, or who else computes on it; ``processes`` gives way to ``foreign``."""
-    held = leases.holders(leases_folder, [slot["uuid"] for slot in found])
+    held = lease_holders.holdings(leases_folder, [slot["uuid"] for slot in found])
     answer = []
     for slot in found:
         processes = slot.pop("processes", [])
-        holder = held.get(slot["uuid"])
-        if holder is not None:
-            slot["holder"] = str(holder.get("owner") or "somebody")
-            slot["holder_job"] = str(holder.get("job") or "")
-            slot["held_since_us"] = leases.held_since_us(leases_folder, slot["uuid"])
+        holding = held.get(slot["uuid"])
+        if holding is not None:
+            slot["holder"] = str(holding.document.get("owner") or "somebody")
+            slot["holder_job"] = str(holding.document.get("job") or "")
+            slot["held_since_us"] = holding.since_us
         elif not slot.get("foreign"):
             slot["foreign"] = _foreign(processes, (slot.get("utilization_percent") or 0.0) >= BUSY_PERCENT)
         answer.append(slot)

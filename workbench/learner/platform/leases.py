@@ -1,8 +1,9 @@
 """Leases: lock files in a folder that all people share, held with ``flock`` for as long as a GPU is used.
 
 A lease is held by whoever has its descriptor open, so it passes to a started process without a gap and is
-free the moment the last holder dies. The text in the file says who that is; the text of a file that
-nobody holds means nothing.
+free the moment the last holder dies. The text in the file says who that is, and anybody may have written it; who
+takes the lease of a GPU therefore claims it, too (:mod:`lease_claims`). The text of a file that nobody holds means
+nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import random
 import re
 import stat
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set
 
+from workbench.learner.platform import lease_claims
 from workbench.learner.platform.errors import Failure
-from workbench.learner.platform.system import read_text, user_name
+from workbench.learner.platform.system import user_name
 
 MUTEX = "allocation"
 """The lock under which leases are taken, so that nobody sees half an allocation.
@@ -33,15 +34,15 @@ MUTEX_SECONDS = 2.0
 
 _ROUNDS_WITHOUT_TURN = 5
 _RETRY_SECONDS = 0.002
-_TEXT_LIMIT = 4096
 _FOLDER_MODE = 0o1777
 
 
 class Lease:
-    """Lock files that are held. Parts of it can be handed to several processes."""
+    """Lock files that are held, with the claims on them. Parts of it can be handed to several processes."""
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
         self._descriptors = dict(descriptors)
+        self._claims: Dict[str, int] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -50,19 +51,25 @@ class Lease:
 
     def descriptors(self) -> List[int]:
         """Return what a process must inherit to hold it too."""
-        return list(self._descriptors.values())
+        return [*self._descriptors.values(), *self._claims.values()]
 
     def part(self, names: Iterable[str]) -> Lease:
         """Return a lease on some of these names, which are then no longer this one's to release."""
-        return Lease({name: self._descriptors.pop(name) for name in names})
+        part = Lease({name: self._descriptors.pop(name) for name in names})
+        part._claims = {name: self._claims.pop(name) for name in part.names if name in self._claims}
+        return part
 
     def write(self, text: str) -> None:
         """Replace the text that says who holds it."""
-        for descriptor in self._descriptors.values():
+        for name, descriptor in self._descriptors.items():
             _write(descriptor, text)
+            if name in self._claims:
+                lease_claims.write(self._claims[name], file_name(name), text)
 
     def release(self) -> None:
         """Let go: what a started process inherited stays held by it. Releasing again does nothing."""
+        while self._claims:
+            os.close(self._claims.popitem()[1])  # first: who takes the lease next claims it
         while self._descriptors:
             # Closed, not unlocked: unlocking would take it from the processes that inherited it.
             os.close(self._descriptors.popitem()[1])
@@ -102,6 +109,10 @@ def _lock_all(folder: _Folder, names: Sequence[str], text: str) -> Optional[Leas
             if not _try_lock(descriptor) or os.fstat(descriptor).st_nlink == 0:  # removed while it was opened
                 held.release()
                 return None
+            if lease_claims.is_claimable(name):
+                claim = lease_claims.make(folder.descriptor, file_name(name), text)
+                if claim is not None:
+                    held._claims[name] = claim
         held.write(text)
         return held
     except BaseException:
@@ -119,67 +130,18 @@ def close_inherited(names: Iterable[str]) -> None:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
         return  # they go with the process
+    own: List[int] = []
     for descriptor in descriptors:
         try:
-            if descriptor > 2 and os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")) in files:
-                os.close(descriptor)
+            name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
         except OSError:
             continue  # that of the listing itself
-
-
-def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
-    """Return those of the names that are held, each with what its holder says of itself.
-
-    Of a holder that says nothing ``owner`` is the user and the process that the kernel names, where it does. Of
-    a file that cannot be a lease, and keeps the name from being leased, it is who made it.
-    """
-    found: Dict[str, Dict[str, Any]] = {}
-    for name in names:
-        path = os.path.join(folder, file_name(name))
-        try:
-            held = is_held(path)
-        except OSError:
-            found[name] = {"owner": f"{_owner_of(path)} ({path} is not a lease file)"}
-            continue
-        if held:
-            holder = _holder_of(path)
-            process = "" if holder else locking_process(path)
-            found[name] = {"owner": process} if process else holder
-    return found
-
-
-def held_since_us(folder: str, name: str) -> Optional[int]:
-    """Return when a lease that is held was taken, by the host's clock: its text was written then."""
-    try:
-        return os.stat(os.path.join(folder, file_name(name)), follow_symlinks=False).st_mtime_ns // 1000
-    except OSError:
-        return None
-
-
-def locking_process(path: str) -> str:
-    """Name the user and the process that locked a file, for people; empty when the kernel does not tell."""
-    inode = inode_of(path)
-    for line in _locks():
-        if line[1] == "FLOCK" and line[5] == inode:
-            try:
-                user = user_name(os.stat(f"/proc/{int(line[4])}").st_uid)
-            except (OSError, ValueError):
-                continue  # gone since, or in another PID namespace
-            command = read_text(f"/proc/{int(line[4])}/comm").strip() or "a process"
-            return f"{user} ({command}, pid {line[4]})"
-    return ""
-
-
-def locking_user(path: str) -> Optional[int]:
-    """Return the user whose process locked a file; None when the kernel does not tell."""
-    inode = inode_of(path)
-    for line in _locks():
-        if line[1] == "FLOCK" and line[5] == inode:
-            try:
-                return os.stat(f"/proc/{int(line[4])}").st_uid
-            except (OSError, ValueError):
-                continue  # gone since, or in another PID namespace
-    return None
+        if descriptor > 2 and name in files:
+            own.append(descriptor)
+        elif descriptor > 2 and lease_claims.lease_of(name) in files:
+            os.close(descriptor)  # before the lease: who takes it next claims it
+    for descriptor in own:
+        os.close(descriptor)
 
 
 def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:
@@ -343,7 +305,7 @@ def _open(folder: _Folder, name: str) -> int:
 
 def _refusal(folder: _Folder, name: str, problem: str) -> Failure:
     """Return the failure for a file that cannot be a lease, with its owner: only he and root can remove it."""
-    owner = _owner_of(name, folder.descriptor)
+    owner = owner_of(name, folder.descriptor)
     path = os.path.join(folder.path, name)
     return Failure(
         "not_allowed",
@@ -352,7 +314,8 @@ def _refusal(folder: _Folder, name: str, problem: str) -> Failure:
     )
 
 
-def _owner_of(path: str, folder: Optional[int] = None) -> str:
+def owner_of(path: str, folder: Optional[int] = None) -> str:
+    """Name the user who made a file, for people."""
     try:
         return user_name(os.stat(path, dir_fd=folder, follow_symlinks=False).st_uid)
     except OSError:
@@ -377,6 +340,12 @@ def listed_locks() -> Set[str]:
     return {line[5] for line in _locks() if line[1] == "FLOCK" and line[3] == "WRITE"}
 
 
+def lockers(path: str) -> List[int]:
+    """Return the processes that took a ``flock`` on a file, as the kernel lists them: they may be gone since."""
+    inode = inode_of(path)
+    return [int(line[4]) for line in _locks() if line[1] == "FLOCK" and line[5] == inode]
+
+
 def _locks() -> List[List[str]]:
     """Return the fields of each line of ``/proc/locks`` (proc(5)): 1 kind, 3 mode, 4 process, 5 inode."""
     try:
@@ -394,15 +363,3 @@ def _inode(found: os.stat_result) -> str:
 def _write(descriptor: int, text: str) -> None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)
-
-
-def _holder_of(path: str) -> Dict[str, Any]:
-    """Read who holds a lease. Anybody can write there, so nothing is believed but that it is short text."""
-    try:
-        with open(path, "rb") as stream:
-            document = json.loads(stream.read(_TEXT_LIMIT).decode("utf-8", "replace"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(document, dict):
-        return {}
-    return {str(key): value for key, value in document.items() if isinstance(value, (str, int, float))}

@@ -1,24 +1,25 @@
 """Entries of a host's queue: one small file each below the folder of leases, owned and locked by who waits.
 
 Anybody can write into that folder, so nothing is believed but what the kernel vouches for: the person is the
-file's owner, and an entry counts only while its owner's lock is held. The lock is a write lock of the open file
-(``F_OFD_SETLK``, fcntl(2)): only who may write to a file can take one. With ``flock`` any reader could hold the
-entry of a job that is long gone.
+file's owner, and an entry counts only while its owner's lock is held (``platform.owned_files``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
-import stat
-import struct
 import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from workbench.learner.platform.owned_files import (
+    is_held_by_owner,
+    is_text_of_owner,
+    open_own,
+    read_own,
+    replace_own,
+)
 from workbench.learner.platform.system import now_us
 
 FORMAT = 1
@@ -35,11 +36,8 @@ STALE_SECONDS = 86400.0
 PRIORITY_MAX = 100
 DEFAULT_PRIORITY = 50
 
-_TEXT_LIMIT = 4096
 _READ_TRIES = 20
 _GPUS_MAX = 1 << 16
-_OFD_GETLK, _OFD_SETLK = 36, 37  # the module fcntl names them from Python 3.9 on
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process
 
 
 class QueueEntry(NamedTuple):
@@ -87,18 +85,18 @@ class HeldEntries:
             self.release(folder, home, job)  # somebody emptied the folder
             descriptor = None
         if descriptor is None:
-            descriptor = _open_own(name)
+            descriptor = open_own(name)
             if descriptor is None:
                 return False
             self._held[folder, name] = descriptor
         written = self._written.get((folder, name), "")
-        since_us = _since(written or _read(descriptor))
+        since_us = _since(written or read_own(descriptor))
         document = {**facts, "format": FORMAT, "home": home, "job": job, "since_us": since_us}
         text = json.dumps(document, sort_keys=True)
         if text == written:
             return True
         # Another file takes its place: who reads it meanwhile must not find half a text, and pass its job.
-        replaced = _replace(name, text)
+        replaced = replace_own(name, text)
         if replaced is None:
             return False
         os.close(descriptor)
@@ -214,103 +212,16 @@ def _read_entry(folder: int, name: str, now: int) -> Optional[QueueEntry]:
 
 def _entry_in(descriptor: int, folder: int, name: str, now: int) -> Optional[QueueEntry]:
     found = os.fstat(descriptor)
-    is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-    if not is_plain or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None  # its text may be anybody's
-    text = os.pread(descriptor, _TEXT_LIMIT, 0)
-    if not _is_held(descriptor):
+    if not is_text_of_owner(found) or found.st_nlink != 1:
+        return None
+    text = read_own(descriptor)
+    if not is_held_by_owner(descriptor):
         is_old = time.time() - found.st_mtime > STALE_SECONDS
         if is_old and found.st_uid == os.geteuid():
             os.unlink(name, dir_fd=folder)
         return None
-    document = json.loads(text.decode("utf-8", "replace"))
+    document = json.loads(text)
     return entry_of(found.st_uid, document, now) if isinstance(document, dict) else None
-
-
-def _open_own(path: str) -> Optional[int]:
-    """Open an entry's file for its owner, locked; None where it cannot be had."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    for _ in range(3):
-        try:
-            # Closed to others until it is locked: who reads it could lock it first, for reading.
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        except OSError:
-            return None
-        else:
-            if _lock(descriptor):
-                return descriptor
-            os.close(descriptor)
-            return None  # the file system knows no such locks
-        try:
-            descriptor = os.open(path, flags)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return None
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
-            os.close(descriptor)
-            return None
-        if _lock(descriptor):
-            return descriptor
-        is_ours = _is_held(descriptor)
-        text = _read(descriptor)
-        os.close(descriptor)
-        if is_ours:
-            return None  # by another process
-        # Somebody reads it with a lock: a new file takes its place, with its time.
-        replaced = _replace(path, text)
-        if replaced is not None:
-            return replaced
-    return None
-
-
-def _replace(path: str, text: str) -> Optional[int]:
-    beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}")
-    with contextlib.suppress(OSError):
-        os.unlink(beside)  # what a process of the same number left
-    try:
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
-    try:
-        if _lock(descriptor):
-            os.pwrite(descriptor, text.encode(), 0)
-            os.fchmod(descriptor, 0o644)
-            os.rename(beside, path)
-            return descriptor
-    except OSError:
-        pass
-    with contextlib.suppress(OSError):
-        os.unlink(beside)
-    os.close(descriptor)
-    return None
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.fcntl(descriptor, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINVAL, errno.ENOLCK):
-            raise
-        return False
-    return True
-
-
-def _is_held(descriptor: int) -> bool:
-    """Say whether somebody has a write lock on a file; those who only read it hold none that counts."""
-    try:
-        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(descriptor, _OFD_GETLK, asked)
-    except OSError:
-        return False
-    return bool(_FLOCK.unpack(answer)[0] == fcntl.F_WRLCK)
-
-
-def _read(descriptor: int) -> str:
-    return os.pread(descriptor, _TEXT_LIMIT, 0).decode("utf-8", "replace")
 
 
 def _since(text: str) -> int:

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
-from workbench.learner.platform import leases
+from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
 from workbench.learner.queue import order
 from workbench.learner.queue.entries import HeldEntries, QueueEntry, entry_of, read_entries
@@ -124,20 +124,18 @@ def free_gpus(slots: Sequence[Mapping[str, Any]]) -> order.FreeGpus:
 
 
 def held_by_person(folder: str, slots: Sequence[Mapping[str, Any]]) -> Dict[int, order.Held]:
-    """Return how many GPUs and jobs each person has: whose process holds a lease is the kernel's word.
+    """Return how many GPUs and jobs each person has: whose they are is the kernel's word.
 
-    A lease whose holder the kernel does not name (one in another container) counts for nobody.
+    A lease for which the kernel vouches for nobody counts for nobody: one that an older version took, whose process is
+    gone or in another container. What several people claim counts for each of them.
     """
     gpus: Dict[int, int] = {}
     jobs: Dict[int, Set[str]] = {}
-    for slot in slots:
-        if not slot.get("holder"):
-            continue
-        uuid = str(slot["uuid"])
-        person = leases.locking_user(os.path.join(folder, leases.file_name(uuid)))
-        if person is not None:
+    held = lease_holders.holdings(folder, [str(slot["uuid"]) for slot in slots if slot.get("holder")])
+    for uuid, holding in held.items():
+        for person in holding.people:
             gpus[person] = gpus.get(person, 0) + 1
-            jobs.setdefault(person, set()).add(str(slot.get("holder_job") or uuid))
+            jobs.setdefault(person, set()).add(str(holding.document.get("job") or uuid))
     return {person: order.Held(count, len(jobs[person])) for person, count in gpus.items()}
 
 
