@@ -61,6 +61,8 @@ class Capabilities:
     """Whether a data store with ``mount: true`` is mounted; else such a job is refused."""
     finish: bool = False
     """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
+    moves_in: bool = False
+    """Whether a job that went on somewhere else before finds its results and checkpoints, as far as they came home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class LaunchRequest:
     code_file: str
     """The path of the code snapshot on *this* machine; empty for a job without code."""
     recorded: Mapping[str, Any] = field(default_factory=dict)
-    """What was recorded at submit: interpreter, environment variables, proxies, kind of code."""
+    """What was recorded at submit: interpreter, environment variables, proxies, kind of code. Of a job that goes on at
+    another backend also ``moved``: with which ``attempt``, and ``from`` which backend."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The values of secrets by name. They are in no plan and on no command line."""
     seq: int = 0

@@ -37,6 +37,7 @@ from runners.shared.bind_mounts import refuse_missing
 from runners.shared.code import deploy_code
 from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
+from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import HostFacts
@@ -173,6 +174,7 @@ class ContainerLaunch:
         self._host.call("make_pipes", paths=pipes)
         models = [str(attempt.model(learner)) for learner in waiting]
         deploy_code(self._host, site, request, models, self._progress)
+        bring_earlier_files(self._host, site, request, self._progress)
         agent = upload_agent(self._host, site, "python")
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}

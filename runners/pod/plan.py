@@ -13,7 +13,7 @@ from runners.pod.options import REST_BYTES, UNREAD_SECONDS, PodOptions
 from runners.pod.sh_agent import sh_agent_texts
 from runners.pod.stores import pod_refusals, pod_retention, pod_stores, secret_names, store_notes
 from runners.pod.template import ResultVolume, job, patch_refusals
-from runners.pod.upload import earlier_results
+from runners.pod.upload import earlier_results, has_just_moved
 from runners.shared.capabilities import POD
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
@@ -27,6 +27,9 @@ from workbench.learner.pod import config
 
 SECRET_BYTES: Final = 900_000
 """The size limit for the content of one Secret; the API's own limit is slightly higher."""
+
+CLAIMED: Final = ("claim", "owned")
+"""The kinds of volumes that keep a job's results from one attempt to the next."""
 
 AGENT_BYTES: Final = 330_000
 """The part of it that is reserved for the agent."""
@@ -56,7 +59,8 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVol
         "code": code_transport(request),
         "code_seconds": options.code_seconds,
         "results": results.kind,
-        "restores": results.kind == "hold" and earlier_results(request.attempt.job_id) is not None,
+        "restores": (results.kind == "hold" or (results.kind in CLAIMED and has_just_moved(request)))
+        and earlier_results(request.attempt.job_id) is not None,
         "token": CHOSEN,
         "rclone": bool(launch["stores"]),
         "requirements": _requirements(request),

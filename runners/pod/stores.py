@@ -15,6 +15,7 @@ from runners.pod.options import PodOptions
 from runners.pod.volumes import bound_refusals, inside
 from runners.shared.data_stores import (
     data_of,
+    origin_of,
     results_of,
     results_store,
     retention_document,
@@ -132,7 +133,7 @@ def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Yield why a job's stores cannot be used in pods."""
     yield from of_stores(request, runner="pod", agent_kind="python")
     yield from bound_refusals(request, options)
-    origin = request.recorded.get("from") or {}
+    origin = origin_of(request) or {}
     if origin.get("local"):
         yield (
             f"the checkpoint of {origin.get('job')} is on a machine that pods cannot reach; give both jobs the same"

@@ -17,11 +17,12 @@ from typing import IO, Any, BinaryIO, Final, cast
 
 from backends.contract.cluster import Cluster
 from backends.contract.errors import translated
-from runners.interface import LaunchProgress
+from runners.interface import LaunchProgress, LaunchRequest
 from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import ShellFiles
 from runners.shared.code import ProgressReader
+from runners.shared.data_stores import moved_at
 from runners.shared.store_setup import host_rclone, local_rclone
 from workbench.errors import BackendUnreachable, LaunchRefused
 from workbench.learner.pod import config
@@ -133,6 +134,13 @@ def earlier_results(job_id: str) -> JobFolder | None:
             if folder.is_dir() and any(folder.iterdir()):
                 return job
     return None
+
+
+def has_just_moved(request: LaunchRequest) -> bool:
+    """Return whether a job went on in this cluster, and no learner has begun there yet as far as is known here."""
+    moved, job = moved_at(request), Home(default_home()).job(request.attempt.job_id)
+    attempts = range(moved, request.attempt.attempt)
+    return bool(moved) and not any(job.attempt(number).learner(1).records.exists() for number in attempts)
 
 
 def send_earlier_results(

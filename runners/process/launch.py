@@ -17,6 +17,7 @@ from runners.shared.agents import Agent, upload_agent
 from runners.shared.bind_mounts import link_mounts, refusals_of_processes, refuse_missing
 from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
+from runners.shared.earlier_files import bring_earlier_files
 from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
 from runners.shared.host_facts import HostFacts
@@ -83,6 +84,7 @@ class ProcessLaunch:
         models = [str(attempt.model(learner)) for learner in waiting]
         deploy_code(self._host, self._site, self._request, models, self._progress)
         link_mounts(self._request, self._host, models)
+        bring_earlier_files(self._host, self._site, self._request, self._progress)
         self._bring_environment()
         return agent
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from runners.interface import Capabilities
 
-PROCESS: Final = Capabilities(needs="host", exec=True, shell=True, copy=True, finish=True)
+PROCESS: Final = Capabilities(needs="host", exec=True, shell=True, copy=True, finish=True, moves_in=True)
 CONTAINER: Final = Capabilities(
     needs="host",
     uses_image=True,
@@ -16,6 +16,7 @@ CONTAINER: Final = Capabilities(
     ports=True,
     names_resolve=True,
     builds_images=True,
+    moves_in=True,
 )
 POD: Final = Capabilities(
     needs="cluster",
@@ -27,4 +28,5 @@ POD: Final = Capabilities(
     names_resolve=True,
     shared_job_folder=False,
     mounts_stores=False,  # pods have no FUSE
+    moves_in=True,
 )

@@ -93,6 +93,20 @@ def results_store(request: LaunchRequest) -> JobDataStore | None:
     return next((store for store in stores_of(request.spec) if store.results_container), None)
 
 
+def moved_at(request: LaunchRequest) -> int:
+    """Return the attempt with which a job last went on at another backend; 0 for one that has not."""
+    return int((request.recorded.get("moved") or {}).get("attempt") or 0)
+
+
+def origin_of(request: LaunchRequest) -> Mapping[str, Any] | None:
+    """Return which checkpoint of another job, and where, this one begins with; None where it begins with none.
+
+    One that went on at another backend has begun: it finds its own there, and not the folder of the machine before.
+    """
+    origin: Mapping[str, Any] | None = request.recorded.get("from")
+    return None if origin and origin.get("local") and moved_at(request) else origin
+
+
 def variables_of(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return the environment variables that stores set for a process."""
     variables: dict[str, str] = {}
@@ -130,7 +144,7 @@ def stores_document(
         if data.store.is_copied
     ]
     results = results_of(request, site)
-    origin = request.recorded.get("from")
+    origin = origin_of(request)
     if not fetch and results is None and not origin:
         return None
     document: dict[str, Any] = {
@@ -235,7 +249,7 @@ def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterato
                 f"the data store {store.id} is a volume, which only containers can use; use --runner container,"
                 " or a host_path"
             )
-    if agent_kind == "sh" and (request.recorded.get("from") or any(not store.is_volume for store in stores)):
+    if agent_kind == "sh" and (origin_of(request) or any(not store.is_volume for store in stores)):
         yield "data stores need Python 3.8 or newer on the backend, which brings the data in and stores the results"
     if len([store for store in stores if store.results_container]) > 1:
         yield "several data stores have training_results; keep one of them"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runners.interface import Capabilities
+from tests.quick.metrics.writing import Records
 from tests.services.stored import copied, now, submitted
 from workbench.controller.runtime.secrets import read_secrets
 from workbench.errors import HomeNotBound, InputMissing, ManifestError, UnknownName, UsageError
+from workbench.formats import stamp
 from workbench.job import Intent, Reason, State, short_id
+from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.services.submit.resume import JobChanges, resume, with_overrides
-from workbench.spec import spec_from_json
+from workbench.spec import spec_from_json, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.queries.jobs import detail
@@ -32,7 +38,7 @@ RESULTS = """\
 data_stores:
   - {id: out, type: host_path, training_results: {container: saved}, connection: {path: /srv}}
 """
-BOX = "pipe:true"
+AWAY = TargetRef(backend="box", type="ssh", runner="process", address="ssh://me@box")
 
 
 def halted(store: Store, text: str = MANIFEST, **more: Any) -> JobRow:
@@ -43,6 +49,17 @@ def requests(store: Store) -> list[tuple[str, Mapping[str, Any]]]:
     """The requests to resume a job, with their payloads."""
     sql = "SELECT job_id, payload FROM requests WHERE kind = 'resume' ORDER BY id"
     return [(job_id, json.loads(payload)) for job_id, payload in store.rows(sql)]
+
+
+def saved(store: Store, row: JobRow, folder: Path, steps: Sequence[int], *, here: Sequence[int]) -> None:
+    """Have a job report checkpoints, of which some came home."""
+    records = Records(folder / "records.jsonl")
+    for step_number in steps:
+        path = f"/box/jobs/{row.id}/checkpoints/step-{step_number}"
+        records.add("checkpoint", path=path, step=step_number, time=step_number * 1_000_000)
+    ingest(store, row.id, 1, 1, records.file)
+    for step_number in here:
+        (store.home.job(row.id).checkpoints / f"step-{step_number}").mkdir(parents=True)
 
 
 # Which jobs
@@ -253,8 +270,7 @@ def test_a_job_stays_where_it_is_asked_to_go_and_is_already(store: Store, woken:
 
 
 def test_a_job_whose_results_are_only_where_it_ran_stays_there(store: Store, woken: list[Home]) -> None:
-    away = TargetRef(backend="box", type="ssh", runner="process", address="ssh://me@box")
-    row = halted(store, target=away)
+    row = halted(store, target=AWAY)
 
     with pytest.raises(
         UsageError, match="has no result store: its results and checkpoints are only on 'box'"
@@ -262,12 +278,109 @@ def test_a_job_whose_results_are_only_where_it_ran_stays_there(store: Store, wok
         resume(store, row, JobChanges(backend="local"), origin="cli")
 
     assert "training_results in data_stores" in no.value.hint
+    assert f"`fabric download {short_id(row.id)} checkpoints`" in no.value.hint
     assert requests(store) == []
 
 
+def test_what_came_home_goes_elsewhere_with_the_job_and_the_last_checkpoint_is_named(
+    store: Store, woken: list[Home], tmp_path: Path
+) -> None:
+    row = halted(store, target=AWAY)
+    saved(store, row, tmp_path, [3, 4], here=[3])
+
+    request = resume(store, row, JobChanges(backend="local", overrides=("env.LR=1",)), origin="cli")
+
+    ((_, payload),) = requests(store)
+    three, four = (f"step-{step} (step {step}) of {stamp(step * 1_000_000)}" for step in (3, 4))
+    assert payload["place"]["type"] == "local"
+    assert (payload["changed"]["moved_from"], payload["checkpoint"]) == ("box", three)
+    assert spec_from_json(payload["changed"]["spec"]).env["LR"] == "1"
+    assert request.notes == (
+        f"what it has made goes to local; its last checkpoint is {three}",
+        f"a later checkpoint, {four}, did not come home",
+    )
+
+
+def test_a_checkpoint_that_is_written_again_under_its_name_is_named_as_it_came_home(
+    store: Store, woken: list[Home], tmp_path: Path
+) -> None:
+    row = halted(store, target=AWAY)
+    records, path = Records(tmp_path / "records.jsonl"), store.home.job(row.id).checkpoints / "last.pt"
+    for number in (3, 4, 5):
+        there = f"/box/jobs/{row.id}/checkpoints/last.pt"
+        records.add("checkpoint", path=there, step=number, time=number * 1_000_000)
+    ingest(store, row.id, 1, 1, records.file)
+    path.parent.mkdir(parents=True)
+    path.write_text("weights")
+    os.utime(path, ns=(3_900_000_000, 3_900_000_000))
+
+    request = resume(store, row, JobChanges(backend="local"), origin="cli")
+
+    ((_, payload),) = requests(store)
+    assert payload["checkpoint"] == f"last.pt (step 4) of {stamp(4_000_000)}"
+    assert (
+        request.notes[-1] == f"a later checkpoint, last.pt (step 5) of {stamp(5_000_000)}, did not come home"
+    )
+
+
+def test_of_checkpoints_that_nobody_reported_the_newest_is_named(store: Store, woken: list[Home]) -> None:
+    row = halted(store, target=AWAY)
+    for number in (4, 3):
+        path = store.home.job(row.id).checkpoints / f"step-{number}" / "weights"
+        path.parent.mkdir(parents=True)
+        path.write_text("weights")
+        os.utime(path, ns=(number * 10**9, number * 10**9))
+
+    resume(store, row, JobChanges(backend="local"), origin="cli")
+
+    ((_, payload),) = requests(store)
+    assert payload["checkpoint"] == f"step-4 of {stamp(4_000_000)}"
+
+
+def test_a_job_that_never_began_goes_anywhere(store: Store, woken: list[Home]) -> None:
+    row = submitted(store, MANIFEST, target=AWAY)
+    step(store, row.id, 1, State.HALTED, Reason("before it began"))
+
+    resume(store, now(store, row), JobChanges(backend="local"), origin="cli")
+
+    ((_, payload),) = requests(store)
+    assert set(payload) == {"place"}
+
+
+def test_a_job_stays_where_a_foreign_runner_takes_nothing_from_elsewhere(
+    store: Store, woken: list[Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = halted(store, target=AWAY)
+    saved(store, row, tmp_path, [3], here=[3])
+    monkeypatch.setattr("runners.registry.capabilities_of", lambda _: Capabilities(needs="host"))
+
+    with pytest.raises(UsageError, match="the runner process does not take what was made elsewhere"):
+        resume(store, row, JobChanges(backend="local", runner="process"), origin="cli")
+
+    assert requests(store) == []
+
+
+def test_the_next_attempt_says_from_where_and_from_what_it_goes_on(store: Store, woken: list[Home]) -> None:
+    row = halted(store, target=AWAY)
+    spec = spec_to_json(detail(store, row.id).spec)
+    changed = {"spec": spec, "origins": {}, "moved_from": "box"}
+
+    new_attempt(store, row.id, Reason("resumed"), changed=changed)
+    assert detail(store, row.id).recorded["moved"] == {"attempt": 2, "from": "box"}
+
+    step(store, row.id, 2, State.HALTED, Reason(""))
+    new_attempt(
+        store,
+        row.id,
+        Reason("resumed"),
+        changed=with_overrides(detail(store, row.id), ["env.LR=3"])["changed"],
+    )
+    found = detail(store, row.id)
+    assert (found.spec.env["LR"], found.recorded["moved"]) == ("3", {"attempt": 2, "from": "box"})
+
+
 def test_a_job_with_a_result_store_goes_elsewhere(store: Store, woken: list[Home]) -> None:
-    away = TargetRef(backend="box", type="ssh", runner="process", address="ssh://me@box")
-    row = halted(store, MANIFEST + RESULTS, target=away)
+    row = halted(store, MANIFEST + RESULTS, target=AWAY)
 
     resume(store, row, JobChanges(backend="local"), origin="cli")
 

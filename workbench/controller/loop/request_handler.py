@@ -99,14 +99,10 @@ class RequestHandler:
                 self._intent_changed(job_id, request.who)
             case Resume():
                 with context.atomic():
-                    changes = request.payload.get("set") or []
-                    reason = Reason(
-                        f"resumed by {request.who}" + (f" with {', '.join(changes)}" if changes else "")
-                    )
                     new_attempt(
                         store,
                         job_id,
-                        reason,
+                        _resumed(request),
                         request.who,
                         request.origin,
                         restarts=0,
@@ -158,6 +154,16 @@ class RequestHandler:
         tracked = self._context.jobs.get(job_id)
         if tracked is not None and tracked.row.intent == request.kind and not tracked.asked_by:
             tracked.asked_by = request.who
+
+
+def _resumed(request: RequestRow) -> Reason:
+    """Return why an attempt begins that somebody asked for: with what is different, and from which checkpoint."""
+    text = f"resumed by {request.who}"
+    if changes := request.payload.get("set"):
+        text += f" with {', '.join(changes)}"
+    if checkpoint := request.payload.get("checkpoint"):
+        text += f" from the checkpoint {checkpoint}"
+    return Reason(text)
 
 
 def _target_of(request: RequestRow) -> TargetRef | None:

@@ -61,7 +61,7 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
     rows = checkpoints(store, row.id)
     matching = [each for each in rows if step is None or each.step == step]
     if matching:
-        return _name(matching[-1].path, row.id)
+        return name_of_checkpoint(matching[-1].path, row.id)
     if rows:
         steps = ", ".join(str(each.step) for each in rows if each.step is not None)
         raise UsageError(
@@ -73,7 +73,8 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
     raise UsageError(f"{short_id(row.id)} has no checkpoint", hint=f"fabric show {short_id(row.id)}")
 
 
-def _name(path: str, job_id: str) -> str:
+def name_of_checkpoint(path: str, job_id: str) -> str:
+    """Return what a checkpoint is called below its job's folder of them, by the path that training code reported."""
     marks = (
         f"/{job_id}/checkpoints/",
         f"/{job_id}/_checkpoints/",

@@ -61,6 +61,7 @@ class HostOperations:
             "runnable": host_files.runnable,
             "find_conda": find_conda,
             "unpack": _unpack,
+            "merge_sent": _merge_sent,
             "find_missing_code": _find_missing_code,
             "keep_code": _keep_code,
             "copy_code": _copy_code,
@@ -179,6 +180,12 @@ def _unpack(archive: str, folder: str) -> bool:
     from workbench.learner.host.unpack import unpack
 
     return unpack(archive, folder)
+
+
+def _merge_sent(sent: str, into: Mapping[str, str], modified_ns: Mapping[str, int]) -> None:
+    from workbench.learner.host.merge import merge_sent
+
+    merge_sent(sent, into, modified_ns)
 
 
 def _find_missing_code(store: str, digests: List[str]) -> List[int]:

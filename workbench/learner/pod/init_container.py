@@ -124,14 +124,13 @@ def restore(pod: PodConfig) -> None:
     """
     if not pod.document.get("restores"):
         return
+    from workbench.learner.host.merge import merge_tree
 
     config.await_file(pod, MADE, "what earlier attempts made")
     unpacked = config.JOURNAL + "/made"
     unpack(MADE, unpacked)
     for name, target in (("results", config.RESULTS), ("checkpoints", config.CHECKPOINTS)):
-        folder = os.path.join(unpacked, name)
-        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
-            shutil.move(os.path.join(folder, entry), os.path.join(target, entry))
+        merge_tree(os.path.join(unpacked, name), target)
     os.unlink(MADE)
 
 

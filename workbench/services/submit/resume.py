@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
+from workbench.formats import stamp
 from workbench.job import Intent, State, short_id
 from workbench.store.db.rows import is_over
 from workbench.values import dataclass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workbench.metrics import CheckpointRow
+    from workbench.paths import JobFolder
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobDetail, JobRow
+    from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 
 CHANGEABLE: Final = ("params.", "env.")
 _DERIVED: Final = ("params", "env", "framework", "setup")
@@ -38,7 +43,7 @@ class ResumeRequest:
 
     id: int
     notes: tuple[str, ...] = ()
-    """How the target was chosen."""
+    """How the target was chosen, and what goes there."""
 
 
 def resume(store: Store, row: JobRow, changes: JobChanges, *, origin: str) -> ResumeRequest:
@@ -61,9 +66,12 @@ def resume(store: Store, row: JobRow, changes: JobChanges, *, origin: str) -> Re
     _check_resumable(row)
     _find_secrets(store, row)
     overrides = changes.overrides
-    changed = with_overrides(detail(store, row.id), overrides) if overrides else {}
-    moved, notes = _moved(store, row, changes.backend, changes.runner)
-    request = ask(store, row.id, "resume", origin=origin, payload={**moved, **changed})
+    changes_asked = with_overrides(detail(store, row.id), overrides) if overrides else {}
+    payload, notes = _moved(store, row, changes.backend, changes.runner)
+    if changes_asked:
+        changed = {**payload.get("changed", {}), **changes_asked["changed"]}
+        payload |= {**changes_asked, "changed": changed}
+    request = ask(store, row.id, "resume", origin=origin, payload=payload)
     ensure_controller(store.home)
     return ResumeRequest(request, tuple(notes))
 
@@ -183,7 +191,7 @@ def _find_secrets(store: Store, row: JobRow) -> None:
         raise refusal_of(missing)
 
 
-def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mapping[str, Any], Sequence[str]]:
+def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[dict[str, Any], Sequence[str]]:
     """Return the part of the request that moves a job to another target, and notes; empty where it stays.
 
     Raises:
@@ -194,14 +202,97 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
 
     if not backend and not runner:
         return {}, ()
-    spec = detail(store, row.id).spec
-    chosen = choose_target(backend or row.target.backend, runner, spec)
+    job = detail(store, row.id)
+    chosen = choose_target(backend or row.target.backend, runner, job.spec)
     target = chosen.target
     stays = (target.type, target.address) == (row.target.type, row.target.address)
-    if not stays and not any(each.training_results for each in spec.data_stores):
+    if stays or any(each.training_results for each in job.spec.data_stores):
+        return {"place": asdict(target)}, chosen.notes
+    brought, notes = _brought(store, job, target)
+    return {"place": asdict(target), **brought}, (*chosen.notes, *notes)
+
+
+def _brought(store: Store, job: JobDetail, target: TargetRef) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return the part of the request that has files brought to another backend that came home, and notes of them.
+
+    Raises:
+        UsageError: there are none here, or the runner there does not take them.
+    """
+    from runners.registry import capabilities_of
+    from workbench.metrics import checkpoints
+    from workbench.spec import spec_to_json
+
+    row, folder = job.row, store.home.job(job.row.id)
+    can = capabilities_of(target.runner)
+    is_here = any(path.is_dir() and any(path.iterdir()) for path in (folder.results, folder.checkpoints))
+    may_have_made = row.target.type != "local" and (row.started_us is not None or row.earlier_us > 0)
+    if not is_here and not may_have_made and not job.recorded.get("from"):
+        return {}, ()
+    if not is_here or can is None or not can.moves_in:
+        reason = (
+            f"the runner {target.runner} does not take what was made elsewhere"
+            if is_here
+            else f"its results and checkpoints are only on '{row.target.backend}'"
+        )
         raise UsageError(
-            f"{short_id(row.id)} has no result store: its results and checkpoints are only on '{row.target.backend}'",
-            hint="`fabric resume` without --backend continues it there; for the next job, set"
+            f"{short_id(row.id)} has no result store: {reason}",
+            hint=f"`fabric resume {short_id(row.id)}` without --backend continues it there, and"
+            f" `fabric download {short_id(row.id)} checkpoints` copies what is there; for the next job, set"
             " training_results in data_stores",
         )
-    return {"place": asdict(target)}, chosen.notes
+    found = sorted(checkpoints(store, row.id), key=_order)
+    last = max(_versions_here(found, folder), key=_order, default=None)
+    text = _newest_file(folder.checkpoints) if last is None else _text_of(last)
+    notes = [
+        f"what it has made goes to {target.backend}" + (f"; its last checkpoint is {text}" if text else "")
+    ]
+    if found and last is not found[-1]:
+        notes.append(f"a later checkpoint, {_text_of(found[-1])}, did not come home")
+    changed = {
+        "spec": spec_to_json(job.spec),
+        "origins": dict(job.origins),
+        "moved_from": row.target.backend,
+    }
+    return {"changed": changed, "checkpoint": text}, notes
+
+
+def _versions_here(found: Sequence[CheckpointRow], folder: JobFolder) -> Iterator[CheckpointRow]:
+    """Yield of each checkpoint that is here, by its name, as what it was reported when it was written so."""
+    by_name: dict[str, list[CheckpointRow]] = {}
+    for each in found:
+        by_name.setdefault(_name_of(each), []).append(each)
+    for name, reports in by_name.items():
+        path = next(
+            (one for each in (folder.checkpoints, folder.results) if (one := each / name).exists()), None
+        )
+        if path is not None:
+            # One that is written again and again under a name may have come home as it was before.
+            written_us = path.stat().st_mtime_ns // 1000 if path.is_file() else reports[-1].time_us
+            yield next((each for each in reports if each.time_us >= written_us), reports[-1])
+
+
+def _newest_file(folder: Path) -> str:
+    """Return what was written last in a folder of checkpoints that nobody reported, for people; empty for nothing."""
+    files = [
+        (path.lstat().st_mtime_ns // 1000, path.relative_to(folder).parts[0])
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
+    written_us, name = max(files, default=(0, ""))
+    return f"{name} of {stamp(written_us)}" if name else ""
+
+
+def _order(checkpoint: CheckpointRow) -> tuple[int, bool, int]:
+    return checkpoint.time_us, checkpoint.step is None, checkpoint.step or 0
+
+
+def _name_of(checkpoint: CheckpointRow) -> str:
+    from workbench.controller.runtime.initial_checkpoint import name_of_checkpoint
+
+    return name_of_checkpoint(checkpoint.path, checkpoint.job_id)
+
+
+def _text_of(checkpoint: CheckpointRow) -> str:
+    """Return a checkpoint's name, step and time, for people."""
+    step = "" if checkpoint.step is None else f" (step {checkpoint.step})"
+    return f"{_name_of(checkpoint)}{step} of {stamp(checkpoint.time_us)}"

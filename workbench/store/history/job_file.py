@@ -34,12 +34,15 @@ def write_job_file(home: Home, detail: JobDetail) -> None:
 def write_changed_spec(home: Home, job_id: str, attempt: int, changed: Mapping[str, Any] | None) -> None:
     """Write what an attempt that is about to begin has instead: ``spec`` and ``origins``; None leaves it as it was.
 
+    One that goes on at another backend has ``moved_from``, the backend's name, as well.
+
     Raises:
         CannotWrite: the file cannot be written; nothing half-made is left.
     """
     file = home.job(job_id).changed_spec(attempt)
     if changed is not None:
-        _write(file, {"format": FORMAT, "spec": changed["spec"], "origins": changed["origins"]})
+        keys = [key for key in ("spec", "origins", "moved_from") if key in changed]
+        _write(file, {"format": FORMAT, **{key: changed[key] for key in keys}})
         return
     try:
         file.unlink(missing_ok=True)  # of an attempt that was never begun
@@ -50,11 +53,13 @@ def write_changed_spec(home: Home, job_id: str, attempt: int, changed: Mapping[s
 def with_changes(home: Home, document: dict[str, Any], attempt: int | None = None) -> dict[str, Any]:
     """Return a job's document as it is for an attempt: with what that, or one before it, was begun with instead.
 
-    Without an attempt it is that of the last one.
+    Without an attempt it is that of the last one. Where an attempt went on at another backend, ``recorded`` has
+    ``moved``: the ``attempt``, and the name of the backend ``from`` which it came.
     """
     folder = home.job(document["id"])
     if attempt is None:
         attempt = max((int(file.stem[5:]) for file in folder.path.glob("spec-[0-9]*.json")), default=1)
+    changed: dict[str, Any] = {}
     for number in range(attempt, 1, -1):
         try:
             found = json.loads(folder.changed_spec(number).read_bytes())
@@ -65,8 +70,12 @@ def with_changes(home: Home, document: dict[str, Any], attempt: int | None = Non
             raise InputMissing(
                 f"{file} cannot be read: {error}", hint="the job's folder was changed by someone"
             ) from error
-        return {**document, "spec": found["spec"], "origins": found["origins"]}
-    return document
+        changed = {"spec": found["spec"], "origins": found["origins"], **changed}
+        if "moved_from" in found:
+            moved = {"attempt": number, "from": found["moved_from"]}
+            changed["recorded"] = {**(document.get("recorded") or {}), "moved": moved}
+            break
+    return {**document, **changed}
 
 
 def _write(file: Path, document: Mapping[str, Any]) -> None:

@@ -99,9 +99,9 @@ def resume(
 ) -> int:
     """Start a halted or failed job again from its checkpoints.
 
-    It is the same job with the same folders for results and checkpoints, and one more attempt. A job with a
-    result store can continue on another backend: what it stored is copied there. params and env can be
-    changed with --set; code and everything else stay the same.
+    It is the same job with the same folders for results and checkpoints, and one more attempt. It can continue
+    on another backend: what it stored in its result store, or what came home from where it ran, is copied there
+    first. params and env can be changed with --set; code and everything else stay the same.
     """
     from workbench.cli.follow.signals import policy_of
     from workbench.services.inspect.job_document import job_document
