@@ -10,6 +10,8 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
+from workbench.learner.queue.allocation import NO_GPU as NO_GPU
+from workbench.learner.queue.allocation import gpu_variables as gpu_variables
 from workbench.manifest.builder.params import CONFIG_VARIABLE, flat_params, param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import JobSpec
@@ -17,7 +19,6 @@ from workbench.spec import JobSpec
 CHOSEN: Final = "<chosen at launch>"
 """The placeholder in plans for what is known only at launch."""
 
-NO_GPU: Final[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
 _TRACKING: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     (): {"TENSORBOARD_LOGGING_DIR": "$LOG_DIR/tensorboard"},
     ("WANDB_API_KEY", "WANDB_BASE_URL"): {"WANDB_MODE": "offline"},
@@ -130,11 +131,6 @@ def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str,
         "FABRIC_LEARNER": marker(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)),
         **variables_of(request, site),
     }
-
-
-def gpu_variables(uuids: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables that restrict a learner to its GPUs."""
-    return dict.fromkeys(NO_GPU, ",".join(uuids)) if uuids else dict(NO_GPU)
 
 
 def marker(ref: LearnerRef) -> str:

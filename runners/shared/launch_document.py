@@ -90,6 +90,8 @@ class LearnerLaunch:
             "metrics": self.metrics,
             "stores": self.stores,
         }
+        if spec.cpus:
+            document["reserved_cpus"] = spec.cpus
         if self.retention is not None:
             document["retention"] = self.retention
         if self.umask is not None:

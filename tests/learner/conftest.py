@@ -28,8 +28,9 @@ ON_OLD_PYTHON: Final = (
     "test_metrics_and_progress_are_reported",
     "test_the_oldest_python_can_report",
     "test_the_oldest_python_can_sample",
+    "test_an_attempt_starts_when_its_gpus_come_free",
 )
-"""What the gate tries on the oldest Python: that all modules load, start, end, stop, takeover and reports."""
+"""What the gate tries on the oldest Python: that all modules load, start, end, stop, takeover, reports, the waiter."""
 
 
 @pytest.hookimpl(tryfirst=True)

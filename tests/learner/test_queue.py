@@ -9,13 +9,14 @@ import shutil
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.learner.lease_holders import ANNA, BERT, a_learner_whose_taker_is_gone
+from tests.support.another_user import as_another
 from tests.support.waiting import until
 from workbench.learner.platform import leases
 from workbench.learner.queue import line as host_line
@@ -50,22 +51,6 @@ def entry(job: str, gpus: int = 1, **more: Any) -> QueueEntry:
     more.setdefault("person", 1000)
     more.setdefault("home", f"home-of-{more['person']}")
     return QueueEntry(job=job, gpus=gpus, **more)
-
-
-def as_another(does: Callable[[], object]) -> None:
-    """Do something as another person, which only root can."""
-    if os.getuid() != 0:
-        pytest.skip("only root can be somebody else")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgid(12346)
-            os.setuid(12346)
-            does()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def jobs_of(folder: str) -> list[str]:

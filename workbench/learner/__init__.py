@@ -13,6 +13,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "secrets_file": null,           # JSON object name -> value, 0600; read at start, values overwritten in output
      "grace_seconds": 30.0, "settle_seconds": 60.0, "ends_when": "first", "max_runtime_seconds": null,
      "memory_bytes": null, "cpus": [0, 1],      # cpus: affinity, null for all
+     "reserved_cpus": 1.5,                      # what the job asks for, only where it asks for some
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
      "learner_hosts": [...],         # of pods alone: their host names; they share LOG_DIR and nothing else
@@ -28,7 +29,8 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "started_us": ..., "ended_us": ..., "exit_code": null, "signal": null, "decided": false, "stopped": "",
      "reason": {"text": ..., "code": "C201", "hint": ...} or null,
      "stall": "",                    # why output waits (disk full)
-     "output_saved": true }          # once all output is saved and the results are being stored
+     "output_saved": true,           # once all output is saved and the results are being stored
+     "waiting": true }               # "starting" alone: pid is the host's waiter, which starts it when it has GPUs
 
 A start is in it before the command is executed (a held child is let go once it is written), and the command's own
 end before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in
@@ -83,8 +85,10 @@ at the end; command lines have their secrets overwritten::
      "memory_bytes": n, "gpu_memory_bytes": n, "command": "python train.py"}], "omitted": 0}
 
 Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attempt>/<learner>`` in its environment.
-``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it, ``python agent.pyz host``
-serves frames on stdin and stdout, ``python agent.pyz version`` prints the version.
+``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it (with ``FABRIC_AGENT_LOCK`` it
+inherits the lock of that folder under this descriptor), ``python agent.pyz host`` serves frames on stdin and stdout,
+``python agent.pyz waiter HOME_DIR HOME`` starts a home's prepared learners when GPUs come free, and ``python agent.pyz
+version`` prints the version.
 """
 
 from workbench.learner.report import checkpoint, hparams, progress, report, should_stop

@@ -1,4 +1,4 @@
-"""The agent's commands: ``guard``, ``store``, ``contain`` of a learner's folder, ``host``, ``pod``, ``version``."""
+"""The agent's commands: ``guard``, ``store``, ``contain`` of a learner's folder, ``host``, ``waiter``, ``pod``..."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
 
-USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
+USAGE = "usage: agent guard|store DIR | contain DIR ACT | host | waiter HOME_DIR HOME | pod ROLE | version\n"
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
@@ -43,6 +43,10 @@ def main(arguments: list[str]) -> int:
 
         # Nothing is left to be flushed, and the learner's end waits for this one's.
         os._exit(contain(*arguments[1:]))
+    if len(arguments) == 3 and arguments[0] == "waiter":
+        from workbench.learner.waiter.waiter import main as wait
+
+        return wait(*arguments[1:])
     if arguments[:1] == ["pod"]:
         from workbench.learner.pod.main import main as pod
 
@@ -66,12 +70,14 @@ def guard(folder: str) -> int:
 
         restore_limit()
     try:
-        lock = state.take_lock(folder)
+        inherited = state.take_inherited_lock(folder)
+        lock = state.take_lock(folder) if inherited is None else inherited
         if lock is None:
             return 0
         found = state.read(folder)
-        if found.get("phase") != "exited" and _stays(found):
-            return 0  # its mount came back just now, and it takes its lock again
+        # Who wrote it hands its lock to us, or it stays: its mount came back just now, and it takes its lock again.
+        if inherited is None and found.get("phase") != "exited" and _stays(found):
+            return 0
         was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0

@@ -12,7 +12,16 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Subscriber
-from workbench.learner.journal.state import STALL, is_kept, read_stop, unwritten
+from workbench.learner.journal import reasons
+from workbench.learner.journal.state import (
+    STALL,
+    StateFile,
+    is_kept,
+    read,
+    read_stop,
+    take_lock,
+    unwritten,
+)
 from workbench.learner.platform import leases, process_table, processes, run, system
 from workbench.learner.platform.watch import Watcher
 from workbench.learner.texts import clean
@@ -173,6 +182,30 @@ def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, An
     }
 
 
+def end_unkept(folder: str, request: Mapping[str, Any]) -> None:
+    """Record a stop as the end of a learner that was handed over, where its waiter is gone: nobody else does.
+
+    Raises:
+        OSError: its folder takes nothing.
+    """
+    lock = take_lock(folder) if request.get("kind") in ("halt", "kill") else None
+    if lock is None:
+        return
+    try:
+        found = read(folder)
+        if not found.get("waiting") or is_kept(found):
+            return
+        kind = "kill" if request.get("kind") == "kill" else "halt"
+        file = StateFile(folder, found)
+        del found["waiting"]
+        why = reasons.of_stop(kind, str(request.get("by") or ""))
+        found.update(phase="exited", stall="", ended_us=system.now_us(), reason=why, stopped=kind)
+        if file.write(durable=True):
+            file.clear()
+    finally:
+        os.close(lock)
+
+
 def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
     """Return what processes here have in an environment variable, of all homes, each with their pids."""
     found: Dict[str, List[int]] = {}
@@ -191,6 +224,11 @@ def rouse_agents(marker: str, folder: str) -> None:
     """
     table = process_table.read()
     stopped = [pid for pid in process_table.carriers("FABRIC_GUARD", marker, table) if table[pid].stopped]
+    state = read(folder)
+    if state.get("waiting") and is_kept(state):
+        # The waiter keeps it, and carries nothing of it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(state["pid"], signal.SIGCONT)
     if not stopped:
         return
     if _is_kill_overdue(folder):

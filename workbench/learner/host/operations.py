@@ -7,8 +7,10 @@ this one.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import CpuChooser
@@ -16,7 +18,7 @@ from workbench.learner.host.machine import inventory, survey
 from workbench.learner.host.machine import leases_folder as own_folder
 from workbench.learner.host.subscribers import Subscribers
 from workbench.learner.host.virtualenv import find_conda
-from workbench.learner.journal.state import ask_to_stop
+from workbench.learner.journal import state
 from workbench.learner.platform import files as host_files
 from workbench.learner.platform import leases, run
 from workbench.learner.platform.errors import Failure, of_os_error
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
     from workbench.learner.queue.line import HostQueue
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
+
+WAITER_LOG = "waiter.log"
+"""In a home's folder: what its waiter says."""
+
+CHANGEABLE = ("priority", "position", "tries")
+"""What may be changed of a job that was handed over."""
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
 _making = threading.Lock()  # a connection has one part in the queue
@@ -42,6 +50,8 @@ class HostOperations:
         self._observers = Subscribers(learners.LearnerObserver)
         self._cpus = CpuChooser()
         self._host_queue: "Optional[HostQueue]" = None
+        self._changed: Dict[Tuple[str, str], Mapping[str, Any]] = {}
+        """What the waiter of a home was told last of a job."""
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,
@@ -69,7 +79,7 @@ class HostOperations:
             "expire_code_sometimes": _expire_code_sometimes,
             "learner": learners.learner,
             "read_object": learners.read_object,
-            "ask_to_stop": ask_to_stop,
+            "ask_to_stop": _ask_to_stop,
             "observe": self._observe,
             "interrupt": self._observers.interrupt,
             "forget": self._observers.forget,
@@ -89,6 +99,8 @@ class HostOperations:
             "inventory": self._inventory,
             "line_up": self._line_up,
             "leave_line": self._leave_line,
+            "hand_over": self._hand_over,
+            "withdraw": _withdraw,
             "queue": self._read_queue,
             "prospects": _prospects,
             "data_copies": _data_copies,
@@ -121,13 +133,81 @@ class HostOperations:
         return found
 
     def _line_up(
-        self, home: str, waiting: List[Dict[str, Any]], keep: List[str], leases_folder: str = ""
+        self,
+        home: str,
+        waiting: List[Dict[str, Any]],
+        keep: List[str],
+        handed_over: Sequence[Mapping[str, Any]] = (),
+        leases_folder: str = "",
     ) -> Dict[str, Any]:
-        """Have these jobs of a home wait in the host's queue; return their turns, and the machine."""
-        found = self._inventory(leases_folder)
+        """Have these jobs of a home wait in the host's queue; return the turns of all that do, and the machine.
+
+        Of jobs that were ``handed_over`` the home's waiter has the entries: it hears what has changed.
+        """
         folder = leases_folder or own_folder()
+        self._pass_changes(folder, home, handed_over)
+        found = self._inventory(leases_folder)
         turns = self._queue().line_up(folder, found["slots"], home, waiting, keep)
         return {"turns": turns, "machine": found}
+
+    def _pass_changes(self, folder: str, home: str, handed_over: Sequence[Mapping[str, Any]]) -> None:
+        """Tell the home's waiter which of its jobs have another priority or position, or are to be tried again."""
+        if not handed_over:
+            return
+        from workbench.learner.queue.channel import POKE_SECONDS, ask
+
+        shown = self._queue().facts(folder, home)
+        for wanted in handed_over:
+            job = str(wanted["job"])
+            facts = {name: wanted[name] for name in CHANGEABLE if name in wanted}
+            # One without an entry waits behind many others: what it was told last is what it knows.
+            known = shown.get(job) or self._changed.get((home, job), {})
+            if all(known.get(name) == value for name, value in facts.items()):
+                continue
+            try:
+                ask(home, {"act": "change", "job": job, "facts": facts}, POKE_SECONDS)
+            except Failure:
+                return  # it is gone, which is seen by the states of its learners
+            self._changed[home, job] = facts
+
+    def _hand_over(
+        self,
+        home: str,
+        folder: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        ticket: Mapping[str, Any],
+        secrets: Mapping[str, str],
+    ) -> None:
+        """Hand an attempt that waits for GPUs over to the home's waiter, which is started where there is none.
+
+        Args:
+            home: the home's uuid.
+            folder: its folder here, in which the waiter's log lies.
+            argv: the agent's command ``waiter`` with that folder.
+            env: the waiter's environment.
+            ticket: the attempt, as :class:`workbench.learner.waiter.attempts.Ticket` reads it.
+            secrets: the values of its secrets by name.
+
+        Raises:
+            Failure: ``not_supported`` where no waiter can be; else why this one does not take it.
+        """
+        from workbench.learner.queue import channel, entries
+
+        leases_folder = str(ticket.get("leases_folder") or own_folder())
+        leases.make_folder(leases_folder)
+        if not channel.is_possible() or not entries.are_lockable(leases_folder):
+            raise Failure("not_supported", "This host's system or file system knows no waiter for its queue.")
+        # The uuid names the waiter's socket.
+        waiter = ([*argv, home], env, os.path.join(folder, WAITER_LOG))
+        channel.insist(home, {"act": "list"}, *waiter)
+        queue, job = self._queue(), str(ticket.get("job"))
+        entry = queue.descriptor(leases_folder, home, job)
+        document = {**ticket, "leases_folder": leases_folder}
+        self._changed[home, str(ticket.get("job"))] = {name: ticket.get(name) for name in CHANGEABLE}
+        request = {"act": "wait", "format": channel.FORMAT, "ticket": document, "secrets": secrets}
+        channel.insist(home, request, *waiter, descriptor=entry)
+        queue.let_go(leases_folder, home, job)
 
     def _leave_line(self, home: str, job: str, leases_folder: str = "") -> None:
         """Remove a job from the host's queue."""
@@ -164,6 +244,24 @@ def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
     except OSError as error:
         raise of_os_error(error) from error
+
+
+def _ask_to_stop(folder: str, request: Dict[str, Any]) -> None:
+    state.ask_to_stop(folder, request)
+    found = state.read(folder)
+    if found.get("waiting") and found.get("home"):
+        from workbench.learner.queue.channel import poke
+
+        poke(str(found["home"]))
+        learners.end_unkept(folder, request)
+
+
+def _withdraw(home: str, job: str, attempt: int) -> None:
+    """Have the waiter of a home start an attempt no more, if it waits there: it ends as one that was killed."""
+    from workbench.learner.queue import channel
+
+    with contextlib.suppress(Failure):  # there is no waiter, so it starts nothing
+        channel.ask(home, {"act": "withdraw", "job": job, "attempt": attempt}, channel.REACH_SECONDS)
 
 
 def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:

@@ -45,6 +45,10 @@ _DECISION = "decision.json"
 HOME_SECONDS = 12 * 3600.0
 """How long a command that has ended waits for a home whose mount has ended: until somebody looks in the morning."""
 
+LOCK_VARIABLE = "FABRIC_AGENT_LOCK"
+"""Names the descriptor of a learner's lock that whoever started its agent holds, and the agent has inherited."""
+
+_LOCK = "agent.lock"
 _LOCK_TRIES = 50
 _LOCK_PAUSE_SECONDS = 0.01
 
@@ -59,7 +63,7 @@ def take_lock(folder: str) -> Optional[int]:
     """
     import fcntl
 
-    lock = os.open(os.path.join(folder, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,6 +72,32 @@ def take_lock(folder: str) -> Optional[int]:
             time.sleep(_LOCK_PAUSE_SECONDS)
     os.close(lock)
     return None
+
+
+def take_inherited_lock(folder: str) -> Optional[int]:
+    """Return the descriptor of a learner's lock that was held for us until now; None where none was.
+
+    The variable that names it is taken out of the environment: nothing that we start has it.
+    """
+    import fcntl
+
+    named = os.environ.pop(LOCK_VARIABLE, "")
+    if not named.isdigit() or not is_lock_of(folder, int(named)):
+        return None
+    try:
+        # It succeeds for who shares the open file with the holder, and for nobody else.
+        fcntl.flock(int(named), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return int(named)
+
+
+def is_lock_of(folder: str, lock: int) -> bool:
+    """Say whether a descriptor is that of the lock which lies in a learner's folder now."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(os.path.join(folder, _LOCK)))
+    except OSError:
+        return False
 
 
 class StateFile:

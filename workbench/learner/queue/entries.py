@@ -10,12 +10,14 @@ import contextlib
 import hashlib
 import json
 import os
+import tempfile
 import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from workbench.learner.platform.owned_files import (
     is_held_by_owner,
     is_text_of_owner,
+    lock_own,
     open_own,
     read_own,
     replace_own,
@@ -115,6 +117,30 @@ class HeldEntries:
                 os.unlink(name)
         os.close(descriptor)
 
+    def descriptor(self, folder: str, home: str, job: str) -> Optional[int]:
+        """Return the descriptor that holds an entry; None where it is not held here."""
+        return self._held.get((folder, os.path.join(folder, file_name(home, job))))
+
+    def adopt(self, folder: str, home: str, job: str, descriptor: int) -> None:
+        """Hold an entry by the descriptor of a process that holds it: there is no instant in which nobody does."""
+        name = os.path.join(folder, file_name(home, job))
+        try:
+            is_its = os.path.samestat(os.fstat(descriptor), os.stat(name, follow_symlinks=False))
+        except OSError:
+            is_its = False
+        if is_its and (folder, name) not in self._held:
+            self._held[folder, name] = descriptor
+        else:
+            os.close(descriptor)
+
+    def let_go(self, folder: str, home: str, job: str) -> None:
+        """Let go of an entry and leave its file: who holds it next finds since when its job waits."""
+        name = os.path.join(folder, file_name(home, job))
+        descriptor = self._held.pop((folder, name), None)
+        self._written.pop((folder, name), None)
+        if descriptor is not None:
+            os.close(descriptor)
+
     def keep_only(self, folder: str, home: str, jobs: Set[str]) -> None:
         """Remove the entries of a home whose jobs wait no more."""
         names = {os.path.join(folder, file_name(home, job)) for job in jobs}
@@ -153,6 +179,15 @@ def read_entries(folder: str) -> List[QueueEntry]:
         return found
     finally:
         os.close(descriptor)
+
+
+def are_lockable(folder: str) -> bool:
+    """Say whether entries can be held in a folder: its file system, and this system, know such locks."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            return lock_own(probe.fileno())
+    except OSError:
+        return False
 
 
 def entry_of(person: int, document: Mapping[str, Any], now: int) -> Optional[QueueEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from workbench.learner.platform import lease_holders
 from workbench.learner.platform.system import now_us, user_name
@@ -77,6 +77,32 @@ class HostQueue:
                 entries += [] if fresh is None else [fresh]
             found = self._turns(folder, entries, slots).get((mine, home, job))
         return turn_document(order.Turn(True, 1, 1, 0) if found is None else found)
+
+    def hold(self, folder: str, home: str, wanted: Mapping[str, Any]) -> bool:
+        """Make or renew the entry of one job; return whether it is held."""
+        facts = {key: value for key, value in wanted.items() if key != "job"}
+        with self._lock:
+            return self._held.hold(folder, home, str(wanted["job"]), facts)
+
+    def facts(self, folder: str, home: str) -> Dict[str, Dict[str, Any]]:
+        """Return what the entries of a home's jobs say, whoever of this user holds them, by job."""
+        mine = (os.geteuid(), home)
+        return {entry.job: entry._asdict() for entry in read_entries(folder) if entry.key[:2] == mine}
+
+    def descriptor(self, folder: str, home: str, job: str) -> Optional[int]:
+        """Return the descriptor that holds the entry of a job; None where it is not held here."""
+        with self._lock:
+            return self._held.descriptor(folder, home, job)
+
+    def adopt(self, folder: str, home: str, job: str, descriptor: int) -> None:
+        """Hold the entry of a job by the descriptor of another process that holds it."""
+        with self._lock:
+            self._held.adopt(folder, home, job, descriptor)
+
+    def let_go(self, folder: str, home: str, job: str) -> None:
+        """Let go of a job's entry, which another process holds from now on."""
+        with self._lock:
+            self._held.let_go(folder, home, job)
 
     def leave(self, folder: str, home: str, job: str) -> None:
         """Remove a job's entry: it has its GPUs."""

@@ -1,0 +1,226 @@
+"""The start of an attempt whose turn has come: it gets GPUs and a port, and its agents, which inherit them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from workbench.learner.host import machine
+from workbench.learner.host.cpu_affinity import CpuChooser
+from workbench.learner.host.learners import markers, read_object
+from workbench.learner.journal.state import LOCK_VARIABLE
+from workbench.learner.platform import leases, run, system
+from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.files import write_files
+from workbench.learner.queue import allocation
+from workbench.learner.waiter.attempts import AGENT_LOG, WaitingAttempt, WaitingLearner
+
+RESERVED_CPUS = "reserved_cpus"
+"""In a launch document: how many CPUs the job asks for, for each learner."""
+
+_NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What starting a process meets where the machine has no room for one: that passes."""
+
+
+class Unstartable(Exception):
+    """A learner that cannot be started, now or later: why."""
+
+    def __init__(self, learner: WaitingLearner, text: str) -> None:
+        super().__init__(text)
+        self.learner = learner
+        self.text = text
+
+
+class AttemptStart:
+    """Starts attempts of one home.
+
+    Args:
+        home: the home's uuid.
+        folder: the home's folder at this host.
+    """
+
+    def __init__(self, home: str, folder: str) -> None:
+        self._home = home
+        self._folder = folder
+        self._cpus = CpuChooser()
+
+    def fits(self, attempt: WaitingAttempt) -> bool:
+        """Say whether what this home's learners have reserved leaves the CPUs that an attempt asks for."""
+        if not attempt.ticket.cpus:
+            return True
+        needed = attempt.ticket.cpus * len(attempt.learners)
+        return allocation.fit_cpus(self._reserved().values(), needed, len(machine.processors()))
+
+    def start(self, attempt: WaitingAttempt, uuids: Sequence[str]) -> bool:
+        """Start all learners on these GPUs, or none; return False where somebody else was faster.
+
+        Raises:
+            Failure: it cannot be started now.
+            OSError: the same.
+            Unstartable: nor later. Learners that have an agent were started.
+        """
+        ticket = attempt.ticket
+        if not attempt.keep_locks():
+            return False
+        documents = {one.number: _document(one) for one in attempt.learners}
+        with contextlib.ExitStack() as held:
+            text = allocation.lease_text(ticket.holder, 0)
+            lease = leases.take(uuids, ticket.leases_folder, text)
+            if lease is None:
+                return False
+            held.callback(lease.release)
+            port, port_lease = self._port(attempt, text)
+            if port_lease is not None:
+                held.callback(port_lease.release)
+            secrets = _secret_files(attempt)
+            held.callback(_remove_unused, attempt, secrets)
+            shares = allocation.shares(uuids, list(documents), ticket.each)
+            for one in attempt.learners:
+                documents[one.number].update(
+                    slots=list(shares[one.number]), secrets_file=secrets.get(one.number)
+                )
+                variables = {**allocation.gpu_variables(shares[one.number]), "MASTER_PORT": str(port)}
+                documents[one.number]["env"].update(variables)
+                if ticket.cpus:
+                    chosen = self._cpus.choose(max(1, math.ceil(ticket.cpus)), one.launch.marker)
+                    documents[one.number].update({"cpus": chosen, RESERVED_CPUS: ticket.cpus})
+            # The documents first: who finds them after a death of ours knows which secrets to remove.
+            write_files(
+                {_launch_path(one): json.dumps(documents[one.number]) + "\n" for one in attempt.learners}
+            )
+            write_files(dict.fromkeys(secrets.values(), json.dumps(attempt.secrets) + "\n"))
+            for one in attempt.learners:
+                own = [lease.part(shares[one.number])]
+                held.callback(own[0].release)
+                if port_lease is not None and one.number == 1:
+                    own.append(port_lease)
+                self._spawn(attempt, one, documents[one.number], own)
+        return True
+
+    def _spawn(
+        self,
+        attempt: WaitingAttempt,
+        learner: WaitingLearner,
+        document: Mapping[str, Any],
+        held: Sequence[leases.Lease],
+    ) -> None:
+        environment = {
+            **attempt.ticket.environment,
+            "FABRIC_GUARD": learner.launch.marker,
+            LOCK_VARIABLE: str(learner.lock),
+        }
+        key = document["env"].get("FABRIC_ENVIRONMENT")
+        if key:
+            environment["FABRIC_ENVIRONMENT"] = key
+        descriptors = [learner.lock, *(number for one in held for number in one.descriptors())]
+        output = os.path.join(learner.folder, AGENT_LOG)
+        try:
+            learner.agent = run.spawn(document["guard"], environment, "/", output, descriptors)
+        except (Failure, OSError, ValueError) as error:
+            # Once one has an agent, the others must have theirs, or the attempt fails.
+            if _passes(error) and not any(one.agent for one in attempt.learners):
+                raise
+            text = error.message if isinstance(error, Failure) else f"its agent cannot be started: {error}"
+            raise Unstartable(learner, text) from error
+        with contextlib.suppress(OSError):  # on a full disk they name no process
+            for one in held:
+                one.write(allocation.lease_text(attempt.ticket.holder, learner.agent))
+
+    def _port(self, attempt: WaitingAttempt, text: str) -> Tuple[int, Optional[leases.Lease]]:
+        """Return a free port, with its lease unless the folder of leases cannot be used; that of learners that run.
+
+        Raises:
+            Failure: no port that was tried is free.
+        """
+        for number, (folder, _) in attempt.ticket.learners.items():
+            if all(one.number != number for one in attempt.learners):
+                begun = read_object(os.path.join(folder, "launch.json")) or {}
+                named = str((begun.get("env") or {}).get("MASTER_PORT"))
+                if named.isdigit():
+                    return int(named), None
+        for port in machine.bindable(allocation.candidate_ports(text)):
+            try:
+                lease = leases.take([allocation.port_lease(port)], attempt.ticket.leases_folder, text)
+            except Failure:
+                return port, None
+            if lease is not None:
+                return port, lease
+        raise Failure(
+            "try_again",
+            f"No port for MASTER_PORT is free among {allocation.PORT_TRIES} from {allocation.PORTS.start} on.",
+        )
+
+    def _reserved(self) -> Dict[str, float]:
+        """Return how many CPUs each job of this home that runs here has reserved."""
+        found: Dict[str, float] = {}
+        for marker in markers("FABRIC_GUARD"):
+            home, _, rest = marker.partition("/")
+            parts = rest.split("/")
+            if home == self._home and len(parts) == 3:
+                job, attempt, learner = parts
+                path = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
+                document = read_object(os.path.join(path, "launch.json")) or {}
+                found[job] = found.get(job, 0.0) + _reserved_of(document)
+        return found
+
+
+def forget_secrets(attempt: WaitingAttempt) -> None:
+    """Remove the files of secrets that an earlier waiter may have left, which died in the middle of a start."""
+    with contextlib.suppress(OSError, Failure):
+        for path in _secret_files(attempt).values():
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def _reserved_of(document: Mapping[str, Any]) -> float:
+    """Return how many CPUs a learner has reserved: as its document says, else as many as it is bound to."""
+    number = document.get(RESERVED_CPUS)
+    return float(number) if isinstance(number, (int, float)) else float(len(document.get("cpus") or ()))
+
+
+def _secret_files(attempt: WaitingAttempt) -> Dict[int, str]:
+    if not attempt.secrets:
+        return {}
+    folder, suffix = machine.secret_folder(), attempt.ticket.secrets_suffix
+    return {one.number: os.path.join(folder, one.secrets_name + suffix) for one in attempt.learners}
+
+
+def _document(learner: WaitingLearner) -> Dict[str, Any]:
+    """Return a learner's launch document.
+
+    Raises:
+        Unstartable: there is none that could be used.
+        OSError: nobody knows now.
+    """
+    content = system.content_of(_launch_path(learner))
+    try:
+        document = json.loads(content)
+        if all(isinstance(word, str) for word in document["guard"]):
+            return {**document, "env": dict(document["env"])}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise Unstartable(learner, "its launch.json cannot be read")
+
+
+def _passes(error: Exception) -> bool:
+    """Say whether what kept an agent from being started may be over later: want of memory, processes or disk."""
+    if isinstance(error, Failure):
+        cause = error.__cause__
+        return error.kind == "cannot_write" or (isinstance(cause, OSError) and cause.errno in _NOT_NOW)
+    return isinstance(error, OSError)
+
+
+def _launch_path(learner: WaitingLearner) -> str:
+    return os.path.join(learner.folder, "launch.json")
+
+
+def _remove_unused(attempt: WaitingAttempt, files: Mapping[int, str]) -> None:
+    """Remove the files of secrets of learners that were not started after all."""
+    for one in attempt.learners:
+        if not one.agent and one.number in files:
+            with contextlib.suppress(OSError):
+                os.unlink(files[one.number])
