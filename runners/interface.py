@@ -59,6 +59,9 @@ class Capabilities:
     """Whether it builds the image of a job that names a Dockerfile; asked only where it uses images."""
     mounts_stores: bool = True
     """Whether a data store with ``mount: true`` is mounted; else such a job is refused."""
+    hands_over: bool = False
+    """Whether a job that waits for GPUs is given to its host, where a process of ours starts it: its learners are
+    seen as ``waits``."""
     finish: bool = False
     """Whether it knows the stop ``finish``: ``should_stop()`` says yes, and no signal is sent."""
     moves_in: bool = False
@@ -103,6 +106,8 @@ class LaunchRequest:
     """The values of secrets by name. They are in no plan and on no command line."""
     seq: int = 0
     """The job's order of submission among those of its home."""
+    position: float | None = None
+    """Where it stands among the jobs of its home and priority, smaller first; None: by its submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,9 @@ class LearnerStatus:
     doing: str = ""
     """What it does while it downloads data or uploads results, for people."""
     cut_off: bool = False
-    """Whether it waits for files that its launch uploads; if the launch was cut off, it must be repeated."""
+    """Whether it waits for what its launch brings; if the launch was cut off, it must be repeated."""
+    waits: bool = False
+    """Whether it waits in its host's queue: nothing of it runs, and the host starts it when its turn comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +291,8 @@ class Runner(ABC):
     @abstractmethod
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Upload code and environment, lease all slots or none, then start the learners. Idempotent.
+
+        Where slots are taken a runner with ``capabilities.hands_over`` gives the attempt to its host, which starts it.
 
         Raises:
             SlotsBusy: not enough slots are free; no learner was started. The launch can be repeated.

@@ -6,6 +6,7 @@ second of two agents for one learner exits at once.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from backends.contract.host import Host, Lock
 from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
-from runners.shared.agents import Agent, upload_agent
+from runners.shared.agents import Agent, PythonAgent, upload_agent
 from runners.shared.bind_mounts import link_mounts, refusals_of_processes, refuse_missing
 from runners.shared.code import deploy_code
 from runners.shared.data_stores import folders_of
@@ -27,7 +28,7 @@ from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.unsupported import not_built
 from runners.shared.virtualenvs import ensure, environment_of
-from workbench.errors import RunnerError, SlotsBusy
+from workbench.errors import BackendUnreachable, FabricError, RunnerError, SlotsBusy
 
 
 class ProcessLaunch:
@@ -51,7 +52,11 @@ class ProcessLaunch:
             return
         self._refuse()
         agent = self._prepare(waiting)
-        leased = self._lease(waiting)
+        try:
+            leased = self._lease(waiting)
+        except SlotsBusy as busy:
+            self._hand_over(waiting, agent, busy)
+            return
         held: list[Lock] = []
         try:
             port = self._port(waiting, held)
@@ -123,6 +128,65 @@ class ProcessLaunch:
                 f"The launch was interrupted, and other jobs took what it still needs: {busy.message}"
             ) from busy
 
+    def _hand_over(self, waiting: Sequence[int], agent: Agent, busy: SlotsBusy) -> None:
+        """Give the attempt to the host's waiter, which starts it when its turn has come.
+
+        Raises:
+            SlotsBusy: the host has none: the controller keeps the job waiting.
+        """
+        argv = agent.waiter_argv(self._site.home)
+        if argv is None:
+            raise busy
+        self._progress(busy.message, stage="waiting")
+        documents = {learner: self._document(learner, agent, (), None, None) for learner in waiting}
+        files: dict[str, str] = {}
+        for learner, document in documents.items():
+            files |= agent.files(self._attempt.learner(learner), document)
+        self._host.call("write_files", files=files)
+        try:
+            self._host.call(
+                "hand_over",
+                home=self._request.attempt.home,
+                folder=str(self._site.home.path),
+                argv=argv,
+                env=dict(self._site.environment),
+                ticket=self._ticket(waiting, documents),
+                secrets=secrets_with(self._request, self._site),
+            )
+        except BackendUnreachable:
+            raise
+        except FabricError as error:
+            raise SlotsBusy(f"{busy.message}; it waits here, not there: {error.message}") from error
+
+    def _ticket(self, waiting: Sequence[int], documents: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the waiter needs to know beside the launch documents."""
+        request, spec = self._request, self._request.spec
+        attempt = request.attempt
+        return {
+            "home": attempt.home,
+            "job": attempt.job_id,
+            "attempt": attempt.attempt,
+            "leases_folder": self._site.leases,
+            "gpus": spec.gpus * spec.learners,
+            "each": spec.gpus,
+            "gpu_type": spec.gpu_type,
+            "priority": spec.priority,
+            "position": float(request.seq if request.position is None else request.position),
+            "max_runtime_seconds": spec.max_runtime_seconds,
+            "cpus": spec.cpus or 0.0,
+            "lease": json.loads(lease_text(request, 0)),
+            "environment": self._agent_environment(documents[waiting[0]]),
+            "secrets_suffix": PythonAgent.secrets_suffix,
+            "learners": [
+                {
+                    "learner": learner,
+                    "folder": str(self._attempt.learner(learner).path),
+                    "secrets_stem_name": secrets_stem("", attempt, learner).lstrip("/"),
+                }
+                for learner in waiting
+            ],
+        }
+
     def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:
         if len(waiting) < len(self._plan.learners):
             begun = next(one.learner for one in self._plan.learners if one.learner not in waiting)
@@ -170,14 +234,19 @@ class ProcessLaunch:
         return paths
 
     def _document(
-        self, learner: int, agent: Agent, slots: tuple[str, ...], port: int, secrets_file: str | None
+        self, learner: int, agent: Agent, slots: tuple[str, ...], port: int | None, secrets_file: str | None
     ) -> dict[str, Any]:
-        """Return a learner's planned launch document with the values that are chosen at launch."""
+        """Return a learner's planned launch document with the values that are chosen at launch.
+
+        Without a port the host's waiter chooses these values.
+        """
         planned: Mapping[str, Any] = self._plan.learners[learner - 1].native["launch"]
         document = {**planned, "secrets_file": secrets_file, "slots": list(slots)}
-        if planned["cpus"] is not None:
-            document["cpus"] = self._choose_cpus(learner)
-        environment = {**planned["env"], **gpu_variables(slots), "MASTER_PORT": str(port)}
+        environment = dict(planned["env"])
+        if port is not None:
+            if planned["cpus"] is not None:
+                document["cpus"] = self._choose_cpus(learner)
+            environment |= {**gpu_variables(slots), "MASTER_PORT": str(port)}
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))
@@ -189,9 +258,12 @@ class ProcessLaunch:
         chosen: list[int] | None = self._host.call("choose_cpus", count=count, marker=who)
         return chosen
 
+    def _agent_environment(self, document: Mapping[str, Any]) -> dict[str, str]:
+        key = document["env"].get("FABRIC_ENVIRONMENT")
+        return {**self._site.environment, **({"FABRIC_ENVIRONMENT": key} if key else {})}
+
     def _spawn(self, learner: int, document: Mapping[str, Any], locks: Sequence[Lock]) -> int:
-        environment = {**self._site.environment, "FABRIC_GUARD": marker(ref_of(self._plan, learner))}
-        if key := document["env"].get("FABRIC_ENVIRONMENT"):
-            environment["FABRIC_ENVIRONMENT"] = key
+        environment = self._agent_environment(document)
+        environment["FABRIC_GUARD"] = marker(ref_of(self._plan, learner))
         output = str(self._attempt.learner(learner).path / "guard.log")
         return self._host.spawn(document["guard"], env=environment, cwd="/", output=output, holding=locks)

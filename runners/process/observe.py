@@ -16,7 +16,7 @@ from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.shared.agents import AgentKind, upload_agent
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
-from runners.shared.learner_status import status_of
+from runners.shared.learner_status import is_waiting, status_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
@@ -152,7 +152,7 @@ class ProcessObservations:
         facts = one.facts
         if is_over(facts):
             self._forget_secrets(facts)
-        if not is_dead(facts):
+        if not is_dead(facts) or is_waiting(facts):
             return status_of(one.ref, facts, site.hostname)
         if self._may_be_taken_over(one, boot_id) and self._is_taken_over(path, one, site):
             return status_of(one.ref, facts, site.hostname)

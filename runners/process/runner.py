@@ -31,6 +31,7 @@ from runners.interface import (
 from runners.shared.capabilities import PROCESS
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import HostFacts, read_host_facts
+from runners.shared.learner_status import is_waiting
 from workbench.errors import FabricError, NotRunning, RunnerError
 from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
@@ -198,6 +199,9 @@ class ProcessRunner(Runner):
         """End an attempt's processes and remove its files; on this machine the files are the job's own and stay."""
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
+        facts = self._host.call("learner", folder=str(folder.learner(1).path))
+        if is_waiting(facts):
+            self._host.call("withdraw", home=attempt.home, job=attempt.job_id, attempt=attempt.attempt)
         paths = [] if self._host.here else [str(folder.path)]
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
@@ -213,7 +217,7 @@ class ProcessRunner(Runner):
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Run a command in a learner's folder and environment, on this process's standard streams."""
         facts = self._host.call("learner", folder=str(self._learner(learner).path))
-        if not facts["alive"]:
+        if not facts["alive"] or is_waiting(facts):
             raise NotRunning("The job is not running.", hint="See its state: fabric show JOB")
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
         if self._host.here:

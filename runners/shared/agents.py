@@ -45,6 +45,10 @@ class Agent(ABC):
     def argv(self, folder: LearnerFolder) -> list[str]:
         """Return the command that starts the agent of a learner."""
 
+    def waiter_argv(self, home: Home) -> list[str] | None:
+        """Return the command that starts the waiter of a home; None where the agent has none."""
+        return None
+
     @abstractmethod
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
         """Return the files that the agent reads, as text by path."""
@@ -71,8 +75,15 @@ class PythonAgent(Agent):
 
     def argv(self, folder: LearnerFolder) -> list[str]:
         """Return the command that starts the agent of a learner."""
+        return self._argv("guard", str(folder.path))
+
+    def waiter_argv(self, home: Home) -> list[str] | None:
+        """Return the command that starts the waiter of a home."""
+        return self._argv("waiter", str(home.path))
+
+    def _argv(self, *arguments: str) -> list[str]:
         # -S: importing site takes most of the start-up time.
-        return [self._python, "-I", "-S", self._program, "guard", str(folder.path)]
+        return [self._python, "-I", "-S", self._program, *arguments]
 
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
         """Return the launch document."""

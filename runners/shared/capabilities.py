@@ -6,7 +6,9 @@ from typing import Final
 
 from runners.interface import Capabilities
 
-PROCESS: Final = Capabilities(needs="host", exec=True, shell=True, copy=True, finish=True, moves_in=True)
+PROCESS: Final = Capabilities(
+    needs="host", exec=True, shell=True, copy=True, hands_over=True, finish=True, moves_in=True
+)
 CONTAINER: Final = Capabilities(
     needs="host",
     uses_image=True,

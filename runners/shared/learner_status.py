@@ -23,6 +23,12 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
             slots=tuple(facts["slots"]),
             node=node,
         )
+    if is_waiting(facts):
+        # Nobody there starts it any more where its waiter is gone: what its launch brought is brought again.
+        alive = bool(facts["alive"])
+        return LearnerStatus(
+            ref, LearnerPhase.STARTING, reason=_reason(state), node=node, waits=alive, cut_off=not alive
+        )
     return LearnerStatus(
         ref,
         _phase(state, alive=facts["alive"]),
@@ -37,6 +43,12 @@ def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerSt
         node=node,
         doing=str(state.get("doing") or ""),
     )
+
+
+def is_waiting(facts: Mapping[str, Any]) -> bool:
+    """Say whether a learner was given to its host's waiter and has not been started since."""
+    state = facts["state"]
+    return state is not None and state.get("phase") == LearnerPhase.STARTING and bool(state.get("waiting"))
 
 
 def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:

@@ -64,10 +64,14 @@ def test_a_sweep_of_small_jobs_does_not_starve_a_large_one_of_another_home(
 
     ends[0].touch()
     mine.ends(first[0])
-    until(lambda: "2 free" in mine.row(rest[0]).reason.text, lambda: str(mine.row(rest[0])))
-    reason = mine.row(rest[0]).reason.text
-    assert mine.row(rest[0]).state is State.QUEUED
-    assert reason.startswith("waits: needs 2 GPUs, 2 free; 2nd of 5, behind ")
+
+    def stands() -> bool:
+        row = mine.row(rest[0])
+        return row.state is State.QUEUED and row.reason.text.startswith(
+            "waits: needs 2 GPUs, 2 free; 2nd of 5, behind "
+        )
+
+    until(stands, lambda: str(mine.row(rest[0])))
     ends[1].touch()
 
     theirs.ends(large)

@@ -8,16 +8,22 @@ from pathlib import Path
 import pytest
 
 from backends.local.host import LocalHost
-from tests.runners.jobs import Jobs
+from tests.runners.jobs import HOME, Jobs
 from tests.stubs import Gpus, pretend
 from tests.support.kept_agents import lend_agents
 from workbench.paths import Home
 
 
 @pytest.fixture
-def jobs(home: Home) -> Iterator[Jobs]:
+def job_home() -> str:
+    """The uuid of the home of a test's jobs; overridden where each test needs one of its own."""
+    return HOME
+
+
+@pytest.fixture
+def jobs(home: Home, job_home: str) -> Iterator[Jobs]:
     host = LocalHost(lend_agents(home))
-    made = Jobs(host)
+    made = Jobs(host, job_home)
     yield made
     for job in made.made:
         job.runner.remove(job.request.attempt)

@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
 from runners.shared import gpu_leases
-from tests.runners.jobs import HOME, Jobs
+from tests.runners.jobs import Jobs
 from tests.stubs import GIB, Gpus
 from tests.support.waiting import until
-from workbench.errors import LaunchRefused, SlotsBusy
+from workbench.errors import LaunchRefused
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
 from workbench.learner.platform import lease_holders, leases
@@ -26,6 +27,12 @@ from workbench.paths import leases_folder
 
 SHOW = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $GPU_COUNT"
 FOREVER = f"{SHOW}; while :; do sleep 1; done"
+
+
+@pytest.fixture
+def job_home() -> str:
+    """A home of its own: the waiter of a home sees the GPUs of the test that it was started in."""
+    return str(uuid4())
 
 
 @pytest.fixture
@@ -83,7 +90,7 @@ def test_a_lease_lives_as_long_as_the_learner_and_names_it(jobs: Jobs, gpus: Gpu
     job.until_running()
 
     holder = lease_holders.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
-    guards = learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]
+    guards = learners.markers("FABRIC_GUARD")[f"{jobs.home}/{job.request.attempt.job_id}/1/1"]
 
     owner = f"{jobs.host.identity().user} (tester@conformance)"
     assert (holder["owner"], holder["job"]) == (owner, job.request.attempt.job_id)
@@ -97,7 +104,7 @@ def test_a_lease_is_free_when_every_holder_was_killed(jobs: Jobs, gpus: Gpus) ->
     job = jobs.run(FOREVER, gpus=1)
     job.until_running()
 
-    for pid in learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]:
+    for pid in learners.markers("FABRIC_GUARD")[f"{jobs.home}/{job.request.attempt.job_id}/1/1"]:
         os.kill(pid, signal.SIGKILL)
     job.until_over()
 
@@ -109,17 +116,16 @@ def test_a_busy_machine_says_in_words_who_has_its_gpus(jobs: Jobs, gpus: Gpus, c
     user = jobs.host.identity().user
     lease = leases.take(["GPU-1"], str(leases_folder()), '{"owner": "anna@box", "job": "training-abcdefghj"}')
     assert lease is not None
-    job = jobs.plan(SHOW, gpus=2)
-
-    with pytest.raises(SlotsBusy) as busy:
-        job.launch()
-    lease.release()
+    job = jobs.plan(SHOW, gpus=2).launch()
 
     name = Path(f"/proc/{computing}/comm").read_text().strip()
-    assert busy.value.message == (
+    assert job.progress.lines[-1] == (
+        "waiting",
         f"waits for 2 of 2 GPUs: GPU 0 is held by {user} (anna)'s job training-abcdefghj, "
-        f"GPU 1 computes {name} (pid {computing}) of {user}"
+        f"GPU 1 computes {name} (pid {computing}) of {user}",
     )
+    assert [one.waits for one in job.observe(0).seen] == [True]
+    lease.release()
 
 
 def test_all_learners_get_their_gpus_or_none_does(jobs: Jobs, gpus: Gpus) -> None:
@@ -128,12 +134,12 @@ def test_all_learners_get_their_gpus_or_none_does(jobs: Jobs, gpus: Gpus) -> Non
     lease = leases.take(["GPU-2"], str(leases_folder()), "{}")
     assert lease is not None
 
-    with pytest.raises(SlotsBusy, match=r"waits for 3 of 3 GPUs: GPU 1 is held by .*, pid \d+\)"):
-        job.launch()
+    job.launch()
+    waiting = job.observe(0).seen
+    assert [(one.phase, one.waits) for one in waiting] == [(LearnerPhase.STARTING, True)] * 3
     assert held() == {"GPU-2"}
-    assert job.runner.observe([job.request.attempt], timeout_seconds=0).seen == ()
     lease.release()
-    job.launch().until_over()
+    job.until_over()
 
     given = [job.output(number).split()[0] for number in (1, 2, 3)]
     assert sorted(given) == [b"GPU-1", b"GPU-2", b"GPU-3"]
@@ -151,13 +157,13 @@ def test_each_learner_holds_only_its_own(jobs: Jobs, gpus: Gpus) -> None:
 
 def test_two_controllers_never_share_a_gpu(jobs: Jobs, gpus: Gpus) -> None:
     gpus.add("GPU-1").add("GPU-2")
-    other = "00000000-0000-0000-0000-00000000000b"
-    running = [jobs.run(FOREVER, gpus=1, home=home) for home in (HOME, other)]
+    other = str(uuid4())
+    running = [jobs.run(FOREVER, gpus=1, home=home) for home in (jobs.home, other)]
     given = [job.until_running()[1].slots for job in running]
 
-    with pytest.raises(SlotsBusy):
-        jobs.run(SHOW, gpus=1, home=other)
+    third = jobs.run(SHOW, gpus=1, home=other)
 
+    assert [one.waits for one in third.observe(0).seen] == [True]
     assert sorted(given) == [("GPU-1",), ("GPU-2",)]
 
 

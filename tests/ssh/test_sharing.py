@@ -51,6 +51,12 @@ def grounds(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Ground, Grou
         yield mine, theirs
 
 
+def is_queued_for(ground: Ground, job_id: str, holder: str) -> bool:
+    """Say whether a job is QUEUED, and its reason names the GPU and its holder."""
+    row = ground.row(job_id)
+    return row.state is State.QUEUED and "GPU 0" in row.reason.text and holder in row.reason.text
+
+
 def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(
     grounds: tuple[Ground, Ground],
 ) -> None:
@@ -58,10 +64,7 @@ def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(
     first = mine.submit(HOLD, gpus=1)
     mine.prints(first, "ready")
     second = theirs.submit("echo mine now", gpus=1)
-    until(lambda: "GPU 0" in theirs.row(second).reason.text, lambda: str(theirs.row(second)))
-    row = theirs.row(second)
-    assert row.state is State.QUEUED
-    assert mine.row(first).owner in row.reason.text
+    until(lambda: is_queued_for(theirs, second, mine.row(first).owner), lambda: str(theirs.row(second)))
 
     mine.ask(first, "kill")
     theirs.ends(second)
@@ -104,7 +107,6 @@ def test_a_gpu_on_which_a_foreign_process_computes_is_left_alone_and_named(
     gpus.say(f"process {UUID} {os.getpid()} 1073741824 compute")
     gpus.path.chmod(0o644)
     job_id = mine.submit("true", gpus=1)
-    until(lambda: "GPU 0" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
-    assert mine.row(job_id).state is State.QUEUED
+    until(lambda: is_queued_for(mine, job_id, f"(pid {os.getpid()})"), lambda: str(mine.row(job_id)))
     mine.ask(job_id, "kill")
     mine.ends(job_id)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
+from runners.interface import LearnerStatus
 from tests.quick.controller.values import exited, learner, lost, those, view
 from workbench.controller.decide.errors import classify_error
 from workbench.controller.decide.model import (
@@ -541,3 +542,98 @@ def test_learners_that_an_earlier_launch_started_and_that_have_ended_decide_thou
     ended = view(State.PENDING, fault=fault, statuses=those(exited(1)), drained=True)
 
     assert finish_of(decide(ended)).outcome.state is State.COMPLETED
+
+
+AT_HOST = QueueVerdict(False, "waits: needs 2 GPUs, 1 free; 2nd of 3")
+
+
+def waiting(number: int = 1, **what: Any) -> LearnerStatus:
+    return learner(number, LearnerPhase.STARTING, waits=True, **what)
+
+
+def handed_over(*statuses: LearnerStatus, **what: Any) -> JobSnapshot:
+    return view(State.QUEUED, is_handed_over=True, statuses=those(*statuses), verdict=AT_HOST, **what)
+
+
+def test_a_job_that_its_host_is_to_start_is_prepared_though_it_waits() -> None:
+    verdict = QueueVerdict(False, "waits for 2 GPUs", hand_over=True)
+
+    assert decide(view(State.QUEUED, verdict=verdict)).actions == (
+        Transition(State.PENDING, Reason("waits for 2 GPUs")),
+        StartLaunch(),
+    )
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.DOWNLOADING])
+def test_a_job_all_of_whose_learners_wait_at_their_host_is_queued_again(state: State) -> None:
+    both = those(waiting(1), waiting(2))
+
+    found = decide(view(state, learners=2, statuses=both, verdict=AT_HOST, launches=1, launched_at=NOW))
+
+    assert found.actions == (Transition(State.QUEUED, Reason(AT_HOST.reason)),)
+
+
+def test_a_job_that_waits_at_its_host_says_how_it_stands_there_and_that_nobody_can_ask() -> None:
+    assert decide(handed_over(waiting())).actions == (SetReason(Reason(AT_HOST.reason)),)
+    assert decide(handed_over(waiting(), reason=Reason(AT_HOST.reason))).actions == ()
+    away = decide(handed_over(waiting(), unreachable="gpubox cannot be reached"))
+    assert reasons_of(away) == ["waits at its host, which starts it; gpubox cannot be reached"]
+
+
+def test_a_job_that_its_host_cannot_start_yet_says_why() -> None:
+    full = Reason("the disk is full", "S204")
+
+    assert decide(handed_over(waiting(reason=full))).actions == (SetReason(full),)
+
+
+def test_a_job_that_its_host_has_started_is_pending_then_runs() -> None:
+    started = learner(1)
+
+    assert decide(handed_over(started)).actions == (Transition(State.PENDING, Reason("starting")),)
+    assert decide(view(State.PENDING, statuses=those(started))).actions == (
+        Transition(State.PROCESSING, Reason("the command runs")),
+    )
+
+
+def test_a_job_that_came_and_went_at_its_host_unseen_is_taken_for_one_that_ran() -> None:
+    over = exited(1, 0)
+
+    assert decide(handed_over(over)).actions == (Transition(State.PENDING, Reason("starting")),)
+    assert decide(view(State.PENDING, statuses=those(over))).actions == (Drain(),)
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill"])
+def test_a_stop_of_a_job_that_waits_at_its_host_is_asked_of_the_host_and_not_taken_for_granted(
+    kind: Literal["halt", "kill"],
+) -> None:
+    intent = Intent.HALT if kind == "halt" else Intent.KILL
+    asked = decide(handed_over(waiting(), intent=intent))
+    away = handed_over(
+        waiting(), intent=intent, unreachable="gpubox cannot be reached", stop_sent=StopSent(kind, NOW, 1)
+    )
+
+    assert any(isinstance(action, Stop) and action.kind == kind for action in asked.actions)
+    assert not any(isinstance(action, Finish) for action in decide(away).actions)
+    assert "gpubox cannot be reached" in reasons_of(decide(away))[0]
+
+
+def test_a_job_that_was_stopped_while_it_waited_at_its_host_ends_without_having_run() -> None:
+    stopped = exited(1, None, stopped="halt", started_us=None, signal=9)
+    sent = StopSent("halt", NOW, 1)
+    asked = handed_over(stopped, intent=Intent.HALT, stop_sent=sent, draining_since=NOW, drained=True)
+
+    found = finish_of(decide(asked))
+
+    assert (found.outcome.state, found.outcome.exit_code) == (State.HALTED, 143)
+
+
+def test_a_job_whose_waiter_died_is_given_to_its_host_again() -> None:
+    cut_off = learner(1, LearnerPhase.STARTING, cut_off=True)
+
+    assert decide(handed_over(cut_off)).actions == (StartLaunch(),)
+    again = handed_over(cut_off, launches=1, launched_at=NOW)
+    assert decide(again) == Decision(until=NOW + 2.0)
+
+
+def test_a_job_that_waits_at_its_host_keeps_its_reason_until_the_host_was_asked() -> None:
+    assert decide(handed_over(waiting(), is_observed=False)).actions == ()

@@ -136,6 +136,8 @@ class JobSnapshot:
     """Since when this controller knows that the backend does not answer; from its start, if the one before it knew."""
     never_started: bool = False
     """Whether no launch of this attempt has reached the backend."""
+    is_handed_over: bool = False
+    """Whether a QUEUED attempt was given to its host, which starts it when its turn comes."""
 
 
 @dataclass(frozen=True, slots=True)

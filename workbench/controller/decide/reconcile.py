@@ -3,8 +3,8 @@
 Level-triggered: every decision is made from how things are, never from what happened, so it does not matter
 how often it is made, in which order events came, or whether this controller or one before it began the work.
 
-What holds at all times: a QUEUED attempt was never launched; an attempt ends only when every learner of it is
-known to be over or never to have started.
+What holds at all times: a QUEUED attempt was never launched, unless it was handed over to its host; an attempt ends
+only when every learner of it is known to be over or never to have started.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from workbench.controller.decide.model import (
 )
 from workbench.controller.decide.outcome import OVER, Outcome, decider, failed, judge
 from workbench.controller.decide.restarts import Restart, next_attempt
+from workbench.controller.decide.scheduler import AT_ITS_HOST
 from workbench.job import (
     EXIT_FAULTY,
     EXIT_LOST,
@@ -84,6 +85,8 @@ UNCONFIRMED_TIMES: Final = {"halt": 2, "kill": 4}
 """One that was asked for more often than this counts as one that the backend does not confirm."""
 
 
+_BEFORE_THE_COMMAND: Final = (State.QUEUED, State.PENDING, State.DOWNLOADING)
+
 NOT_BEGUN: Final = frozenset(
     {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STOPPING}
 )
@@ -96,8 +99,10 @@ def decide(job: JobSnapshot) -> Decision:
         return _while_launching(job)
     if job.state in TERMINAL:
         return _after_end(job)
-    if job.state is State.QUEUED:
+    if job.state is State.QUEUED and not job.is_handed_over:
         return _queued(job)
+    if job.state is State.QUEUED and any(map(_has_left_line, job.statuses.values())):
+        return Decision((Transition(State.PENDING, Reason("starting")),))
     if _is_over(job):
         return _ending(job)
     if job.operation is not Operation.NOTHING:
@@ -110,14 +115,17 @@ def decide(job: JobSnapshot) -> Decision:
         return _storing(job)
     if job.intent is not Intent.NONE:
         return _stop(job, "halt" if job.intent is Intent.HALT else "kill")
-    if job.state in (State.PENDING, State.DOWNLOADING):
-        return _starting(job)
-    return _running(job)
+    return _starting(job) if job.state in _BEFORE_THE_COMMAND else _running(job)
 
 
 def is_alive(learner: LearnerStatus) -> bool:
     """Say whether a learner may still do something."""
     return learner.phase not in OVER
+
+
+def _has_left_line(learner: LearnerStatus) -> bool:
+    """Say whether its host has started a learner that waited there."""
+    return not learner.waits and not learner.cut_off and (is_alive(learner) or learner.started_us is not None)
 
 
 def never_began(learner: LearnerStatus) -> bool:
@@ -182,9 +190,10 @@ def _queued(job: JobSnapshot) -> Decision:
     if job.verdict.never:
         reason = Reason(job.verdict.never, "C105", "fabric resume starts it once that job has completed")
         return Decision((Finish(Outcome(State.FAILED, reason, EXIT_FAULTY, "", final=True)),))
-    if not job.verdict.start:
+    if not (job.verdict.start or job.verdict.hand_over):
         return Decision(_set_reason(job, Reason(job.verdict.reason)))
-    return Decision((Transition(State.PENDING, Reason("starting")), StartLaunch()))
+    reason = Reason("starting" if job.verdict.start else job.verdict.reason)
+    return Decision((Transition(State.PENDING, reason), StartLaunch()))
 
 
 def _is_over(job: JobSnapshot) -> bool:
@@ -201,7 +210,7 @@ def _is_over(job: JobSnapshot) -> bool:
 
 def _missing(job: JobSnapshot) -> list[int]:
     """List the learners that are still to be launched."""
-    starting = job.state in (State.PENDING, State.DOWNLOADING)
+    starting = job.state in _BEFORE_THE_COMMAND
 
     def absent(number: int) -> bool:
         learner = job.statuses.get(number)
@@ -239,7 +248,7 @@ def _ending(job: JobSnapshot) -> Decision:
         return Decision((Finish(outcome, restart),))
     if job.draining_since is None:
         return Decision((Drain(),))
-    if job.state is State.STORING:
+    if job.state in (State.QUEUED, State.STORING):
         return Decision(_set_waiting_for_files(job), until=due)
     shown = job.draining_since + SHOWN_AFTER_SECONDS
     if job.now < shown:
@@ -374,6 +383,11 @@ def _starting(job: JobSnapshot) -> Decision:
             return Decision((StartLaunch(),))
         due = job.launched_at + _launched_again_after(job, missing)
         return Decision((StartLaunch(),)) if job.now >= due else Decision(until=due)
+    if all(learner.waits for learner in job.statuses.values()):
+        reason = _waiting_reason(job)
+        if job.state is not State.QUEUED:
+            return Decision((Transition(State.QUEUED, reason),))
+        return Decision(_set_reason(job, reason))
     phases = {learner.phase for learner in job.statuses.values()}
     if phases - NOT_BEGUN:
         return Decision((Transition(State.PROCESSING, _running_reason(job)),))
@@ -385,6 +399,16 @@ def _starting(job: JobSnapshot) -> Decision:
     if job.state is State.PENDING:
         return Decision((Transition(State.DOWNLOADING, reason),))
     return Decision(_set_reason(job, reason))
+
+
+def _waiting_reason(job: JobSnapshot) -> Reason:
+    """Say why a job waits at its host: how it stood there when the host last answered."""
+    if job.unreachable:
+        return Reason(f"{AT_ITS_HOST}; {job.unreachable}", "S200")
+    for learner in job.statuses.values():
+        if learner.reason is not None:
+            return learner.reason  # what keeps its host from starting it: a full disk there, say
+    return Reason(job.verdict.reason if job.verdict and job.verdict.reason else AT_ITS_HOST)
 
 
 def _launched_again_after(job: JobSnapshot, missing: Sequence[int]) -> float:

@@ -21,6 +21,9 @@ NAMED_HOLDERS: Final = 3
 
 MINUTE_US: Final = 60_000_000
 
+AT_ITS_HOST: Final = "waits at its host, which starts it"
+"""The reason of a job that was handed over, until the host says how it stands there."""
+
 LINE_LENGTH: Final = 8
 """How many jobs that need slots or several learners are launched at once where the backend has a queue of its own."""
 
@@ -44,6 +47,8 @@ class SlotRequest:
     """When it is over at the latest, by its ``max_runtime``; None where nothing says that."""
     turn: HostTurn | None = None
     """What the host's queue says of it; None where the host has none, or was not asked yet."""
+    is_handed_over: bool = False
+    """Whether its host starts it: it waits, whatever is free, and those after it wait behind it."""
 
     @property
     def order(self) -> tuple[float, float, int]:
@@ -87,6 +92,8 @@ class QueueVerdict:
 
     start: bool
     reason: str = ""
+    hand_over: bool = False
+    """Whether it is given to its host meanwhile, which starts it when its turn comes."""
     note: str = ""
     """A remark to show with a job that starts: it gets less than it asked for."""
     never: str = ""
@@ -169,6 +176,8 @@ def _verdict(
             return QueueVerdict(
                 False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}{until}"
             )
+    if slot_request.is_handed_over:
+        return QueueVerdict(False, AT_ITS_HOST)
     return QueueVerdict(True, note=_note(capacity, slot_request))
 
 

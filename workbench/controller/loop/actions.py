@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -110,7 +111,7 @@ class ActionExecutor:
         context.probes[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
-        context = self._context
+        context, was_handed_over = self._context, tracked.is_handed_over
         with context.atomic():
             self._save(tracked)
             row, statuses = tracked.row, tracked.statuses.values()
@@ -133,8 +134,8 @@ class ActionExecutor:
         context.queue_stale |= state is State.QUEUED or has_known_end
         if state is State.PROCESSING and row.trial:
             context.has_ended_jobs = True  # its search may have held another trial until it has begun
-        if state is State.STORING:
-            context.jobs_changed()  # its slots are free now
+        if state is State.STORING or was_handed_over:
+            context.jobs_changed()  # its slots are free now, or the others moved up
         context.watch(tracked)
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
@@ -185,17 +186,20 @@ class ActionExecutor:
             context.post(CallFailed(Operation.LAUNCH, attempt, classify_error(error, started=False)))
             return
         home, row, code = context.home, tracked.row, found.code_hash
+        # As it was changed since it was submitted.
+        spec, position = replace(found.spec, priority=tracked.spec.priority), tracked.position_in_line
 
         def request() -> LaunchRequest:
             return LaunchRequest(
                 attempt=attempt,
-                spec=found.spec,
+                spec=spec,
                 owner=row.owner,
                 code_hash=code,
                 code_file=str(home.snapshot(code)) if code else "",
                 recorded=found.recorded,
                 secrets=all_secrets(home, job_id, found.spec),
                 seq=row.seq,
+                position=position,
             )
 
         order = context.orders[job_id] = LaunchOrder(attempt, request, context.concurrency.flag())

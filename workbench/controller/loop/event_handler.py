@@ -215,8 +215,15 @@ class EventHandler:
             job.unreachable_since = self._context.now()
 
     def out_of_sight(self, jobs: Sequence[TrackedJob], since_us: int) -> None:
-        """Note until when jobs were seen whose backend does not answer, or was not asked."""
-        unmarked = [tracked.row.id for tracked in jobs if tracked.row.id not in self._out_of_sight]
+        """Note until when jobs were seen whose backend does not answer, or was not asked.
+
+        Of one that was never launched a backend has nothing to say.
+        """
+        unmarked = [
+            tracked.row.id
+            for tracked in jobs
+            if tracked.is_launched and tracked.row.id not in self._out_of_sight
+        ]
         if unmarked:
             with self._context.atomic():
                 mark_seen(self._context.store, unmarked, since_us)
@@ -311,9 +318,10 @@ class EventHandler:
             return not learners(self._context.store, row.id)
         if trouble.kind != "unreachable" or row.attempt > 1:
             return False
-        # What ended while it was queued was never launched.
+        # What ended while it was queued was never launched, unless it waited at its host.
         states = [one.state for one in transitions(self._context.store, row.id) if one.kind == "state"]
-        return row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
+        was_queued = row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
+        return was_queued and not learners(self._context.store, row.id)
 
     def _purged(self, event: JobPurged) -> set[str]:
         tracked = self._context.jobs.get(event.job_id)

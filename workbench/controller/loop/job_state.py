@@ -85,6 +85,8 @@ class TrackedJob:
     """Whether a launch failed because the backend did not answer: it must answer before the next one."""
     begun: bool = False
     """Whether some launch of this attempt may have started something."""
+    is_handed_over: bool = False
+    """Whether the attempt is QUEUED at its host, which starts it."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> TrackedJob:
@@ -102,8 +104,14 @@ class TrackedJob:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
         self.statuses = {one.learner: status_of(one, self.home) for one in known}
+        if self.is_handed_over:
+            self.statuses = {number: replace(one, waits=True) for number, one in self.statuses.items()}
         self.previous_is_over = True if row.attempt == 1 else previous_is_over
-        self.begun = row.state is not State.QUEUED  # by a controller before this one
+        # Only of an attempt that waits at its host are there learners while it is QUEUED.
+        self.is_handed_over = row.state is State.QUEUED and bool(known)
+        self.begun = self.is_launched  # by a controller before this one
+        # Which may have been killed before it removed what a lost learner left.
+        self.vanished = any(status.phase is LearnerPhase.LOST for status in self.statuses.values())
 
     @property
     def attempt(self) -> AttemptRef:
@@ -118,7 +126,7 @@ class TrackedJob:
     @property
     def is_launched(self) -> bool:
         """Whether something of the attempt may be at the target."""
-        return self.row.state is not State.QUEUED and self.row.state not in TERMINAL
+        return self.row.state not in TERMINAL and (self.row.state is not State.QUEUED or self.is_handed_over)
 
     def snapshot(self, now: float) -> JobSnapshot:
         """Return what :func:`decide` needs to know of the job."""
@@ -170,6 +178,7 @@ class TrackedJob:
             unreachable=self.unreachable,
             unreachable_since=self.unreachable_since,
             never_started=self.launch_unreachable and not self.begun,
+            is_handed_over=self.is_handed_over,
         )
 
     def slot_request(self) -> SlotRequest:
@@ -184,8 +193,9 @@ class TrackedJob:
             self.busy,
             self.spec.learners,
             self.spec.priority,
-            self._position,
+            self.position_in_line,
             self._ends_us(),
+            is_handed_over=self.is_handed_over,
         )
 
     def _ends_us(self) -> int | None:
@@ -203,13 +213,14 @@ class TrackedJob:
             gpus=spec.gpus * spec.learners,
             each=spec.gpus,
             priority=spec.priority,
-            position=self._position,
+            position=self.position_in_line,
             max_runtime_seconds=spec.max_runtime_seconds,
             tries=self.tries,
         )
 
     @property
-    def _position(self) -> float:
+    def position_in_line(self) -> float:
+        """Where it stands among the jobs of its home and priority."""
         return float(self.row.seq) if self.position is None else self.position
 
     def stands_at(self, stands: QueuePosition) -> None:
@@ -228,12 +239,17 @@ class TrackedJob:
         self.saved |= {row.learner: row for row in self.unsaved()}
 
     def transitioned(self, row: JobRow) -> None:
-        """Take over the row after a transition. A job that was QUEUED has no learners yet, so none are looked for."""
+        """Take over the row after a transition. A job that was QUEUED here has no learners yet: none are looked for."""
         before, self.row = self.row, row
-        if before.state is State.QUEUED and row.state is State.PENDING:
+        if before.state is State.QUEUED and row.state is State.PENDING and not self.is_handed_over:
             self.is_observed, self.not_before, self.busy = True, None, ""
         if row.state is State.QUEUED and before.state is not State.QUEUED:
-            self.trouble, self.verdict, self.preparing, self.launches = None, None, None, 0
+            self.is_handed_over = any(status.waits for status in self.statuses.values())
+            self.preparing = None
+            if not self.is_handed_over:
+                self.trouble, self.verdict, self.launches = None, None, 0
+        elif row.state is not State.QUEUED:
+            self.is_handed_over = False
 
     def intent_changed(self, row: JobRow, asked_by: str, now: float) -> None:
         """Take over the row after a person's request; a pending retry is due at once."""
@@ -273,6 +289,8 @@ class TrackedJob:
         self.trouble = trouble
         if trouble.kind == "busy":
             self.busy, self.busy_until = trouble.reason.text, now + delay
+            if self.is_handed_over:  # its host has no waiter any more
+                self.is_handed_over, self.statuses = False, {}
         else:
             self.not_before = now + delay
 
@@ -380,5 +398,7 @@ class TrackedJob:
 
 def _is_worth_a_row(status: LearnerStatus) -> bool:
     # A phase that another follows within a moment is not worth the write, which would only delay that.
+    if status.waits:
+        return True  # it tells the next controller that the attempt was handed over
     ending = status.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and status.ended_us is not None
     return status.phase is not LearnerPhase.STARTING and not ending

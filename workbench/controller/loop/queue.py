@@ -7,11 +7,18 @@ from dataclasses import field, replace
 from typing import Final
 
 from runners.interface import HostTurn
+from runners.registry import capabilities_of
 from workbench.clock import now_us
 from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
 from workbench.controller.decide.model import Operation
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduler import LineAdmission, LinedUpJob, QueueVerdict, schedule
+from workbench.controller.decide.scheduler import (
+    AT_ITS_HOST,
+    LineAdmission,
+    LinedUpJob,
+    QueueVerdict,
+    schedule,
+)
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
@@ -115,6 +122,12 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 """The longest pause before slots that others hold are measured again."""
 
 
+HOLDERS_SECONDS: Final = 15.0
+"""How often it is asked who holds its GPUs while nobody else waits there."""
+
+WAITING_AT_HOST: Final = 100
+"""So many jobs of one home wait at a host; those after them follow as these start."""
+
 ASK_AGAIN_SECONDS: Final = 2.0
 """How often a host's queue is read again while others wait there, too."""
 
@@ -134,16 +147,18 @@ class HostLine:
         """Take over what the host said."""
         self.lined_up, self.turns = found.lined_up, found.turns
         is_shared = any(turn.of > len(found.turns) or turn.limit for turn in found.turns.values())
-        self.ask_at = now + ASK_AGAIN_SECONDS if is_shared else None
+        again = ASK_AGAIN_SECONDS if is_shared else HOLDERS_SECONDS if found.holders else None
+        self.ask_at = None if again is None else now + again
 
     def has(self, tracked: TrackedJob) -> bool:
         """Return whether the host was told of a job, or need not be."""
         return not tracked.spec.gpus or any(entry.job == tracked.row.id for entry in self.lined_up)
 
     def due(self, line_up: LineUp, now: float) -> float | None:
-        """Return when the host is to be asked: now if others wait than those who lined up."""
-        gone = {entry.job for entry in self.lined_up - set(line_up.waiting)} - set(line_up.keep)
-        return now if gone or set(line_up.waiting) - self.lined_up else self.ask_at
+        """Return when the host is to be asked: now if others wait than those who lined up, or stand elsewhere."""
+        waiting = {*line_up.waiting, *line_up.handed_over}
+        gone = {entry.job for entry in self.lined_up - waiting} - set(line_up.keep)
+        return now if gone or waiting - self.lined_up else self.ask_at
 
 
 class JobQueue:
@@ -163,12 +178,13 @@ class JobQueue:
         """Set the verdict of every job that waits; return when to evaluate again even if nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
-        queued = [one for one in self._context.jobs.values() if one.row.state is State.QUEUED]
+        jobs = self._context.jobs.values()
+        queued = [one for one in jobs if one.row.state is State.QUEUED and not one.is_handed_over]
         free, looks_again_at = self._gates.hold(queued)
-        for tracked in free:
+        for tracked in (*free, *(one for one in jobs if one.is_handed_over)):
             waiting.setdefault(tracked.row.target.machine, []).append(tracked)
-        for tracked in self._context.jobs.values():
-            if tracked.is_launched:
+        for tracked in jobs:
+            if tracked.is_launched and not tracked.is_handed_over:
                 running.setdefault(tracked.row.target.machine, []).append(tracked)
         times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
         left = set(self._lines) - set(waiting)
@@ -192,7 +208,7 @@ class JobQueue:
                 if found.capacity is None or found.free_slots >= needed:
                     tracked.busy, tracked.busy_until = "", None
                 else:
-                    self._still_busy(tracked, found, needed)
+                    self._still_busy(tracked, found)
         for line in self._lines.values():
             if line.worker.key == found.target:
                 line.answered(found, context.now())
@@ -229,7 +245,9 @@ class JobQueue:
         line = LineAdmission([one.slot_request() for one in running if one.operation is Operation.LAUNCH])
         for tracked in waiting:
             slot_request = tracked.slot_request()
-            if not (slot_request.cpus or slot_request.slots or tracked.launch_unreachable):
+            if tracked.is_handed_over:
+                ready.append(tracked)
+            elif not (slot_request.cpus or slot_request.slots or tracked.launch_unreachable):
                 tracked.verdict = _sent_back(tracked, now, line)
                 times += [tracked.busy_until] if tracked.busy_until is not None else []
             elif tracked.not_before is not None and now < tracked.not_before:
@@ -266,8 +284,26 @@ class JobQueue:
             for tracked in ready:
                 # One that the host has not heard of yet would come last of all when it takes its GPUs.
                 is_unknown = host_line is not None and not host_line.has(tracked)
-                tracked.verdict = None if is_unknown else verdicts[tracked.row.id]
+                verdict = verdicts[tracked.row.id]
+                if verdict.reason == AT_ITS_HOST:
+                    verdict = replace(verdict, reason=_busy_reason(tracked, known) or AT_ITS_HOST)
+                tracked.verdict = None if is_unknown else verdict
+            self._hand_over(ready)
         return min((at for at in times if at > now), default=None)
+
+    def _hand_over(self, ready: Sequence[TrackedJob]) -> None:
+        """Have the first of those that wait for GPUs given to their host, which starts them whatever we do."""
+        there = sum(tracked.is_handed_over for tracked in ready)
+        for tracked in sorted(ready, key=lambda one: one.slot_request().order):
+            verdict = tracked.verdict
+            if verdict is None or verdict.start or tracked.is_handed_over or not tracked.spec.gpus:
+                continue
+            if tracked.busy or there >= WAITING_AT_HOST:
+                continue  # it was refused there, or the host has enough to go on with
+            can = capabilities_of(tracked.row.target.runner)
+            if can is not None and can.hands_over:
+                tracked.verdict = replace(verdict, hand_over=True)
+                there += 1
 
     def _line(self, machine: str, ready: Sequence[TrackedJob]) -> HostLine | None:
         """Return the line at a machine, if anybody there needs GPUs or did; always asked for by one connection."""
@@ -296,28 +332,39 @@ class JobQueue:
             worker.measure(line_up)
         return requested_at + MEASURE_AGAIN_SECONDS
 
-    def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, needed: int) -> None:
+    def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured) -> None:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
         tracked.busy_until = self._context.now() + pause
-        count = f"{needed} GPU" + ("" if needed == 1 else "s")
-        if found.capacity is not None and needed > found.capacity.slots:
-            # It had them when the job was launched: they may come back, after a reboot say.
-            tracked.busy = f"waits for {count}: {tracked.row.target.backend} has {found.capacity.slots} now"
-        elif found.holders:
-            turn = found.turns.get(tracked.row.id)
-            why = f"waits for {count}" if turn is None or turn.of == 1 else turn.reason(needed)
-            tracked.busy = f"{why}: {found.holders}"
+        tracked.busy = _busy_reason(tracked, found) or tracked.busy
+
+
+def _busy_reason(tracked: TrackedJob, found: CapacityMeasured) -> str:
+    """Return why a job waits that none of ours keeps waiting: who holds its GPUs; empty where that is not known."""
+    needed = tracked.slot_request().slots
+    alone = f"waits for {needed} GPU{'' if needed == 1 else 's'}"
+    if found.capacity is not None and needed > found.capacity.slots:
+        # It had them when the job was launched: they may come back, after a reboot say.
+        return f"{alone}: {tracked.row.target.backend} has {found.capacity.slots} now"
+    turn = found.turns.get(tracked.row.id)
+    why = alone if turn is None or turn.of == 1 else turn.reason(needed)
+    return f"{why}: {found.holders}" if found.holders else ""
 
 
 def _line_up(ready: Sequence[TrackedJob], running: Sequence[TrackedJob]) -> LineUp:
-    waiting = sorted((one for one in ready if one.spec.gpus), key=lambda one: one.slot_request().order)
+    lined_up = sorted((one for one in ready if one.spec.gpus), key=lambda one: one.slot_request().order)
+    waiting = [one for one in lined_up if not one.is_handed_over]
+    handed_over = [one for one in lined_up if one.is_handed_over]
     starting = (
         State.PENDING,
         State.DOWNLOADING,
     )  # the image or environment is brought before the GPUs are taken
     launching = (one for one in running if one.spec.gpus and one.row.state in starting)
-    return LineUp(tuple(one.line_entry() for one in waiting), tuple(sorted(one.row.id for one in launching)))
+    return LineUp(
+        tuple(one.line_entry() for one in waiting),
+        tuple(sorted(one.row.id for one in launching)),
+        tuple(one.line_entry() for one in handed_over),
+    )
 
 
 def _sent_back(tracked: TrackedJob, now: float, line: LineAdmission) -> QueueVerdict:

@@ -42,6 +42,8 @@ class LineUp:
     waiting: tuple[LinedUpJob, ...]
     keep: tuple[str, ...] = ()
     """Jobs that are being launched: their entries stay until they have their GPUs."""
+    handed_over: tuple[LinedUpJob, ...] = ()
+    """Jobs that the host starts: it is told how they stand now."""
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]
@@ -84,11 +86,16 @@ class RegistryTarget:
             home=self._home_uuid,
             waiting=[asdict(entry) for entry in line.waiting],
             keep=list(line.keep),
+            handed_over=[asdict(entry) for entry in line.handed_over],
         )
         machine = found["machine"]
         turns = {job: HostTurn(**turn) for job, turn in found["turns"].items()}
         slots = [Slot(**slot) for slot in machine["slots"]]
-        return replace(_sum(target, machine["cpus"], slots), turns=turns, lined_up=frozenset(line.waiting))
+        return replace(
+            _sum(target, machine["cpus"], slots),
+            turns=turns,
+            lined_up=frozenset((*line.waiting, *line.handed_over)),
+        )
 
     def in_use(self) -> str:
         """Describe what runs there: learners of all homes, and who holds slots or computes on them."""
@@ -109,9 +116,12 @@ def measured(target: str, inventory: Inventory) -> CapacityMeasured:
     return _sum(target, sum(node.cpus for node in inventory.nodes), slots)
 
 
+def _taker(slot: Slot) -> str:
+    return f"{slot.holder} ({slot.holder_job})" if slot.holder_job else slot.holder or slot.foreign
+
+
 def _sum(target: str, cpus: float, slots: Sequence[Slot]) -> CapacityMeasured:
-    taken = [f"GPU {slot.index} by {slot.holder or slot.foreign}" for slot in slots if not slot.free]
-    holders = ", ".join(taken)
+    holders = ", ".join(f"GPU {slot.index} by {_taker(slot)}" for slot in slots if not slot.free)
     return CapacityMeasured(
         target, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders
     )

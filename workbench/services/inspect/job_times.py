@@ -69,9 +69,7 @@ def known_until_us(row: JobRow, now_us: int) -> int:
     """Return until when the state of a job is known: now, unless no controller runs or its backend does not answer."""
     if row.state in TERMINAL:
         return now_us
-    # Of a job that was never launched the backend has nothing to say.
-    seen_us = None if row.state is State.QUEUED else row.seen_us
-    return min(now_us, *(time_us for time_us in (row.as_of_us, seen_us) if time_us is not None), now_us)
+    return min(now_us, *(time_us for time_us in (row.as_of_us, row.seen_us) if time_us is not None), now_us)
 
 
 def unseen_seconds(row: JobRow, now_us: int) -> float | None:

@@ -1,0 +1,233 @@
+"""Jobs that wait for GPUs are given to this machine, which starts them in their order with no controller there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stubs import Gpus, pretend
+from tests.support.controllers import alive, answers, end_all, kill, log_of
+from tests.support.real_jobs import Ground
+from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller, status
+from workbench.job import State
+from workbench.learner.queue.entries import read_entries
+from workbench.paths import Home, leases_folder
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.home_queue import QueuePosition, ask_for_position
+from workbench.store.queries.jobs import transitions
+
+
+@pytest.fixture
+def ground(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home on a machine with one GPU."""
+    gpus: Gpus = pretend(tmp_path / "gpus", monkeypatch)
+    gpus.add("GPU-1")
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Path:
+    """Once this file is there, the job ends that holds the GPU."""
+    return tmp_path / "end"
+
+
+@pytest.fixture
+def holder(ground: Ground, end: Path) -> str:
+    """A job that holds the GPU."""
+    job_id = ground.submit(f"echo ready; while [ ! -e {end} ]; do sleep 0.05; done", gpus=1)
+    ground.prints(job_id, "ready")
+    return job_id
+
+
+def state_of(ground: Ground, job_id: str, attempt: int = 1) -> dict[str, object]:
+    file = ground.learner(job_id, attempt).state
+    found: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def waits_there(ground: Ground, job_id: str) -> JobRow:
+    """Wait until a job waits at its machine."""
+
+    def there() -> bool:
+        return ground.row(job_id).state is State.QUEUED and bool(state_of(ground, job_id).get("waiting"))
+
+    until(there, lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}")
+    return ground.row(job_id)
+
+
+def waiter_of(ground: Ground, job_id: str) -> int:
+    pid = state_of(ground, job_id)["pid"]
+    assert isinstance(pid, int)
+    return pid
+
+
+def kill_controller(ground: Ground) -> None:
+    kill(answers(ground.home).pid)
+
+
+def noting(file: Path, name: str) -> str:
+    return f"echo {name} >> {file}"
+
+
+def test_jobs_that_wait_run_to_their_end_in_order_while_no_controller_is_there(
+    ground: Ground, holder: str, end: Path, tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+    jobs = {
+        name: ground.submit(noting(order, name), gpus=1, priority=priority)
+        for name, priority in (("third", 50), ("last", 40), ("fourth", 50), ("first", 70), ("second", 60))
+    }
+    for job_id in jobs.values():
+        waits_there(ground, job_id)
+    kill_controller(ground)
+    end.touch()
+
+    until(lambda: all(state_of(ground, job_id).get("phase") == "exited" for job_id in jobs.values()))
+    assert status(ground.home) is None
+    assert order.read_text().split() == ["first", "second", "third", "fourth", "last"]
+
+    ensure_controller(ground.home)
+    rows = {name: ground.ends(job_id) for name, job_id in jobs.items()}
+    assert {row.state for row in rows.values()} == {State.COMPLETED}
+    assert ground.ends(holder).state is State.COMPLETED
+    for name, row in rows.items():
+        assert row.started_us == state_of(ground, jobs[name])["started_us"]
+
+
+def test_what_happened_to_a_job_that_waited_is_in_its_history(ground: Ground, holder: str, end: Path) -> None:
+    job_id = ground.submit("true", gpus=1)
+    waits_there(ground, job_id)
+    end.touch()
+    ground.ends(job_id)
+
+    states = [one.state for one in transitions(ground.store, job_id) if one.kind == "state"]
+    states = [state for state in states if state != State.DOWNLOADING]
+    assert [state for index, state in enumerate(states) if index == 0 or state != states[index - 1]] == [
+        State.QUEUED, State.PENDING, State.QUEUED, State.PENDING, State.PROCESSING, State.STORING, State.COMPLETED,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "code"), [("halt", 143), ("kill", 137)])
+def test_a_job_that_is_stopped_while_it_waits_never_runs(
+    ground: Ground, holder: str, end: Path, tmp_path: Path, kind: str, code: int
+) -> None:
+    job_id = ground.submit(noting(tmp_path / "ran", "it"), gpus=1)
+    waits_there(ground, job_id)
+
+    ground.ask(job_id, kind)
+
+    row = ground.ends(job_id)
+    assert (row.state, row.exit_code) == (State.HALTED, code)
+    assert read_entries(str(leases_folder())) == []
+    end.touch()
+    ground.ends(holder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_next_controller_knows_what_waits_and_stops_it(
+    ground: Ground, holder: str, tmp_path: Path
+) -> None:
+    job_id = ground.submit(noting(tmp_path / "ran", "it"), gpus=1)
+    waits_there(ground, job_id)
+    kill_controller(ground)
+
+    ground.ask(job_id, "halt")
+
+    assert ground.ends(job_id).state is State.HALTED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_job_that_is_deleted_while_it_waits_leaves_nothing(
+    ground: Ground, holder: str, tmp_path: Path
+) -> None:
+    job_id = ground.submit(noting(tmp_path / "ran", "it"), gpus=1)
+    waits_there(ground, job_id)
+
+    ground.ask(job_id, "delete")
+
+    until(lambda: not ground.home.job(job_id).path.exists())
+    until(lambda: read_entries(str(leases_folder())) == [])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_killed_waiter_had_is_given_to_another_one_with_its_secrets(
+    ground: Ground, holder: str, end: Path
+) -> None:
+    job_id = ground.submit('test "$TOKEN" = canary && echo known', gpus=1, secret_values={"TOKEN": "canary"})
+    waits_there(ground, job_id)
+    before = waiter_of(ground, job_id)
+    os.kill(before, signal.SIGKILL)
+
+    until(lambda: not alive(before))
+    until(lambda: waiter_of(ground, job_id) != before)
+    waits_there(ground, job_id)
+    end.touch()
+    assert ground.ends(job_id).state is State.COMPLETED
+    assert ground.output(job_id) == "known\n"
+    assert ground.row(job_id).attempt == 1
+
+
+def test_a_waiter_that_dies_with_the_controller_loses_nothing(ground: Ground, holder: str, end: Path) -> None:
+    job_id = ground.submit("echo ran", gpus=1)
+    waits_there(ground, job_id)
+    kill_controller(ground)
+    os.kill(waiter_of(ground, job_id), signal.SIGKILL)
+    end.touch()
+
+    ensure_controller(ground.home)
+
+    assert ground.ends(job_id).state is State.COMPLETED
+    assert (ground.output(job_id), ground.row(job_id).attempt) == ("ran\n", 1)
+
+
+def test_several_learners_start_together_or_not_at_all(
+    ground: Ground, holder: str, end: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path / "gpus", monkeypatch).add("GPU-1").add("GPU-2")
+    job_id = ground.submit("echo $LEARNER_ID of $MASTER_PORT on $CUDA_VISIBLE_DEVICES", gpus=1, learners=2)
+    waits_there(ground, job_id)
+    end.touch()
+    assert ground.ends(job_id).state is State.COMPLETED
+
+    first, second = (ground.output(job_id, learner=number).split() for number in (1, 2))
+    assert {first[-1], second[-1]} == {"GPU-1", "GPU-2"}
+    assert first[2] == second[2] != ""
+
+
+def test_a_job_that_waits_says_how_it_stands_there_and_is_moved(
+    ground: Ground, holder: str, end: Path
+) -> None:
+    jobs = [ground.submit("true", gpus=1) for _ in range(3)]
+    for job_id in jobs:
+        waits_there(ground, job_id)
+    reason = "waits for 1 GPU: "
+    until(lambda: ground.row(jobs[0]).reason.text.startswith(reason), lambda: str(ground.row(jobs[0])))
+    assert holder in ground.row(jobs[0]).reason.text
+
+    def order() -> list[str]:
+        entries = read_entries(str(leases_folder()))
+        return [one.job for one in sorted(entries, key=lambda one: (-one.priority, one.position))]
+
+    until(lambda: order() == jobs)
+    ask_for_position(ground.store, ground.row(jobs[2]), QueuePosition(80, 1.0), "priority 80", "me", "test")
+    ensure_controller(ground.home)
+    until(lambda: order() == [jobs[2], *jobs[:2]])
+
+
+def test_a_home_that_nobody_needs_any_more_has_no_waiter(ground: Ground, holder: str, end: Path) -> None:
+    job_id = ground.submit("true", gpus=1)
+    waits_there(ground, job_id)
+    waiter = waiter_of(ground, job_id)
+    end.touch()
+    ground.ends(job_id)
+    end_all(ground.home)
+
+    until(lambda: not alive(waiter), seconds=20)

@@ -1,0 +1,192 @@
+"""Jobs that wait for a host's GPUs start there with the laptop off; the laptop tells the true story afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.stubs import Gpus, nvml_library
+from tests.support.box import Box
+from tests.support.controllers import answers, kill, log_of
+from tests.support.real_jobs import Ground
+from tests.support.sshd import User, a_user, processes_of
+from tests.support.waiting import until
+from workbench.controller.client.connect import ensure_controller, status
+from workbench.job import State
+from workbench.learner.queue.entries import read_entries
+from workbench.paths import Home, leases_folder
+from workbench.store.db.rows import TargetRef
+
+UUID = "GPU-11111111-0000-0000-0000-000000000001"
+HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done"
+
+
+@pytest.fixture
+def box_environment(clean_environment: Path) -> list[str]:
+    """One pretended GPU."""
+    gpus = Gpus(clean_environment / "gpus").add(UUID)
+    gpus.path.chmod(0o644)
+    library = nvml_library()
+    library.chmod(0o755)
+    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+
+
+@pytest.fixture
+def ground(home: Home, box: Box) -> Iterator[Ground]:
+    """A laptop whose jobs go to the host."""
+    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
+    yield made
+    if not box.daemon.listens():
+        box.daemon.start()
+    made.clean_up()
+
+
+def there(user: User, ground: Ground, job_id: str) -> Path:
+    """Return a learner's folder at the host."""
+    (machine,) = (Path(user.home) / ".fabric").iterdir()
+    return machine / ground.uuid / "jobs" / job_id / "attempt-1" / "learner-1"
+
+
+def state_of(user: User, ground: Ground, job_id: str) -> dict[str, object]:
+    try:
+        found: dict[str, object] = json.loads((there(user, ground, job_id) / "state.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def give(ground: Ground, user: User, command: str, **keys: object) -> str:
+    """Submit a job and wait until it waits at the host."""
+    job_id = ground.submit(command, gpus=1, **keys)
+
+    def waits() -> bool:
+        return ground.row(job_id).state is State.QUEUED and bool(
+            state_of(user, ground, job_id).get("waiting")
+        )
+
+    until(waits, lambda: f"{ground.row(job_id)}\n{log_of(ground.home)}")
+    return job_id
+
+
+def close_the_lid(box: Box, ground: Ground) -> None:
+    """End the controller, and let nobody in at the host any more."""
+    kill(answers(ground.home).pid)
+    box.daemon.stop()
+
+
+def open_the_lid(box: Box, ground: Ground) -> None:
+    box.daemon.start()
+    ensure_controller(ground.home)
+
+
+def let_go(user: User, ground: Ground, job_id: str) -> None:
+    (there(user, ground, job_id).parent / "job" / "end").touch()
+
+
+def test_five_jobs_that_wait_run_to_their_end_in_order_with_the_laptop_off(box: Box, ground: Ground) -> None:
+    user = box.user
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    order = Path(user.home) / "order"
+    priorities = {"third": 50, "last": 40, "fourth": 50, "first": 70, "second": 60}
+    jobs = {
+        name: give(ground, user, f"echo {name} >> {order}", priority=priority)
+        for name, priority in priorities.items()
+    }
+    close_the_lid(box, ground)
+    let_go(user, ground, holder)
+
+    until(lambda: all(state_of(user, ground, one).get("phase") == "exited" for one in jobs.values()))
+    assert status(ground.home) is None and not box.daemon.listens()
+    assert order.read_text().split() == ["first", "second", "third", "fourth", "last"]
+    assert {ground.row(job_id).state for job_id in jobs.values()} == {State.QUEUED}
+    until(lambda: processes_of(user) == [], lambda: f"{processes_of(user)}", seconds=30)
+
+    open_the_lid(box, ground)
+    for job_id in (holder, *jobs.values()):
+        row = ground.ends(job_id)
+        assert (row.state, row.attempt) == (State.COMPLETED, 1)
+        assert row.started_us == state_of(user, ground, job_id)["started_us"]
+        assert row.ended_us == state_of(user, ground, job_id)["ended_us"]
+
+
+def test_a_halt_while_the_host_is_away_is_no_end_before_the_host_has_confirmed_it(
+    box: Box, ground: Ground
+) -> None:
+    user = box.user
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    job_id = give(ground, user, "sleep 600")
+    box.daemon.stop()
+    until(lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
+
+    ground.ask(job_id, "halt")
+    until(lambda: "is being halted" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)))
+    assert ground.row(job_id).state is State.QUEUED
+
+    let_go(user, ground, holder)
+    until(
+        lambda: state_of(user, ground, job_id).get("phase") == "running",
+        lambda: f"{state_of(user, ground, job_id)}",
+    )
+    box.daemon.start()
+    row = ground.ends(job_id)
+    assert (row.state, row.exit_by) == (State.HALTED, "halt")
+    assert row.started_us is not None
+
+
+def test_secrets_of_a_job_that_waits_are_in_no_file_of_the_host(box: Box, ground: Ground) -> None:
+    user = box.user
+    holder = ground.submit(HOLD, gpus=1)
+    ground.prints(holder, "ready")
+    job_id = give(ground, user, "test ${#TOKEN} = 10 && echo known", secret_values={"TOKEN": "canary-7f3"})
+
+    own = [path for path in Path("/dev/shm").glob("fabric-*") if path.owner() == user.name]
+    for folder in (Path(user.home), *own):
+        for file in (one for one in folder.rglob("*") if one.is_file()):
+            assert b"canary-7f3" not in file.read_bytes(), file
+    for pid in processes_of(user):
+        assert b"canary-7f3" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"canary-7f3" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    close_the_lid(box, ground)
+    let_go(user, ground, holder)
+    until(lambda: state_of(user, ground, job_id).get("phase") == "exited")
+    open_the_lid(box, ground)
+    assert ground.ends(job_id).state is State.COMPLETED
+    assert ground.output(job_id) == "known\n"
+
+
+def test_two_laptops_whose_lids_are_closed_share_the_host_by_priority(
+    box: Box, ground: Ground, tmp_path: Path
+) -> None:
+    with a_user() as other, ExitStack() as after:
+        box.daemon.authorize(other, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, other.name)
+        theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
+        after.callback(theirs.clean_up)
+        holder = ground.submit(HOLD, gpus=1)
+        ground.prints(holder, "ready")
+        mine = give(ground, box.user, "true", priority=40)
+        urgent = give(theirs, other, "true", priority=60)
+        assert {entry.job for entry in read_entries(str(leases_folder()))} == {mine, urgent}
+        for one in (ground, theirs):
+            kill(answers(one.home).pid)
+        box.daemon.stop()
+        let_go(box.user, ground, holder)
+
+        until(lambda: state_of(box.user, ground, mine).get("phase") == "exited")
+        first, second = (
+            state_of(*at)["started_us"] for at in ((other, theirs, urgent), (box.user, ground, mine))
+        )
+        assert isinstance(first, int) and isinstance(second, int) and first < second
+
+        box.daemon.start()
+        ensure_controller(theirs.home)
+        assert theirs.ends(urgent).state is State.COMPLETED
+    ensure_controller(ground.home)
+    assert ground.ends(mine).state is State.COMPLETED
