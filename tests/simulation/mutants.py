@@ -144,6 +144,13 @@ MUTANTS: Final = (
         "",
         "a job ends before its last records are in the store",
     ),
+    Mutant(
+        "waiting-taken-for-unlaunched",
+        "workbench/controller/decide/reconcile.py",
+        "    if job.state is State.QUEUED and not job.is_handed_over:\n",
+        "    if job.state is State.QUEUED:\n",
+        "a stop of a job that waits at its host ends it here, and its host starts it",
+    ),
 )
 
 

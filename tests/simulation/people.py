@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.tasks import Process
@@ -22,6 +23,9 @@ FRAMEWORK: Final = Framework(command="true")
 PATIENCE_SECONDS: Final = 3000.0
 """How long somebody waits for jobs to end, once nothing goes wrong any more; then those must be killed that hang."""
 
+CROWDED: Final = 0.3
+"""In how many histories all jobs want the GPUs of one host, so that they wait there."""
+
 LETTERS: Final = "abcdefghjkmnpqrstuvwxyz"
 
 
@@ -36,6 +40,7 @@ class People:
         self.refused: set[JobId] = set()
         """Jobs of which their command said that they were not submitted."""
         self.is_over = False
+        self._are_crowded = world.chance.of("crowds").random() < CROWDED
         self._ids = [JobId(f"training-aaaaaaa{LETTERS[n // 23]}{LETTERS[n % 23]}") for n in range(jobs)]
 
     def target_name(self, job_id: str) -> str:
@@ -82,6 +87,8 @@ class People:
         world, chance = self._world, self._world.chance
         draw = chance.of("what jobs are")
         target = chance.choose("where jobs go", world.targets)
+        if self._are_crowded:
+            target = next((one for one in world.targets if one.kind == "ssh"), target)
         self._targets[job_id] = target.name
         earlier = self._ids[: self._ids.index(job_id)]
         after = ""
@@ -93,7 +100,7 @@ class People:
             name="simulated",
             framework=FRAMEWORK,
             learners=learners,
-            gpus=int(draw.random() * 3) if draw.random() < 0.5 else 0,
+            gpus=max(_gpus(draw), int(self._are_crowded)),
             cpus=1.0 if draw.random() < 0.3 else None,
             max_restarts=int(draw.random() * 3),
             max_platform_restarts=int(draw.random() * 4),
@@ -169,3 +176,7 @@ class People:
 
     def _has_requests(self) -> bool:
         return self._world.checks.store.row("SELECT 1 FROM requests WHERE outcome = '' LIMIT 1") is not None
+
+
+def _gpus(draw: Random) -> int:
+    return int(draw.random() * 3) if draw.random() < 0.5 else 0

@@ -137,7 +137,7 @@ class OpenedSimulation:
     def measure(self, target: str, line: LineUp | None = None) -> CapacityMeasured:
         connection, there = self._connection, self._connection.target
         connection.call("measure")
-        lined_up = frozenset(() if line is None else line.waiting)
+        lined_up = frozenset(() if line is None else (*line.waiting, *line.handed_over))
         connection.answer("measure")
         if there.kind == "kubernetes":
             return CapacityMeasured(target, None, 0, "")
@@ -153,7 +153,7 @@ class SimulatedRunner(Runner):
     """The runner of a simulated target."""
 
     name: ClassVar[str] = "simulated"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host")
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", hands_over=True)
 
     def __init__(self, connection: Any, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)
@@ -179,14 +179,20 @@ class SimulatedRunner(Runner):
             LearnerRef(attempt.home, attempt.job_id, attempt.attempt, one.learner) for one in plan.learners
         ]
         self._line.call("launch")
-        if all(ref in target.learners for ref in refs):
+        if all(ref in target.learners and not target.learners[ref].is_cut_off for ref in refs):
             return
         progress("downloading code", stage="preparing")
         self._world.sleep(self._world.chance.between("time to prepare", 0.01, 1.5))
         if spec.gpus * len(refs) > target.slots:
             raise LaunchRefused(f"{target.name} has {target.slots} GPUs")
-        waiting = [ref for ref in refs if ref not in target.learners]
+        waiting = [ref for ref in refs if ref not in target.learners or target.learners[ref].is_cut_off]
         needed = spec.gpus * len(waiting)
+        if target.kind != "kubernetes" and needed > target.free() and len(waiting) == len(refs):
+            if self._world.chance.goes_wrong("refuse", "the waiter"):
+                raise SlotsBusy(f"{needed} GPUs are needed, {target.free()} are free")
+            target.hand_over(waiting, spec)
+            self._line.answer("launch")
+            return
         with self._leased(attempt, needed) as lease:
             progress("starting", stage="starting")
             for number, ref in enumerate(waiting):

@@ -7,7 +7,7 @@ runners promise; ``tests.simulation.test_contract`` runs one script against it a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -104,6 +104,10 @@ class Learner:
     began: bool = False
     """Whether its command was ever started."""
     waits_for_slots: bool = False
+    is_handed_over: bool = False
+    """Whether its host's waiter starts it, with all of its attempt."""
+    is_cut_off: bool = False
+    """Whether it waited for slots when who was to start it died."""
     slots: tuple[str, ...] = ()
     started_us: int | None = None
     ended_us: int | None = None
@@ -147,6 +151,8 @@ class Learner:
             stopped=self.stopped,
             slots=self.slots,
             node=node,
+            waits=self.waits_for_slots and self.is_handed_over,
+            cut_off=self.is_cut_off,
         )
 
     def state(self) -> bytes:
@@ -234,10 +240,44 @@ class SimulatedTarget:
             self._later(one, one.does.start_seconds * (number + 1) / steps, partial(self._enter, one, phase))
         self._later(one, one.does.start_seconds, lambda: self._start(one))
 
+    def hand_over(self, refs: Sequence[LearnerRef], spec: JobSpec) -> None:
+        """Give an attempt to the waiter; one that waits already is given again."""
+        for ref in refs:
+            one = self.learners.get(ref)
+            if one is None:
+                one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+            if one.is_cut_off or (one.phase is LearnerPhase.STARTING and not one.slots and not one.is_over):
+                one.waits_for_slots = one.is_handed_over = True
+                one.is_cut_off = False
+        self.world.story(f"{self.name}: {short_id(refs[0].job_id)}.{refs[0].attempt} waits there")
+        self.admit()
+        self.tell()
+
+    def kill_waiter(self) -> None:
+        """Kill the waiter: what it was to start is cut off."""
+        gone = [one for one in self.learners.values() if one.waits_for_slots and one.is_handed_over]
+        for one in gone:
+            one.waits_for_slots, one.is_cut_off = False, True
+        if gone:
+            self.world.story(f"{self.name}: the waiter is killed")
+            self.tell()
+
+    def _admit_handed_over(self) -> None:
+        waiting: dict[tuple[str, int], list[Learner]] = {}
+        for one in self.learners.values():
+            if one.waits_for_slots and one.is_handed_over:
+                waiting.setdefault((one.ref.job_id, one.ref.attempt), []).append(one)
+        for learners in waiting.values():
+            if sum(one.spec.gpus for one in learners) <= self.free():
+                for one in learners:
+                    self._begin(one)
+                self.tell()
+
     def admit(self) -> None:
         """Let learners begin that wait for slots, oldest first."""
+        self._admit_handed_over()
         for one in list(self.learners.values()):
-            if one.waits_for_slots and one.spec.gpus <= self.free():
+            if one.waits_for_slots and not one.is_handed_over and one.spec.gpus <= self.free():
                 self._begin(one)
                 self.tell()
 
@@ -392,8 +432,9 @@ class SimulatedTarget:
         if one.is_over or one.is_hidden or one.asked == "kill" or (one.asked and kind != "kill"):
             return
         one.asked = kind
-        if one.waits_for_slots:
-            self._end(one, None, 9, kind)
+        if one.waits_for_slots or one.is_cut_off:
+            one.waits_for_slots = one.is_cut_off = False
+            self._end(one, None, None if one.is_handed_over else 9, kind)
             return
         if not one.runs:
             return  # it sees the request when it starts, or stores what it has
@@ -432,8 +473,10 @@ class SimulatedTarget:
         else:
             why = Reason("the learner's agent was killed together with the learner", "S202")
         self.world.story(f"{self.name} reboots")
+        self.kill_waiter()
         for one in self.learners.values():
-            self.lose(one, why)
+            if not one.is_cut_off:
+                self.lose(one, why)
         self.is_up = False
         self.cut()
         seconds = self.world.chance.between("how long a reboot takes", 1.0, 120.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.simulation.runner import Connection, SimulatedRunner
 from tests.simulation.targets import FOR_EVER, Behaviour, SimulatedTarget
 from tests.simulation.tasks import Process
 from tests.simulation.world import World
+from tests.stubs import pretend
 from tests.support.kept_agents import lend_agents
 from tests.support.waiting import until
 from workbench.job import LearnerPhase, exit_code_of
@@ -63,12 +66,12 @@ class Side:
 
 
 @pytest.fixture
-def real(home: Home) -> Iterator[Side]:
-    """This machine."""
+def real(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+    """This machine, with two pretended GPUs."""
+    pretend(tmp_path / "gpus", monkeypatch).add("GPU-1").add("GPU-2")
     host: Host = LocalHost(lend_agents(home))
-    side = Side(
-        ProcessRunner(host, home_uuid="a-home"), "a-home", lambda ref: AgentsHere().kill_agent(host, ref)
-    )
+    own = str(uuid4())  # a waiter sees the GPUs of the test that its home was made for
+    side = Side(ProcessRunner(host, home_uuid=own), own, lambda ref: AgentsHere().kill_agent(host, ref))
     yield side
     side.close()
     host.close()
@@ -223,6 +226,41 @@ def what_runs_is_found_again(side: Side) -> object:
     return found
 
 
+def _waits(job: LaunchedAttempt) -> list[bool]:
+    job.until(lambda found: bool(found), "it is there")
+    return [one.waits for _, one in sorted(job.statuses.items())]
+
+
+def what_finds_no_gpus_waits_at_the_host_and_starts_when_they_are_free(side: Side) -> object:
+    holder = side.job(FOREVER, gpus=2).launch()
+    holder.until_running()
+    job = side.job("exit 3", gpus=1, learners=2, ends_when="all").launch()
+    before = _waits(job), _waits(job.launch())
+    holder.stop("kill").until_over()
+    ended = job.until_over()
+    return before, seen(ended)[1][:2], [one.started_us is not None for one in ended.values()].count(True) > 0
+
+
+def what_waits_at_the_host_is_stopped_without_a_start(side: Side) -> object:
+    holder = side.job(FOREVER, gpus=2).launch()
+    holder.until_running()
+    job = side.job("exit 0", gpus=1).launch()
+    before = _waits(job)
+    ended = job.stop("halt", 5.0).until_over()
+    return before, seen(ended), ended[1].started_us
+
+
+def what_waits_at_the_host_is_removed(side: Side) -> object:
+    holder = side.job(FOREVER, gpus=2).launch()
+    holder.until_running()
+    job = side.job("exit 0", gpus=1).launch()
+    before = _waits(job)
+    side.runner.remove(job.request.attempt)
+    holder.stop("kill").until_over()
+    again = side.job("exit 0", gpus=2).launch().until_over()
+    return before, seen(again)
+
+
 SCRIPT: Final = (
     an_attempt_that_was_not_launched_is_not_seen,
     a_command_ends_by_itself,
@@ -236,6 +274,9 @@ SCRIPT: Final = (
     the_others_are_stopped_when_one_fails,
     removal_ends_what_runs,
     what_runs_is_found_again,
+    what_finds_no_gpus_waits_at_the_host_and_starts_when_they_are_free,
+    what_waits_at_the_host_is_stopped_without_a_start,
+    what_waits_at_the_host_is_removed,
 )
 
 

@@ -171,8 +171,11 @@ class World:
 
     def _ref(self, target: SimulatedTarget) -> TargetRef:
         if target.kind == "local":
-            return TargetRef("local", "local", "simulated")
-        return TargetRef(target.name, target.kind, "simulated", f"{target.kind}://{target.name}")
+            return TargetRef("local", "local", "process")
+        runner = (
+            "pod" if target.kind == "kubernetes" else "process"
+        )  # whose capabilities the controller looks at
+        return TargetRef(target.name, target.kind, runner, f"{target.kind}://{target.name}")
 
     def open_target(self, ref: TargetRef, home_uuid: str) -> OpenedTarget:
         """Open a target, as the controller does."""
@@ -300,7 +303,9 @@ class World:
 
     def _harm_a_machine(self) -> None:
         target = self.chance.choose("which machine", self.targets)
-        if target.kind == "ssh":
+        if target.kind != "kubernetes" and self.chance.below("waiter or machine", 2):
+            target.kill_waiter()
+        elif target.kind == "ssh":
             target.reboot()
         elif target.kind == "kubernetes":
             drained = self.chance.below("how many are evicted", 3) == 0
