@@ -25,6 +25,7 @@ BENCHMARKS: Mapping[str, str] = {
     "points": "points:rows",
     "tensorboard": "tensorboard:rows",
     "idle": "idle:rows",
+    "waiting": "waiting:rows",
     "containers": "containers:rows",
     "container_queue": "containers:queue_rows",
     "screens": "bench_screens:rows",

@@ -1,0 +1,133 @@
+"""How fast a host hands one GPU from job to job, and what jobs cost that wait there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from tests.bench.harness import FABRIC, Row, fresh_home
+from tests.stubs import Gpus, nvml_library
+
+JOBS = 40
+MANY_JOBS = 100
+"""So many of a home wait at a host."""
+
+WATCHED_SECONDS = 20.0
+LAST_SECONDS = 60.0
+_START = """
+import sys, fabric_workbench as fabric
+for _ in range(int(sys.argv[1])):
+    fabric.run(["sleep", sys.argv[2]], runner="process", gpus=1, set={"name": sys.argv[3]}, show=False)
+"""
+
+
+def rows() -> list[Row]:
+    """Measure the gap between two jobs with the controller there and killed, then what a hundred cost that wait."""
+    return [_gap_row("controller up"), _gap_row("no controller"), *_cost_rows()]
+
+
+def _gap_row(who: str) -> Row:
+    with fresh_home() as environment:
+        _add_gpu(environment)
+        _submit(environment, 1, "900", "holder")
+        _until(lambda: [one["phase"] for one in _states(environment)] == ["running"])
+        _submit(environment, JOBS, "0.1", "short")
+        _until(lambda: len(_waiting(environment)) == JOBS)
+        holder = _processes(environment, "sleep 900")
+        if who == "no controller":
+            _stop_controller(environment)
+        for pid in holder:
+            os.kill(pid, signal.SIGTERM)
+        _until(lambda: len(_ended(environment)) == JOBS + 1)
+        times = sorted(_ended(environment))[1:]  # without the holder
+        gaps = [(after[0] - before[1]) / 1e3 for before, after in pairwise(times)]
+        _kill(environment)
+    gap = statistics.quantiles(gaps, n=20)[-1]
+    what = f"from a job's end to the next one's start on its GPU, p95, {who}"
+    return Row(what, gap, "ms", "", None, "<= 50 ms", gap <= 50)
+
+
+def _cost_rows() -> list[Row]:
+    with fresh_home() as environment:
+        _add_gpu(environment)
+        _submit(environment, 1, "900", "holder")
+        _until(lambda: [one["phase"] for one in _states(environment)] == ["running"])
+        _submit(environment, MANY_JOBS, "0.1", "short")
+        _until(lambda: len(_waiting(environment)) == MANY_JOBS)
+        _stop_controller(environment)
+        waiter = psutil.Process(_waiting(environment)[0])
+        time.sleep(2 * WATCHED_SECONDS / 10)
+        before = sum(waiter.cpu_times()[:2])
+        time.sleep(WATCHED_SECONDS)
+        percent = 100 * (sum(waiter.cpu_times()[:2]) - before) / WATCHED_SECONDS
+        megabytes = waiter.memory_full_info().pss / 1e6
+        waiter.kill()
+        _kill(environment)
+    what = f"{MANY_JOBS} jobs that wait at a host"
+    return [
+        Row(f"{what}, memory", megabytes, "MB", "", None, "<= 50 MB", megabytes <= 50),
+        Row(f"{what}, CPU", percent, "% of a core", "", None, "<= 1 %", percent <= 1),
+    ]
+
+
+def _kill(environment: Mapping[str, str]) -> None:
+    for state in ("queued", "running"):
+        argv = [FABRIC, "kill", "--no-wait", "--where", f"state:{state}"]
+        subprocess.run(argv, env=environment, capture_output=True, check=False)
+
+
+def _add_gpu(environment: dict[str, str]) -> None:
+    environment |= Gpus(Path(environment["FABRIC_HOME"]).parent / "gpus").add("GPU-1").env()
+    environment["LD_LIBRARY_PATH"] = str(nvml_library())
+
+
+def _submit(environment: Mapping[str, str], count: int, seconds: str, name: str) -> None:
+    argv: Sequence[str] = [sys.executable, "-c", _START, str(count), seconds, name]
+    folder = Path(environment["FABRIC_HOME"]).parent / "work"
+    folder.mkdir(exist_ok=True)
+    subprocess.run(argv, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def _states(environment: Mapping[str, str]) -> list[dict[str, object]]:
+    files = Path(environment["FABRIC_HOME"]).glob("jobs/*/attempt-1/learner-1/state.json")
+    return [json.loads(file.read_text()) for file in files]
+
+
+def _waiting(environment: Mapping[str, str]) -> list[int]:
+    return [int(str(one["pid"])) for one in _states(environment) if one.get("waiting")]
+
+
+def _ended(environment: Mapping[str, str]) -> list[tuple[int, int]]:
+    ended = [one for one in _states(environment) if one["phase"] == "exited"]
+    return [(int(str(one["started_us"])), int(str(one["ended_us"]))) for one in ended]
+
+
+def _processes(environment: Mapping[str, str], command: str) -> list[int]:
+    home = environment["FABRIC_HOME"]
+    return [
+        one.pid
+        for one in psutil.process_iter(["cmdline", "environ"])
+        if " ".join(one.info["cmdline"] or ()) == command and home in str(one.info["environ"])
+    ]
+
+
+def _stop_controller(environment: Mapping[str, str]) -> None:
+    subprocess.run([FABRIC, "controller", "stop"], env=environment, check=True, capture_output=True)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + LAST_SECONDS
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError("the jobs are not as far as they should be")
+        time.sleep(0.05)
