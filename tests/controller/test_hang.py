@@ -233,7 +233,26 @@ def test_a_wait_that_ends_late_does_not_count(made: Home) -> None:
 
     hang.count_silence(made, elapsed_seconds() - 3600.0, 2.0)
 
-    assert not hang.is_silent(made)
+    assert hang.unanswering(made, after=0.1) is None
+    hang.end_silence(made)
+
+
+def test_a_stop_counts_as_heard_by_no_controller_that_a_late_wait_has_left_unasked(
+    made: Home, stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is very busy wakes a client late, as one does that slept."""
+    hanging = controller(made)
+    answers(made)
+    stop(hanging.pid)
+    late, count = [3600.0], hang.count_silence
+
+    def count_late_once(home: Home, began: float, patience: float) -> None:
+        count(home, began - (late.pop() if late else 0.0), patience)
+
+    monkeypatch.setattr(hang, "count_silence", count_late_once)
+
+    assert ensure_heard(made, lambda _: None)
+    assert ended(hanging) == -signal.SIGKILL
 
 
 def test_waits_at_the_same_time_count_once(made: Home) -> None:

@@ -91,13 +91,17 @@ def count_silence(home: Home, began: float, patience: float) -> None:
 
     now, held, known = elapsed_seconds(), read_lock(home), _silences.get(home.path)
     ticks = start_ticks(held.pid) if held is not None else 0
-    if held is None or not ticks or now - began > patience + LATE_SECONDS:
+    if held is None or not ticks:
         end_silence(home)
         return
     # An older version does not say when it was started; of another machine's process only the number would be right.
     is_that_one = held.start_ticks == ticks or (not held.start_ticks and held.host == os.uname().nodename)
     if not is_that_one:
         end_silence(home)
+        return
+    if now - began > patience + LATE_SECONDS:
+        # No time counts that we slept through. It has not answered all the same: who needs an answer asks again.
+        _silences[home.path] = _Silence(held.pid, ticks, held.version, 0.0, now)
         return
     if known is None or (known.pid, known.start_ticks) != (held.pid, ticks):
         known = _Silence(held.pid, ticks, held.version, 0.0, began)
