@@ -41,7 +41,7 @@ TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.HALTED})
 
 LEGAL_STEPS: Final[Mapping[State, frozenset[State]]] = {
     State.QUEUED: frozenset({State.PENDING, State.FAILED, State.HALTED}),
-    # Back to QUEUED: another job took the slots between the look and the lease.
+    # Back to QUEUED: another job took the slots between the look and the lease, or it waits at its host.
     State.PENDING: frozenset(
         {State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.STORING, State.FAILED, State.HALTED}
     ),

@@ -188,6 +188,26 @@ def test_a_waiter_that_dies_with_the_controller_loses_nothing(ground: Ground, ho
     assert (ground.output(job_id), ground.row(job_id).attempt) == ("ran\n", 1)
 
 
+@pytest.mark.parametrize("kind", ["halt", "delete"])
+def test_a_job_whose_waiter_is_gone_is_stopped_without_a_start(
+    ground: Ground, holder: str, end: Path, tmp_path: Path, kind: str
+) -> None:
+    job_id = ground.submit(noting(tmp_path / "ran", "it"), gpus=1)
+    waits_there(ground, job_id)
+    kill_controller(ground)
+    os.kill(waiter_of(ground, job_id), signal.SIGKILL)
+
+    ground.ask(job_id, kind)
+
+    if kind == "halt":
+        assert ground.ends(job_id).state is State.HALTED
+    else:
+        until(lambda: not ground.home.job(job_id).path.exists(), lambda: log_of(ground.home))
+    end.touch()
+    ground.ends(holder)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_several_learners_start_together_or_not_at_all(
     ground: Ground, holder: str, end: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

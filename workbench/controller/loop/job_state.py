@@ -399,6 +399,6 @@ class TrackedJob:
 def _is_worth_a_row(status: LearnerStatus) -> bool:
     # A phase that another follows within a moment is not worth the write, which would only delay that.
     if status.waits:
-        return True  # it tells the next controller that the attempt was handed over
+        return True  # by this row the next controller knows that the attempt was handed over
     ending = status.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and status.ended_us is not None
     return status.phase is not LearnerPhase.STARTING and not ending

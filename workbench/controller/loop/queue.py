@@ -24,6 +24,7 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.controller.targets.opener import LineUp
 from workbench.job import TERMINAL, State, short_id
+from workbench.learner.queue.line import WAITING_AT_ONCE
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.jobs import job
@@ -124,9 +125,6 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 
 HOLDERS_SECONDS: Final = 15.0
 """How often it is asked who holds its GPUs while nobody else waits there."""
-
-WAITING_AT_HOST: Final = 100
-"""So many jobs of one home wait at a host; those after them follow as these start."""
 
 ASK_AGAIN_SECONDS: Final = 2.0
 """How often a host's queue is read again while others wait there, too."""
@@ -298,7 +296,7 @@ class JobQueue:
             verdict = tracked.verdict
             if verdict is None or verdict.start or tracked.is_handed_over or not tracked.spec.gpus:
                 continue
-            if tracked.busy or there >= WAITING_AT_HOST:
+            if tracked.busy or there >= WAITING_AT_ONCE:
                 continue  # it was refused there, or the host has enough to go on with
             can = capabilities_of(tracked.row.target.runner)
             if can is not None and can.hands_over:

@@ -197,9 +197,7 @@ def end_unkept(folder: str, request: Mapping[str, Any]) -> None:
             return
         kind = "kill" if request.get("kind") == "kill" else "halt"
         file = StateFile(folder, found)
-        del found["waiting"]
-        why = reasons.of_stop(kind, str(request.get("by") or ""))
-        found.update(phase="exited", stall="", ended_us=system.now_us(), reason=why, stopped=kind)
+        file.end_unbegun(reasons.of_stop(kind, str(request.get("by") or "")), kind)
         if file.write(durable=True):
             file.clear()
     finally:

@@ -156,6 +156,11 @@ class StateFile:
         self.written = self._write(durable=durable)
         return self.written
 
+    def end_unbegun(self, why: dict[str, Any], stopped: str) -> None:
+        """Say that the learner ended while it waited for its turn; :meth:`write` records it."""
+        self.document.pop("waiting", None)
+        self.document.update(phase="exited", stall="", ended_us=system.now_us(), reason=why, stopped=stopped)
+
     def give_up(self) -> None:
         """Write nothing more: the folder was removed.
 

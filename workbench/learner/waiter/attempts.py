@@ -165,10 +165,8 @@ class WaitingLearner:
     def end(self, end: _End) -> bool:
         """Record its end, as a guard does that is stopped before its command began; return whether that worked."""
         document = self._state.document
-        document.pop("waiting", None)
         if document["phase"] != "exited":
-            document.update(phase="exited", stall="", ended_us=system.now_us())
-            document.update(reason=end.why, stopped=end.stopped)
+            self._state.end_unbegun(end.why, end.stopped)
         try:
             if end.has_failed and not document["decided"]:
                 document["decided"] = state.decide(self.launch, None, None, failed=True)
