@@ -115,6 +115,20 @@ def test_what_happened_to_a_job_that_waited_is_in_its_history(ground: Ground, ho
     ]  # fmt: skip
 
 
+def test_a_job_that_waits_stays_queued_while_the_next_controller_finds_it(
+    ground: Ground, holder: str
+) -> None:
+    job_id = ground.submit("true", gpus=1)
+    waits_there(ground, job_id)
+    before = transitions(ground.store, job_id)
+    kill_controller(ground)
+
+    # Whoever takes in the next one has looked at all that was there.
+    waits_there(ground, ground.submit("true", gpus=1))
+
+    assert transitions(ground.store, job_id) == before
+
+
 @pytest.mark.parametrize(("kind", "code"), [("halt", 143), ("kill", 137)])
 def test_a_job_that_is_stopped_while_it_waits_never_runs(
     ground: Ground, holder: str, end: Path, tmp_path: Path, kind: str, code: int

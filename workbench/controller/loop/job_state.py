@@ -104,11 +104,11 @@ class TrackedJob:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
         self.statuses = {one.learner: status_of(one, self.home) for one in known}
+        # Only of an attempt that waits at its host are there learners while it is QUEUED.
+        self.is_handed_over = row.state is State.QUEUED and bool(known)
         if self.is_handed_over:
             self.statuses = {number: replace(one, waits=True) for number, one in self.statuses.items()}
         self.previous_is_over = True if row.attempt == 1 else previous_is_over
-        # Only of an attempt that waits at its host are there learners while it is QUEUED.
-        self.is_handed_over = row.state is State.QUEUED and bool(known)
         self.begun = self.is_launched  # by a controller before this one
         # Which may have been killed before it removed what a lost learner left.
         self.vanished = any(status.phase is LearnerPhase.LOST for status in self.statuses.values())

@@ -274,7 +274,7 @@ def change(store: Store, jobs: Sequence[JobRow], asked: QueueChange, *, origin: 
     with store.atomic():
         known = _by_id(store)
         for row in jobs:
-            _check_waiting(row, known)
+            _check_waiting(store, row, known)
         places: dict[str, tuple[WaitingJob, QueuePosition]] = {}
         for row in jobs:
             one = known[row.id]
@@ -296,10 +296,10 @@ def move(store: Store, row: JobRow, side: Side, anchor: JobRow | None, *, origin
     """
     with store.atomic():
         known = _by_id(store)
-        _check_waiting(row, known)
+        _check_waiting(store, row, known)
         line = [one for one in known.values() if one.row.target.machine == known[row.id].row.target.machine]
         if anchor is not None:
-            _check_waiting(anchor, known)
+            _check_waiting(store, anchor, known)
             if anchor.id == row.id:
                 raise UsageError(f"{short_id(row.id)} cannot go ahead of itself, or behind itself")
             if known[anchor.id] not in line:
@@ -333,7 +333,7 @@ def move_past(
         UsageError: it does not wait.
     """
     known = _by_id(store)
-    _check_waiting(row, known)
+    _check_waiting(store, row, known)
     machine = known[row.id].row.target.machine
     line = [one.row for one in known.values() if one.row.target.machine == machine]
     if among is not None:
@@ -391,13 +391,16 @@ def _by_id(store: Store) -> dict[str, WaitingJob]:
     return {one.row.id: one for one in waiting_jobs(store, asked=True)}
 
 
-def _check_waiting(row: JobRow, known: Mapping[str, WaitingJob]) -> None:
+def _check_waiting(store: Store, row: JobRow, known: Mapping[str, WaitingJob]) -> None:
+    from workbench.store.queries.jobs import job
+
     if row.id in known:
         return
-    is_leaving = row.state is State.QUEUED
+    now = job(store, row.id) or row  # it may have begun since it was named
+    is_leaving = now.state is State.QUEUED
     raise UsageError(
         f"{short_id(row.id)} {row.name} does not wait for its turn: "
-        + ("it is being stopped" if is_leaving else f"it is {row.state}"),
+        + ("it is being stopped" if is_leaving else f"it is {now.state}"),
         hint="`fabric queue` lists the jobs that wait",
     )
 
