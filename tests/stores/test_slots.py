@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import uuid
@@ -13,6 +14,7 @@ from tests.stubs import pretend
 from tests.support.images import BUSYBOX
 from tests.support.real_jobs import Ground
 from tests.support.store_servers import Server
+from tests.support.waiting import until
 from workbench.job import State
 from workbench.learner.platform import lease_holders
 from workbench.paths import leases_folder
@@ -40,7 +42,8 @@ def test_another_job_has_the_gpu_while_results_are_stored(
     first = ground.submit(HERE, gpus=1, cpus=1000.0, data_stores=(s3.store(),))
     ground.prints(first, "here")
     second = ground.submit("echo $CUDA_VISIBLE_DEVICES", gpus=1, cpus=1000.0)
-    ground.reaches(second, State.QUEUED)
+    state = ground.learner(second).state
+    until(lambda: state.exists() and json.loads(state.read_text()).get("waiting"), "it to wait at the host")
     assert lease_holders.holders(str(leases_folder()), ["GPU-1"])
     s3.stop()
 

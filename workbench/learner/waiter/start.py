@@ -155,7 +155,10 @@ class AttemptStart:
         )
 
     def _reserved(self) -> Dict[str, float]:
-        """Return how many CPUs each job of this home that runs here has reserved."""
+        """Return how many CPUs each job of this home that runs here has reserved.
+
+        Learners whose commands are over need none: their agents store results.
+        """
         found: Dict[str, float] = {}
         for marker in markers("FABRIC_GUARD"):
             home, _, rest = marker.partition("/")
@@ -163,6 +166,8 @@ class AttemptStart:
             if home == self._home and len(parts) == 3:
                 job, attempt, learner = parts
                 path = os.path.join(self._folder, "jobs", job, f"attempt-{attempt}", f"learner-{learner}")
+                if (read_object(os.path.join(path, "state.json")) or {}).get("phase") == "storing":
+                    continue
                 document = read_object(os.path.join(path, "launch.json")) or {}
                 found[job] = found.get(job, 0.0) + _reserved_of(document)
         return found
