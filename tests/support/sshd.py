@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,14 +208,16 @@ class Daemon:
 
     def stop(self) -> None:
         """Kill it and all its sessions at once."""
-        for pid in self.sessions():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         if self._process is not None:
-            self._process.kill()
+            # Stopped first: a connection that comes in once sessions were listed would outlive it.
+            stopped = {self._process.pid}
+            self._process.send_signal(signal.SIGSTOP)
+            while new := set(self.sessions()) - stopped:
+                _send(signal.SIGSTOP, new)
+                stopped |= new
+            _send(signal.SIGKILL, stopped)
             self._process.wait()
             self._process = None
-        until(lambda: not self.sessions(), "its sessions to end")
 
     def sessions(self) -> list[int]:
         """List its processes that serve connections."""
@@ -226,9 +228,7 @@ class Daemon:
     def kill_sessions(self) -> int:
         """Kill what serves its connections, as a crash would; return how many there were."""
         found = self.sessions()
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _send(signal.SIGKILL, found)
         return len(found)
 
     def known_line(self, name: str = "") -> str:
@@ -251,6 +251,12 @@ class Daemon:
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
             return True
         return False
+
+
+def _send(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _descendants_named(root: int, name: str) -> list[int]:
