@@ -120,12 +120,27 @@ class Checks:
         allowed = self._allowed.get(job_id)
         if allowed is not None and (restarts > allowed[0] or platform_restarts > allowed[1]):
             raise Violation(f"{name} was restarted {restarts} and {platform_restarts} times, of {allowed}")
+        if before is not None and before[1:3] == (attempt, State.QUEUED) and state == State.PENDING:
+            self._check_left_queue(job_id, attempt)
         over = attempt if State(state) in TERMINAL else attempt - 1
         for one in self._world.all_learners():
             if one.ref.job_id == job_id and one.ref.attempt <= over and (one.runs or not one.is_over):
                 raise Violation(f"{name}: attempt {one.ref.attempt} is over, but {one.name} is {one.phase}")
         if State(state) in TERMINAL and (before is None or before[2] != state):
             self._check_exit_code(job_id, attempt, state, intent, exit_code, exit_by)
+
+    def _check_left_queue(self, job_id: str, attempt: int) -> None:
+        """A job that waits at its host is QUEUED until its host starts it."""
+        of_attempt = (job_id, attempt)
+        if not self.store.row("SELECT 1 FROM learners WHERE job_id = ? AND attempt = ?", of_attempt):
+            return  # not known to wait there
+        waiting = [
+            one.is_handed_over and one.waits_for_slots
+            for one in self._world.all_learners()
+            if (one.ref.job_id, one.ref.attempt) == of_attempt
+        ]
+        if waiting and all(waiting):
+            raise Violation(f"{short_id(job_id)} is PENDING, and waits at its host")
 
     def _check_exit_code(
         self, job_id: str, attempt: int, state: str, intent: str, exit_code: int | None, exit_by: str

@@ -151,6 +151,13 @@ MUTANTS: Final = (
         "    if job.state is State.QUEUED:\n",
         "a stop of a job that waits at its host ends it here, and its host starts it",
     ),
+    Mutant(
+        "waiting-taken-for-started",
+        "workbench/controller/loop/job_state.py",
+        "replace(one, waits=True)",
+        "replace(one)",
+        "the next controller takes a job that waits at its host for one that was started",
+    ),
 )
 
 

@@ -215,8 +215,8 @@ class SimulatedRunner(Runner):
         def keep(left: int) -> None:
             if left:
                 target.reserved[attempt] = left
-            else:
-                target.reserved.pop(attempt, None)
+            elif target.reserved.pop(attempt, None):
+                target.admit()
 
         keep(slots)
         if self._line.process is not None:

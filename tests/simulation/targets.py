@@ -220,10 +220,13 @@ class SimulatedTarget:
     # Learners
 
     def spawn(self, ref: LearnerRef, spec: JobSpec, *, waits: bool = False) -> None:
-        """Start a learner, unless it was started before."""
-        if ref in self.learners:
+        """Start a learner, unless it was started before; one whose start was cut off was not."""
+        one = self.learners.get(ref)
+        if one is not None and not one.is_cut_off:
             return
-        one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+        if one is None:
+            one = self.learners[ref] = Learner(ref, spec, self.world.behaviour(ref, spec))
+        one.is_cut_off = one.is_handed_over = False
         self.world.story(f"{self.name}: {one.name} is launched")
         if waits and spec.gpus > self.free():
             one.waits_for_slots = True
