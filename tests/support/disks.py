@@ -30,15 +30,27 @@ def small_disk(mount_point: Path, *, size: str = "2m", options: str = "") -> Ite
         subprocess.run(["umount", "-l", str(mount_point)], check=True)
 
 
+_PAGE_BYTES = 1 << 12
+
+
 def fill(mount_point: Path, *, leave: int = 0) -> None:
-    """Take all room that is left but some bytes."""
+    """Take all room that is left but some bytes.
+
+    Raises:
+        OSError: a quota allows no more than was taken; or another error of the disk.
+    """
     chunk = 1 << 16
     with (mount_point / "filling").open("ab", buffering=0) as stream:
         while True:
             free = os.statvfs(mount_point).f_bavail * os.statvfs(mount_point).f_frsize - leave
             if free <= 0:
                 return
-            stream.write(bytes(min(chunk, free)))
+            try:
+                stream.write(bytes(min(chunk, free)))
+            except OSError:
+                if chunk == _PAGE_BYTES:
+                    raise
+                chunk = _PAGE_BYTES  # there may be room for less
 
 
 FILES = ",nr_inodes=300"

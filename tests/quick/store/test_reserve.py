@@ -6,12 +6,14 @@ import errno
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.disks import FILES, fill, fill_files, small_disk
+from tests.support.disks import FILES, btrfs_quota, fill, fill_files, small_disk
 from workbench.errors import CannotWrite, NoSpaceLeft
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -197,3 +199,75 @@ def test_a_store_that_nobody_has_open_can_be_opened_without_inodes(few: Home) ->
     with Store.open(few) as store:
         assert store.rows("SELECT count(*) FROM jobs") == [(0,)]
     assert reserve_bytes(few) > 0
+
+
+IN_A_PROCESS = """
+import sys
+from pathlib import Path
+from workbench.errors import NoSpaceLeft
+from workbench.paths import Home
+from workbench.store.db.database import Store
+
+with Store.open(Home(Path(sys.argv[1]))) as store:
+    print(store.counter("jobs"))
+    try:
+        with store.atomic():
+            store.bump("jobs")
+    except NoSpaceLeft as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def quota(tmp_path: Path) -> Iterator[Home]:
+    """A home on a btrfs, which needs room for each page of a mapped file that is changed after it was written out."""
+    with btrfs_quota(tmp_path / "btrfs", size="20m") as folder:
+        yield Home(folder / "home")
+
+
+def use_up(home: Home) -> None:
+    with pytest.raises(OSError, match="quota exceeded"):
+        fill(home.path.parent)
+    os.sync()
+
+
+def make_room(home: Home) -> None:
+    """Let the last store that is open write its log into the database."""
+    (home.path.parent / "filling").unlink()
+    os.sync()
+
+
+def in_a_process(home: Home) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, str(home.path)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_what_was_written_last_is_read_where_no_page_can_be_changed(quota: Home) -> None:
+    with Store.open(quota) as store:
+        with store.atomic():
+            store.bump("jobs")
+        use_up(quota)
+
+        code, shown = in_a_process(quota)
+        make_room(quota)
+
+    assert code == 0, shown
+    assert shown.startswith("1\n")
+
+
+def test_a_change_is_refused_where_no_page_can_be_changed(quota: Home) -> None:
+    with Store.open(quota) as store:
+        with store.atomic():
+            store.bump("jobs")
+        # The next one begins the log anew, which changes its index first.
+        store.execute("PRAGMA wal_checkpoint(FULL)")
+        store.counter("jobs")
+        use_up(quota)
+
+        code, shown = in_a_process(quota)
+        make_room(quota)
+
+    assert code == 0, shown
+    assert "your disk quota is used up" in shown

@@ -6,6 +6,7 @@ waits for a network inside one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -15,9 +16,17 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, FabricError
 from workbench.paths import Home
-from workbench.store.db.errors import gone_failure, is_gone, lost_store, require_reachable, translated
+from workbench.store.db.errors import (
+    gone_failure,
+    is_gone,
+    lost_store,
+    require_reachable,
+    require_room,
+    translated,
+)
+from workbench.store.db.filesystem import COPY_ON_WRITE, filesystem_type
 from workbench.store.db.home_folder import refuse_linked_copy
 from workbench.store.db.identity import home_uuid, require_made
 from workbench.store.db.privacy import close_home, keep_private
@@ -42,10 +51,13 @@ class Store:
     home: Home
     connection: sqlite3.Connection
 
-    def __init__(self, home: Home, connection: sqlite3.Connection, file: Path) -> None:
+    def __init__(
+        self, home: Home, connection: sqlite3.Connection, file: Path, *, needs_room: bool = False
+    ) -> None:
         self.home = home
         self.file = file
         self.connection = connection
+        self._needs_room = needs_room
         self._last_look: Callable[[], int | None] | None = None
         self._note: Callable[[str], None] | None = None
         self._looked_us: int | None = None
@@ -101,13 +113,14 @@ class Store:
             )
             try:
                 prepare(connection, home, migrate=migrate)
+                kind = "" if is_closed else filesystem_type(home.path)
                 if not is_closed:
-                    journal_mode(connection, home)
+                    journal_mode(connection, home, kind)
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA temp_store = MEMORY")
                 # After a burst of metrics the log need not stay as large as it was.
                 connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-                return cls(home, connection, file)
+                return cls(home, connection, file, needs_room=kind in COPY_ON_WRITE)
             except BaseException:
                 connection.close()
                 raise
@@ -143,6 +156,8 @@ class Store:
         Blocks within blocks are savepoints.
         """
         depth, mark = self._depth, len(self._undo)
+        if not depth and self._needs_room:
+            require_room(self.file)
         name = f"level_{depth}"
         self._depth += 1
         try:
@@ -163,6 +178,8 @@ class Store:
             self._depth -= 1
         if not depth:
             self._undo.clear()
+            if self._needs_room:
+                self._mark_log_as_read()
 
     def on_rollback(self, undo: Callable[[], None]) -> None:
         """Have something outside the database undone if the transaction that is open now fails."""
@@ -246,6 +263,14 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _mark_log_as_read(self) -> None:
+        """Read once after a commit, which notes in the log's index up to where the log is read.
+
+        The first reader writes that. It would be killed where there is no room by then; now there was some.
+        """
+        with contextlib.suppress(FabricError):  # the transaction is over and done
+            self.row("SELECT 1 FROM counters LIMIT 1")
 
     def _pragma(self, name: str) -> int:
         with translated(self.file):

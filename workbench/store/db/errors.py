@@ -62,6 +62,10 @@ _PROBE_BYTES: Final = 1 << 16
 """More than SQLite takes at once: the index of its log grows by 32 KiB."""
 
 
+_INDEX_BYTES: Final = 1 << 15
+"""The index of the log, or as much of it as one transaction changes."""
+
+
 def is_gone(error: OSError) -> bool:
     """Say whether a file system has ended below its files: a mount whose server died, a device that was pulled out."""
     # Only an error needs it: a list of jobs is read without the agent's modules.
@@ -111,6 +115,23 @@ def read_failure(error: OSError, path: Path) -> InputMissing:
         return gone_failure(error, path)
     why = "it is not there" if isinstance(error, FileNotFoundError) else _WRITE_ERRORS.get(error.errno or 0)
     return InputMissing(f"cannot read {path}: {why or error.strerror or error}")
+
+
+def require_room(database: Path) -> None:
+    """Refuse to change a database where its file system has no room for the pages of the log's index that change.
+
+    Raises:
+        NoSpaceLeft: it has none.
+    """
+    try:
+        descriptor = os.open(database.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, bytes(_INDEX_BYTES), 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in FULL:
+            raise write_failure(error, database) from error
 
 
 def store_failure(error: sqlite3.Error, database: Path) -> FabricError:

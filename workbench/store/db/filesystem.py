@@ -19,6 +19,10 @@ NETWORK: Final = frozenset(
 )  # fmt: skip
 """Types of file systems that several machines may have open at once."""
 
+COPY_ON_WRITE: Final = frozenset({"btrfs", "bcachefs"})
+"""Types of file systems that need room for what was changed in a file that is mapped, and end who changes it by SIGBUS
+where there is none."""
+
 _NETWORK_FUSE: Final = (
     "sshfs",
     "rclone",

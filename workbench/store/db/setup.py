@@ -125,13 +125,13 @@ def upgrade(connection: sqlite3.Connection, home: Home) -> None:
                 raise
 
 
-def journal_mode(connection: sqlite3.Connection, home: Home) -> str:
+def journal_mode(connection: sqlite3.Connection, home: Home, kind: str) -> str:
     """Set and return how SQLite keeps its journal: ``wal``, or ``delete`` where that cannot be.
 
-    That is on network file systems, and on those that map no files into memory.
+    That is on network file systems, and on those that map no files into memory. ``kind`` is the home's.
     """
     found = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-    mode = _mode(home) if found != "wal" else "delete" if is_network(filesystem_type(home.path)) else "wal"
+    mode = _mode(home) if found != "wal" else "delete" if is_network(kind) else "wal"
     if found != mode:
         found = str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
     return found
