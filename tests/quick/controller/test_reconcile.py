@@ -521,6 +521,8 @@ def test_deleting_removes_at_the_backend_first_and_forgets_last() -> None:
 
 def test_a_deleted_job_of_which_the_tombstone_is_written_is_looked_after_until_the_rest_is_gone() -> None:
     assert decide(view(State.HALTED, removed=True)).actions == (Purge(),)
+    waiting = decide(view(State.HALTED, removed=True, trouble=AWAY, not_before=NOW + 5))
+    assert (waiting.actions, waiting.until) == ((), NOW + 5)
 
 
 def test_a_deleted_job_that_cannot_be_forgotten_now_is_tried_again_after_a_while() -> None:

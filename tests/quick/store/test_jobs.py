@@ -24,8 +24,10 @@ from workbench.store.queries.jobs import (
     revision,
     transitions,
 )
+from workbench.store.queries.requests import add_request
 from workbench.store.updates.deletion import mark_deleted
 from workbench.store.updates.jobs import (
+    add_note,
     annotate,
     insert_job,
     mark_seen,
@@ -302,6 +304,23 @@ def test_a_deleted_job_leaves_a_tombstone_and_its_number_is_not_given_again(stor
     assert store.home.tombstones.read_text().count("\n") == 1
     assert add_job(store, "next").seq == 3
     assert kept.seq == 1
+
+
+def test_what_is_recorded_of_a_deleted_job_does_not_make_its_folder_again(store: Store) -> None:
+    gone = add_job(store, "gone")
+    folder = store.home.job(gone.id).path
+    run_to(store, gone.id, State.PENDING, State.FAILED)
+    mark_deleted(store, gone.id)
+    shutil.rmtree(folder)
+    before = deleted_jobs(store)
+
+    set_reason(store, gone.id, Reason("is being deleted; the link is down"))
+    add_note(store, gone.id, "what its plan says")
+    with pytest.raises(UnknownName, match="there is no job"):
+        add_request(store, "halt", gone.id, {}, "me@box", "cli")
+
+    assert not folder.exists()
+    assert (deleted_jobs(store), transitions(store, gone.id)) == (before, [])
 
 
 def test_a_job_that_has_no_place_for_its_folder_is_refused_in_a_sentence(store: Store) -> None:

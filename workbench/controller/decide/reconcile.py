@@ -166,13 +166,14 @@ def _while_launching(job: JobSnapshot) -> Decision:
 
 
 def _after_end(job: JobSnapshot) -> Decision:
-    # The tombstone of a job that is not forgotten whole has no intent.
-    if job.intent is not Intent.DELETE and not job.removed:
+    # The tombstone of a job that is not forgotten whole has no intent, and nothing more is written of it.
+    is_tombstone = job.intent is not Intent.DELETE
+    if is_tombstone and not job.removed:
         return Decision((Untrack(),))
     if job.operation is not Operation.NOTHING:
         return Decision()
     if _waits_for_retry(job):
-        return Decision(_set_undeleted(job), until=job.not_before)
+        return Decision(() if is_tombstone else _set_undeleted(job), until=job.not_before)
     return Decision((Purge() if job.removed else Remove(),))
 
 

@@ -32,7 +32,8 @@ _OPEN_PAUSES: Final = (0.02, 0.05, 0.1, 0.3, 0.6, 1.2)
 def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
     """Write an event to the job's history, then to the rows, all or nothing.
 
-    ``time`` is filled in where it is missing.
+    ``time`` is filled in where it is missing. What is said of a deleted job is dropped: the line would make its folder
+    again, and whoever removes that may be done.
 
     Raises:
         CannotWrite: the history cannot be written; nothing has changed.
@@ -40,6 +41,8 @@ def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
     event.setdefault("time", now_us())
     with store.atomic():
         catch_up(store, job_id)
+        if is_deleted(store, job_id):
+            return
         try:
             end = append_event(store.home, job_id, event, store=store)
         except UnicodeEncodeError:
@@ -47,6 +50,11 @@ def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
             event = clean_json(event)
             end = append_event(store.home, job_id, event, store=store)
         _apply(store, job_id, event, end)
+
+
+def is_deleted(store: Store, job_id: str) -> bool:
+    """Say whether only the tombstone of a job is left."""
+    return bool(store.row("SELECT 1 FROM jobs WHERE id = ? AND deleted_us IS NOT NULL", (job_id,)))
 
 
 def catch_up(store: Store, job_id: str) -> int:

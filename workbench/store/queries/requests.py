@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.clock import now_us
+from workbench.errors import UnknownName
 from workbench.store.db.database import Store
 from workbench.store.db.home_folder import require_home
 from workbench.store.db.rows import REQUEST_COLUMNS, RequestRow, dump, request_row
-from workbench.store.history.journal import record
+from workbench.store.history.journal import is_deleted, record
 
 
 def add_request(
@@ -19,9 +20,12 @@ def add_request(
 
     Raises:
         HomeNotBound: the home is a copy: no controller may answer there.
+        UnknownName: the job was deleted: its number would be given again.
     """
     require_home(store.home)
     with store.atomic():
+        if job_id and is_deleted(store, job_id):
+            raise UnknownName(f"there is no job {job_id}", hint="fabric list shows those there are")
         request_id = store.counter("next_request")
         if job_id:
             event = {"do": "request", "id": request_id, "kind": kind, "payload": dict(payload), "who": who}
