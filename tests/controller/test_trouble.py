@@ -13,17 +13,19 @@ from typing import Final
 import pytest
 
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef, LearnerStatus, StopRequest
-from tests.controller.bench import FAR, Bench
+from tests.controller.bench import FAR, MEMORY, Bench
 from tests.learner.agent import remove_folder
 from tests.support.controllers import alive, log_of
 from tests.support.disks import fill
 from tests.support.real_jobs import Ground
 from tests.support.waiting import patience, until
 from workbench.clock import now_us
+from workbench.controller.decide.messages import Unreachable
+from workbench.controller.loop.context import target_key
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.backend_worker import LAUNCHES_AT_ONCE
-from workbench.errors import BackendUnreachable, NotAllowed
+from workbench.errors import BackendUnreachable, NoSpaceLeft, NotAllowed
 from workbench.job import TERMINAL, Intent, LearnerPhase, Reason, State
 from workbench.learner.journal.state import read
 from workbench.paths import Home
@@ -682,3 +684,40 @@ def test_whatever_line_of_its_history_a_crash_comes_behind_a_failed_attempt_is_t
 
     assert found.next_try_us is not None
     assert (found.attempt, found.next_try_us, found.restarts) == (2, again.next_try_us, 1)
+
+
+def test_an_answer_that_a_full_disk_does_not_take_is_not_asked_for_each_time_it_is_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = asked = 0
+
+    def refuse(*_: object) -> None:
+        nonlocal refused
+        refused += 1
+        raise NoSpaceLeft("the disk is full")
+
+    def away() -> None:
+        raise BackendUnreachable("the link is down")
+
+    def measure() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            away()
+
+    monkeypatch.setattr("workbench.controller.loop.event_handler.mark_in_sight", refuse)
+    bench.backend.slots = 1
+    running = bench.submit(gpus=1)
+    bench.runs(running)
+    bench.backend.on_observe, bench.backend.on_measure = away, measure
+    bench.backend.shake()
+    bench.says(running, "the link is down")
+    bench.submit(gpus=1)
+    until(lambda: asked > 0, bench.log)
+    assert bench.loop is not None
+    bench.loop.post(Unreachable(target_key(MEMORY), "the link is down"))
+
+    first = refused
+    until(lambda: refused >= first + 6, bench.log)
+
+    assert asked <= 3

@@ -264,12 +264,17 @@ class Loop:
                 self._context.queue_stale = True
                 return set()
             case CapacityMeasured():
+                # What writes goes first: an event that the store refuses comes again in each turn, and a queue that
+                # took it each time would ask its host each time.
+                touched = self._event_handler.back(event.target)
                 self._queue.measured(event)
                 self._context.queue_stale = True
-                return self._event_handler.back(event.target)
+                return touched
             case Unreachable(target):
+                touched = self._event_handler.take(event)
                 self._queue.unreachable_now(target)
                 self._context.queue_stale = True
+                return touched
         return self._event_handler.take(event)
 
     def _notice_gap_now(self) -> set[str]:
