@@ -17,6 +17,7 @@ from tests.support.sshd import User, a_user, processes_of
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
 from workbench.job import State
+from workbench.learner.platform.system import read_bytes
 from workbench.learner.queue.entries import read_entries
 from workbench.paths import Home, leases_folder
 from workbench.store.db.rows import TargetRef
@@ -148,10 +149,10 @@ def test_secrets_of_a_job_that_waits_are_in_no_file_of_the_host(box: Box, ground
     own = [path for path in Path("/dev/shm").glob("fabric-*") if path.owner() == user.name]
     for folder in (Path(user.home), *own):
         for file in (one for one in folder.rglob("*") if one.is_file()):
-            assert b"canary-7f3" not in file.read_bytes(), file
+            assert b"canary-7f3" not in read_bytes(str(file)), file
     for pid in processes_of(user):
-        assert b"canary-7f3" not in Path(f"/proc/{pid}/environ").read_bytes()
-        assert b"canary-7f3" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert b"canary-7f3" not in read_bytes(f"/proc/{pid}/environ")
+        assert b"canary-7f3" not in read_bytes(f"/proc/{pid}/cmdline")
 
     close_the_lid(box, ground)
     let_go(user, ground, holder)

@@ -22,6 +22,7 @@ from tests.support.sshd import processes_of
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller
 from workbench.job import TERMINAL, State
+from workbench.learner.platform.system import read_bytes
 from workbench.store.db.rows import TargetRef
 
 pytestmark = pytest.mark.chaos
@@ -202,7 +203,7 @@ def test_an_agent_of_a_learner_that_is_killed_ends_the_job_with_a_reason(ground:
     job_id = ground.submit("echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     marker = f"FABRIC_GUARD={ground.uuid}/".encode()
-    guards = [pid for pid in processes_of(box.user) if marker in Path(f"/proc/{pid}/environ").read_bytes()]
+    guards = [pid for pid in processes_of(box.user) if marker in read_bytes(f"/proc/{pid}/environ")]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in guards:
             with suppress(ProcessLookupError):
