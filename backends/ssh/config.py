@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -49,25 +50,24 @@ class _MatchCommand:
 
     @classmethod
     def run(cls, command: str, **_options: Any) -> _MatchCommand:
-        """Run the command to its end.
+        """Run the command to its end, or kill it with all that it has started.
 
         Raises:
             TimeoutError: it did not end in time.
         """
         argv = [os.environ.get("SHELL") or "/bin/sh", "-c", command]
-        try:
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                timeout=_MATCH_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(
-                f"the command of Match exec did not end within {_MATCH_SECONDS:g} seconds: {command}"
-            ) from None
-        return cls(done.returncode == 0)
+        with subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
+        ) as process:
+            try:
+                return cls(process.wait(_MATCH_SECONDS) == 0)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TimeoutError(
+                        f"the command of Match exec did not end within {_MATCH_SECONDS:g} seconds: {command}"
+                    ) from None
+                raise
 
 
 _ADDRESS: Final = re.compile(

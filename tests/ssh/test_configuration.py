@@ -14,7 +14,9 @@ import pytest
 from backends.ssh import config
 from backends.ssh.config import Address, Hop, SshConfig, parse_address
 from backends.ssh.known_hosts import accept, check, entries_of, fingerprint
+from tests.support.waiting import until
 from workbench.errors import CannotWrite, ConfigError
+from workbench.learner.platform.system import read_bytes
 
 
 @pytest.fixture
@@ -173,11 +175,17 @@ def test_a_command_of_match_decides_and_leaves_our_input_alone(
     assert (hop.port, hop.user) == (2201, "me")
 
 
-def test_a_command_of_match_that_does_not_end_is_named(ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_MATCH_SECONDS", 0.1)
+def test_a_command_of_match_that_does_not_end_is_named_and_killed_with_what_it_started(
+    ssh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_MATCH_SECONDS", 0.3)
+    seconds = f"1000.{os.getpid()}"
 
-    with pytest.raises(ConfigError, match=r"did not end within .* sleep 1000"):
-        route(ssh, 'Match host a exec "sleep 1000"\n  Port 2201\n', "ssh://a")
+    with pytest.raises(ConfigError, match=rf"did not end within .* sleep {seconds}"):
+        route(ssh, f'Match host a exec "true; sleep {seconds}; true"\n  Port 2201\n', "ssh://a")
+
+    argv = f"sleep\0{seconds}\0".encode()
+    until(lambda: all(read_bytes(f"{entry}/cmdline") != argv for entry in Path("/proc").glob("[0-9]*")))
 
 
 def test_a_line_that_cannot_be_read_is_reported(ssh: Path) -> None:
