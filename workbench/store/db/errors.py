@@ -126,7 +126,8 @@ def require_room(database: Path) -> None:
     try:
         descriptor = os.open(database.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(descriptor, bytes(_INDEX_BYTES), 0)
+            if os.pwrite(descriptor, bytes(_INDEX_BYTES), 0) < _INDEX_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # there was room for a part
         finally:
             os.close(descriptor)
     except OSError as error:
