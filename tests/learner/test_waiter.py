@@ -36,7 +36,7 @@ Homes = Callable[..., WaitingHome]
 SECRET = "correct-horse-battery-staple"
 FOREVER = "while :; do sleep 1; done"
 NEVER_LOOKS = ("from workbench.learner.waiter import waiter", "waiter.LOOK_SECONDS = 100000.0")
-"""Lines of Python with which a waiter does nothing that it was not told of."""
+"""Lines of Python with which a waiter looks only where somebody asks it to."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Jobs that wait for a host's GPUs start there with the laptop off; the laptop tells the true story afterwards."""
+"""Jobs that wait for a host's GPUs start there with the laptop off; afterwards the laptop has what really happened."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LineUp:
     keep: tuple[str, ...] = ()
     """Jobs that are being launched: their entries stay until they have their GPUs."""
     handed_over: tuple[LinedUpJob, ...] = ()
-    """Jobs that the host starts: it is told how they stand now."""
+    """Jobs that the host starts, with the position that each has now."""
 
 
 Opener = Callable[[TargetRef, str], OpenedTarget]

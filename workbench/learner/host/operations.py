@@ -51,7 +51,7 @@ class HostOperations:
         self._cpus = CpuChooser()
         self._host_queue: "Optional[HostQueue]" = None
         self._changed: Dict[Tuple[str, str], Mapping[str, Any]] = {}
-        """What the waiter of a home was told last of a job."""
+        """The facts of a job that the waiter of a home was sent last."""
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,
@@ -160,7 +160,7 @@ class HostOperations:
         for wanted in handed_over:
             job = str(wanted["job"])
             facts = {name: wanted[name] for name in CHANGEABLE if name in wanted}
-            # One without an entry waits behind many others: what it was told last is what it knows.
+            # One without an entry waits behind many others: the facts that were sent last are those that it has.
             known = shown.get(job) or self._changed.get((home, job), {})
             if all(known.get(name) == value for name, value in facts.items()):
                 continue

@@ -65,7 +65,7 @@ def gpu_variables(uuids: Sequence[str]) -> Dict[str, str]:
 
 
 def lease_text(holder: Mapping[str, Any], pid: int) -> str:
-    """Return the text of a lease, which tells others who holds it.
+    """Return the text of a lease, which names its holder to others.
 
     Args:
         holder: ``owner``, ``job``, ``attempt`` and ``home``.

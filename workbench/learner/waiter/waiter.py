@@ -35,7 +35,7 @@ LINGER_SECONDS = 5.0
 """How long it stays after the last attempt has left: the next one may come soon."""
 
 LOOK_SECONDS = 2.0
-"""How often it looks though it was told of no change."""
+"""How often it looks though no change was reported."""
 
 MEASURE_SECONDS = 10.0
 """How often turns are computed anew where the folder of leases reports its changes and there were none."""

@@ -32,7 +32,7 @@ _OPEN_PAUSES: Final = (0.02, 0.05, 0.1, 0.3, 0.6, 1.2)
 def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
     """Write an event to the job's history, then to the rows, all or nothing.
 
-    ``time`` is filled in where it is missing. What is said of a deleted job is dropped: the line would make its folder
+    ``time`` is filled in where it is missing. Events of a deleted job are dropped: the line would make its folder
     again, and whoever removes that may be done.
 
     Raises:
