@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.waiting import until
 from workbench.controller.loop.schedules import COUNTED, Look, Missed, Schedules, look
+from workbench.controller.runtime.lock import ControllerLock
+from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import UsageError
 from workbench.job import Reason, State
 from workbench.paths import Home
@@ -21,10 +23,12 @@ from workbench.recurrence import Recurrence, local_zone, recurrence
 from workbench.services.submit.options import RunOptions
 from workbench.services.submit.schedules import schedule_document
 from workbench.store.db.database import Store
+from workbench.store.db.identity import home_uuid
 from workbench.store.queries.jobs import list_jobs
 from workbench.store.queries.schedules import ScheduleRow, read_schedule, runs_of, schedules
 from workbench.store.updates.jobs import step
 from workbench.store.updates.schedules import new_schedule_id, record_run, set_paused, write_schedule
+from workbench.version import VERSION
 
 BERLIN = "Europe/Berlin"
 MINUTE = 60_000_000
@@ -128,6 +132,26 @@ def row_of(home: Home, every: str = "@daily", **keys: object) -> ScheduleRow:
     row = replace(row, **keys)  # type: ignore[arg-type]
     write_schedule(home, row)
     return row
+
+
+@pytest.fixture
+def home(home: Home) -> Iterator[Home]:
+    """A home whose controller answers and does nothing else.
+
+    A run's process wakes the controller and starts one where none answers. That one would look at the schedule too,
+    today, and start the jobs.
+    """
+    with Store.open(home):
+        pass
+    lock = ControllerLock.take(home)
+    assert lock is not None
+    answer = {"ok": True, "version": VERSION}
+    server = ControllerServer(socket_path(home_uuid(home)), lambda _: answer)
+    lock.write_address(str(server.path))
+    server.start()
+    yield home
+    server.close()
+    lock.release()
 
 
 @pytest.fixture
