@@ -48,7 +48,7 @@ affected: ## The tests that a change can reach, nearest first, in about two minu
 	$(RUN) python -m tests.gate.affected --since $(or $(SINCE),origin/main) --minutes $(or $(MINUTES),2)
 
 hunt: ## Run unsteady tests again and again beside busy loops: make hunt TEST=tests/ssh/test_jobs.py TIMES=50 LOAD=2
-	$(RUN) python -m tests.gate.hunt $(TEST) --times $(or $(TIMES),20) --load $(or $(LOAD),2)
+	$(RUN) python -m tests.gate.hunt $(TEST) --times $(or $(TIMES),20) --load $(or $(LOAD),2) $(if $(JITTER),--jitter)
 
 soak: ## Random harm, and variants of what the gate tries once: hours; make soak ROUNDS=200
 	$(PYTEST) -m soak --chaos-rounds $(or $(ROUNDS),10)

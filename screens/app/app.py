@@ -27,6 +27,7 @@ from screens.jobs.table_screen import JobsScreen
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
+from screens.widgets.box_cache import forget_boxes_on_refresh
 from screens.widgets.lean_strips import use_lean_strips
 from screens.workers.background import Background, DaemonThreads, Finished, start_loop
 from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
@@ -137,6 +138,7 @@ class FabricApp(AppActions):
         colourless = "NO_COLOR" in os.environ
         ScrollBar.renderer = ScrollBarRender if glyphs().unicode else AsciiScrollBar
         use_lean_strips()
+        forget_boxes_on_refresh()
         super().__init__(ansi_color=True if colourless else None)
         self.home = home
         self.readonly = readonly

@@ -1,7 +1,8 @@
 """Hunt an unsteady test: ``python -m tests.gate.hunt TEST... --times 50 --load 2``.
 
 Runs the tests again and again beside busy loops, each time in a pytest of its own, and prints how often each
-one failed, with its first error. Exits with 1 when one failed.
+one failed, with its first error. Exits with 1 when one failed. With ``--jitter`` the widgets of tests of screens take
+some messages late, other ones in each run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,22 +37,24 @@ def busy(loops: int) -> Iterator[None]:
             process.wait()
 
 
-def run(tests: Sequence[str], workers: int, record: Path) -> Record | None:
-    """Run the tests once; return what came of them, or None when pytest did not come to its end."""
+def run(tests: Sequence[str], workers: int, record: Path, more: Mapping[str, str]) -> Record | None:
+    """Run the tests once with more variables; return what came of them, None when pytest did not come to its end."""
     record.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), *tests]
-    subprocess.run(argv, env={**os.environ, VARIABLE: str(record)}, stdout=subprocess.DEVNULL, check=False)
+    environment = {**os.environ, VARIABLE: str(record), **more}
+    subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=False)
     return Record.read(record)
 
 
-def hunt(tests: Sequence[str], *, times: int, load: int, workers: int) -> bool:
+def hunt(tests: Sequence[str], *, times: int, load: int, workers: int, jitter: bool = False) -> bool:
     """Run the tests so many times and print how often each failed; say whether none did."""
     failed: Counter[str] = Counter()
     errors: dict[str, str] = {}
     tried = 0
     with tempfile.TemporaryDirectory(prefix="fabric-hunt-") as folder, busy(load):
         for number in range(1, times + 1):
-            record = run(tests, workers, Path(folder) / "record.json")
+            more = {"FABRIC_TEST_JITTER": str(number)} if jitter else {}
+            record = run(tests, workers, Path(folder) / "record.json", more)
             if record is None or not record.outcomes:
                 print(f"run {number}: pytest ran no test: {' '.join(tests)}")
                 return False
@@ -75,8 +78,10 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20, help="how often (20)")
     parser.add_argument("--load", type=int, default=2, help="how many busy loops beside (2)")
     parser.add_argument("--workers", type=int, default=0, help="pytest's workers (0: none)")
+    parser.add_argument("--jitter", action="store_true", help="widgets of screens take some messages late")
     asked = parser.parse_args()
-    return 0 if hunt(asked.tests, times=asked.times, load=asked.load, workers=asked.workers) else 1
+    steady = hunt(asked.tests, times=asked.times, load=asked.load, workers=asked.workers, jitter=asked.jitter)
+    return 0 if steady else 1
 
 
 if __name__ == "__main__":

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import random
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Final
 
 # Read by Textual when it is imported.
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
 import pytest
+from textual.message import Message
+from textual.message_pump import MessagePump
 
 from fabric_workbench import GARBAGE_THRESHOLDS
 from screens.style.glyphs import glyphs
@@ -19,6 +24,10 @@ from tests.screens import seeding
 from tests.support.folders import is_short
 from workbench.paths import Home
 from workbench.store.db.database import Store
+
+LATE_SHARE: Final = 0.3
+"""So many messages are late with ``FABRIC_TEST_JITTER``, each by one of the times below."""
+LATE_SECONDS: Final = (0.0, 0.0, 0.001, 0.005, 0.02, 0.05)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +52,26 @@ def garbage_as_fabric_has_it() -> Iterator[None]:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     yield
     gc.set_threshold(*before)
+
+
+@pytest.fixture(autouse=True)
+def jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have widgets take some of their messages late where ``FABRIC_TEST_JITTER`` is a seed: other orders come up.
+
+    What each widget gets stays in order; what several do meanwhile is in no order that a screen may count on.
+    """
+    seed = os.environ.get("FABRIC_TEST_JITTER")
+    if not seed:
+        return
+    chance = random.Random(seed)
+    dispatch = MessagePump._dispatch_message
+
+    async def dispatch_late(pump: MessagePump, message: Message) -> None:
+        if chance.random() < LATE_SHARE:
+            await asyncio.sleep(chance.choice(LATE_SECONDS))
+        await dispatch(pump, message)
+
+    monkeypatch.setattr(MessagePump, "_dispatch_message", dispatch_late)
 
 
 @pytest.fixture(autouse=True)
