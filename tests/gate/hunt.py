@@ -60,7 +60,7 @@ def hunt(tests: Sequence[str], *, times: int, load: int, workers: int, jitter: b
                 return False
             tried = max(tried, len(record.outcomes))
             found = {**record.errors, **record.excused}
-            failed.update(found)
+            failed.update(found.keys())
             for test, error in found.items():
                 errors.setdefault(test, error)
             marks = ", ".join(f"{test}: {first_error(error)}" for test, error in found.items())
