@@ -21,7 +21,9 @@ class SampledTrial(TypedDict):
     """One trial as it would be drawn."""
 
     hparams: dict[str, Any]
+    """Of a job of a sweep its `params`, and the other keys that `--set` lists."""
     id: str
+    """Empty for a job of a sweep."""
     seed: int
 
 
@@ -30,7 +32,7 @@ class PreviewDocument(TypedDict):
 
     schema: Literal["fabric.preview/1"]
     method: str
-    """`single` where the manifest has no search."""
+    """`single` where the manifest has no search, `grid` where lists in `--set` start several jobs."""
     seed: int
     """What the samples are drawn with."""
     trials: list[PreviewedTrials]

@@ -37,6 +37,8 @@ LIMITS: Final = {
 def preview_search(options: RunOptions, *, samples: int, seed: int | None = None) -> PreviewDocument:
     """Return how many trials of a manifest's search get how far, and the first of them.
 
+    The jobs that lists in ``--set`` start are shown as the grid that they are.
+
     Args:
         options: the manifest and what overrides its keys.
         samples: how many trials are drawn, at most as many as there are.
@@ -44,12 +46,22 @@ def preview_search(options: RunOptions, *, samples: int, seed: int | None = None
 
     Raises:
         ManifestError: the manifest is invalid.
+        UsageError: a list has an empty item, or a search is in a sweep.
         InputMissing: it does not exist.
     """
+    from workbench.services.submit.sweeps import expanded
+
+    options = resolve_arguments(options)
+    if len(expanded(options.overrides)) > 1:
+        return _preview_sweep(options, samples, seed)
+    return search_preview(read_manifest(options).spec, samples=samples, seed=seed)
+
+
+def search_preview(spec: JobSpec, *, samples: int, seed: int | None = None) -> PreviewDocument:
+    """Return how many trials of a job's search get how far, as :func:`preview_search` does."""
     from workbench.search.config import SearchConfig
     from workbench.search.method import ALL_THE_WAY
 
-    spec = read_manifest(resolve_arguments(options)).spec
     config = SearchConfig.from_json(spec.search or {"method": SINGLE, "params": spec.params})
     drawn_with = seed if seed is not None else spec.seed or 0
     outlook = config.make_method().outlook(drawn_with)
@@ -65,6 +77,34 @@ def preview_search(options: RunOptions, *, samples: int, seed: int | None = None
         "trials": trials,
         "samples": [{"hparams": each.hparams, "id": each.trial, "seed": each.seed} for each in drawn],
         "gpu_hours": _gpu_hours(spec, outlook),
+    }
+
+
+def _preview_sweep(options: RunOptions, samples: int, seed: int | None) -> PreviewDocument:
+    """Return the jobs of a sweep as trials, in the order in which they are started; nothing of them is drawn."""
+    from workbench.services.submit.batch import read_batch, refuse_search
+    from workbench.services.submit.sweeps import swept
+
+    batch = read_batch(options)
+    specs = [read_manifest(each).spec for each in batch.options]
+    refuse_search(batch, specs)
+    hours = [_gpu_hours(spec, {0: 1}) for spec in specs]
+    drawn_with = next((each for each in (seed, specs[0].seed) if each is not None), 0)
+    known = [each for each in hours if each is not None]
+    return {
+        "schema": "fabric.preview/1",
+        "method": "grid",
+        "seed": drawn_with,
+        "trials": [{"max_length": True, "count": len(specs)}],
+        "samples": [
+            {
+                "hparams": {**spec.params, **swept(options.overrides, job.overrides)},
+                "id": "",
+                "seed": drawn_with if spec.seed is None else spec.seed,
+            }
+            for spec, job in zip(specs[:samples], batch.options, strict=False)
+        ],
+        "gpu_hours": sum(known) if len(known) == len(hours) else None,
     }
 
 
