@@ -69,6 +69,65 @@ def test_the_seeds_and_parameters_are_those_of_the_preview(fabric: Fabric, manif
     ]
 
 
+def test_the_plan_of_a_search_is_that_of_the_first_trial_that_it_submits(
+    fabric: Fabric, manifest: str
+) -> None:
+    random = ("--set", "search.method=random", "--set", "search.max_trials=12")
+    planned = fabric.json("plan", manifest, *random, "--json")
+    fabric("run", "-q", manifest, *random)
+    ends(fabric, "@last")
+
+    first = fabric.json("experiment", "trials", "@last", "--json")[0]
+    submitted = fabric.json("show", first["id"], "--json")
+    submitted["spec"]["labels"].pop("sweep")
+    assert (planned["name"], planned["spec"]) == (submitted["name"], submitted["spec"])
+    assert planned["name"] == "digits-01" and "${params." not in planned["spec"]["framework"]["command"]
+    assert planned["search"] == {
+        "name": "digits",
+        "method": "random",
+        "metric": "loss",
+        "goal": "minimize",
+        "time_metric": "",
+        "trials": [{"max_length": True, "count": 12}],
+        "max_concurrent": 1,
+        "gpu_hours": None,
+        "backends": [{"backend": "local", "runner": "process"}],
+        "seed": 42,
+        "hparams": first["hparams"],
+    }
+    assert fabric.json("plan", "--json", "--", "true")["search"] is None
+
+
+def test_a_person_reads_what_a_search_would_try_before_the_plan_of_a_trial(
+    fabric: Fabric, manifest: str
+) -> None:
+    asha = ("method=asha", "time_metric=epoch", "max_time=9", "max_trials=20", "max_concurrent=4")
+    sets = [word for each in asha for word in ("--set", f"search.{each}")]
+
+    shown = fabric("plan", manifest, *sets, "--set", "gpus=1", "--set", "max_runtime=1h").stdout
+
+    before, _, after = shown.partition("\n\n")
+    fields = {line.split()[0]: line.partition(" ")[2].strip() for line in before.splitlines()}
+    assert fields["search"] == "digits: asha, minimize loss"
+    assert fields["trials"].startswith("20: ") and "to epoch 9" in fields["trials"]
+    assert "4 at most" in before and "GPU-hours" in fields["cost"] and "local, as process" in before
+    assert "the first trial, with n=a x=0." in before
+    assert "digits-01" in after and "command   echo loss=0." in after
+    drawn = fabric("plan", manifest, *sets, "--set", "seed=null").stdout
+    assert "as the manifest has no seed, each run draws others" in drawn
+
+
+def test_the_plan_of_trials_that_something_else_chooses_has_no_parameters(
+    fabric: Fabric, manifest: str
+) -> None:
+    optuna = ("--set", "search.method=optuna", "--set", "search.max_trials=3")
+
+    assert fabric.json("plan", manifest, *optuna, "--json")["search"]["hparams"] is None
+    shown = fabric("plan", manifest, *optuna).stdout
+    assert "its parameters are chosen while the search runs, by Optuna" in shown
+    assert "loss=${params.x}" in shown
+
+
 def test_a_search_is_killed(fabric: Fabric, manifest: str) -> None:
     started = fabric.json("run", manifest, "--json", "--set", "env.KEEP=sleep 60")
 
@@ -224,8 +283,9 @@ def test_what_is_not_there_is_reported_with_what_is(fabric: Fabric) -> None:
 
 
 def test_a_search_in_a_sweep_is_refused(fabric: Fabric, manifest: str) -> None:
-    ran = fabric("run", manifest, "--set", "params.q=1,2", expect=64)
-    assert "a search is started alone" in ran.stderr
+    for command in ("run", "plan"):
+        ran = fabric(command, manifest, "--set", "params.q=1,2", expect=64)
+        assert "a search is started alone" in ran.stderr
 
 
 def test_a_search_for_gpus_that_are_not_there_is_refused_at_once(fabric: Fabric, manifest: str) -> None:

@@ -25,12 +25,12 @@ from workbench.controller.runtime.secrets import forget_secrets, read_secrets, w
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, UsageError
 from workbench.job import Intent, JobId, State, new_job_id
-from workbench.manifest.builder.params import with_params
+from workbench.manifest.builder.params import trial_spec
 from workbench.metrics.direction import is_held_out
 from workbench.search.config import SearchConfig
 from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
-from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
+from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json
 from workbench.store.db.rows import JobRow, TargetRef, is_over
 from workbench.store.queries.experiments import (
     COMPLETED,
@@ -519,17 +519,9 @@ class Experiments:
     def _start(self, active: _Active, trial: _Trial, to: _Target) -> JobRow:
         """Submit a trial's job: its id was chosen with the event, so it is made once however often this is tried."""
         context, document, create = self._context, active.document, trial.create
-        params = {**active.spec.params, **create["hparams"]}
-        spec = spec_from_json(
-            with_params(spec_to_json(replace(active.spec, params=params, search=None)), params)
-        )
-        width = len(str(max(active.config.max_trials, 1)))
-        spec = replace(
-            spec,
-            name=f"{active.spec.name[:190]}-{trial.number:0{width}}",
-            seed=create["seed"],
-            labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)},
-        )
+        spec = replace(active.spec, search={"max_trials": active.config.max_trials})
+        spec = trial_spec(spec, create["hparams"], number=trial.number, seed=create["seed"])
+        spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
         target = to.ref
         beginning, missing = self._beginning(active, trial, spec, target)
         submission = Submission(
