@@ -541,10 +541,12 @@ def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
 
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
+    from workbench.services.inspect.search_standing import read_progress
     from workbench.store.queries.experiments import RUNNING, best_trial, trials
 
     found = trials(store, row.id)
     best = best_trial(row, found)
+    progress = read_progress(store, row, found)
     return {
         "schema": "fabric.experiment/1",
         "id": row.id,
@@ -559,12 +561,30 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "archived": is_archived,
         "trials": len(found),
         "running": sum(one.state == RUNNING for one in found),
-        "best": None if best is None else trial_document(best),
+        "expected_trials": progress.expected_trials,
+        "ended_trials": progress.ended_trials,
+        "progress": progress.share,
+        "expected_end": iso(progress.ends_us),
+        "rungs": [
+            {"units": units, "reached": reached}
+            for units, reached in zip(progress.rungs, progress.reached, strict=True)
+        ],
+        "best": None if best is None else _trial_document(best, progress.rungs),
     }
 
 
-def trial_document(row: TrialRow) -> TrialDocument:
-    """Return a trial as a document."""
+def trial_documents(store: Store, row: ExperimentRow) -> list[TrialDocument]:
+    """Return the trials of a search as documents, in the order of their creation."""
+    from workbench.services.inspect.search_standing import read_rungs
+    from workbench.store.queries.experiments import trials
+
+    rungs = read_rungs(store, row)
+    return [_trial_document(each, rungs) for each in trials(store, row.id)]
+
+
+def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
+    from workbench.services.inspect.search_standing import rung_of
+
     return {
         "schema": "fabric.trial/1",
         "experiment": row.experiment,
@@ -578,4 +598,5 @@ def trial_document(row: TrialRow) -> TrialDocument:
         "units": row.units,
         "last": row.last,
         "best": row.best,
+        "rung": rung_of(row, rungs),
     }
