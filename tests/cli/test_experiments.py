@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,14 +90,14 @@ def test_it_is_shown_how_far_a_search_has_come_and_which_rungs(fabric: Fabric, h
 
 
 def test_a_search_that_runs_shows_when_it_probably_ends(fabric: Fabric, home: Home) -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"do": "end", "trial": "trial-1", "how": "completed"},
         {"do": "note", "reason": "", "time": now_us() + 3600 * 1_000_000},
     ]
     with Store.open(home) as store:
         search = seeding.search(store)
         for event in events:
-            record_event(store, search, dict(event))
+            record_event(store, search, event)
 
     shown = fabric("experiment", "show", "digits").stdout
 

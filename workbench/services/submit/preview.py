@@ -215,7 +215,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     from workbench.search.config import SearchConfig
     from workbench.search.method import Create
     from workbench.search.searcher import Searcher
-    from workbench.services.submit.experiments import search_preview
+    from workbench.services.submit.search_preview import search_preview
 
     config = SearchConfig.from_json(spec.search)
     document = search_preview(spec, samples=0)
@@ -246,7 +246,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
 
 
 def _search_lines(search: PlannedSearch) -> Iterator[tuple[str, str]]:
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
 
     goal = f", {search['goal']} {search['metric']}" if search["metric"] else ""
     yield "search", f"{search['name']}: {search['method']}{goal}"

@@ -290,7 +290,7 @@ def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool
 
 
 def _print_trials(found: list[TrialDocument]) -> None:
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
     from workbench.terminal.table import Column, render
 
     # Said where it tells trials apart.
@@ -358,7 +358,7 @@ def _number(value: float | None) -> str:
 def _best_text(metric: str, found: TrialDocument | None) -> str:
     if found is None:
         return ""
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
 
     return f"{metric}={_number(found['best'])} of trial {found['number']}: {sample_text(found['hparams'])}"
 

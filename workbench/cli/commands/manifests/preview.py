@@ -45,7 +45,7 @@ def preview(
     Nothing is started and nobody is asked. The same seed draws the same trials as the search itself. Lists in --set
     are the grid of jobs that `fabric run` starts with them.
     """
-    from workbench.services.submit.experiments import preview_search
+    from workbench.services.submit.search_preview import preview_search
 
     options = RunOptions(manifest=file, overrides=tuple(set or ()))
     document = preview_search(options, samples=samples, seed=seed)
@@ -60,7 +60,7 @@ def preview(
 
 def _print(document: PreviewDocument) -> None:
     from workbench.formats import count
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
     from workbench.terminal.table import Column, render
 
     trials, width = document["trials"], terminal_width()
