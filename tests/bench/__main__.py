@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, str] = {
     "tensorboard": "tensorboard:rows",
     "idle": "idle:rows",
     "waiting": "waiting:rows",
+    "searches": "searches:rows",
     "containers": "containers:rows",
     "container_queue": "containers:queue_rows",
     "screens": "bench_screens:rows",

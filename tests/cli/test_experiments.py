@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.screens import seeding
 from tests.support.command import Fabric, until_search_is
+from workbench.clock import now_us
 from workbench.errors import UsageError
-from workbench.services.submit.experiments import check_copies
+from workbench.paths import Home
+from workbench.services.inspect.search_standing import SearchReader
+from workbench.services.submit.experiments import check_copies, experiment_documents
 from workbench.spec import JobSpec
+from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
+from workbench.store.updates.experiments import record_event
 
 SEARCH = """\
 name: digits
@@ -47,6 +54,9 @@ def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:
     (listed,) = fabric.json("experiment", "list", "--json")
     assert (listed["id"], listed["state"], listed["trials"]) == (experiment_id, "COMPLETED", 2)
     assert listed["best"]["hparams"] == {"n": "a", "x": 0.25}
+    ended = (listed["expected_trials"], listed["ended_trials"], listed["progress"], listed["expected_end"])
+    assert ended == (2, 2, 1.0, None)
+    assert (listed["rungs"], listed["best"]["rung"]) == ([], None)
     trials = fabric.json("experiment", "trials", "digits", "--json")
     assert [each["last"] for each in trials] == [0.25, 0.5]
     best = fabric("experiment", "best", "@last").stdout
@@ -55,7 +65,58 @@ def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:
     assert (job["parent"], job["trial"], job["labels"]["team"]) == (experiment_id, 2, "vision")
     assert fabric("logs", trials[1]["id"]).stdout == "loss=0.5 for a\n"
     assert "digits" in fabric("experiment").stdout
-    assert "grid, minimize loss" in fabric("experiment", "show", "@last").stdout
+    shown = fabric("experiment", "show", "@last").stdout
+    assert "grid, minimize loss" in shown and "2 begun, 2 over\n" in shown
+    assert "rungs" not in shown and "RUNG" not in fabric("experiment", "trials", "@last").stdout
+
+
+def test_it_is_shown_how_far_a_search_has_come_and_which_rungs(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.search(store)
+
+    document = fabric.json("experiment", "show", "digits", "--json")
+    assert (document["trials"], document["expected_trials"], document["ended_trials"]) == (12, 16, 10)
+    assert 10 / 16 < document["progress"] < 12 / 16
+    assert [(each["units"], each["reached"]) for each in document["rungs"]] == [(1, 12), (3, 12), (9, 4)]
+    assert document["expected_end"] > document["created"]
+    trials = fabric.json("experiment", "trials", "digits", "--json")
+    assert [each["rung"] for each in trials] == [2, 2, 3] * 4
+    shown = fabric("experiment", "show", "digits").stdout
+    assert "12 of 16 begun, 10 over, 2 under way" in shown
+    assert "1: 12, 3: 12, 9: 4" in shown
+    assert "12/16" in fabric("experiment", "list").stdout
+    header, first, *_ = fabric("experiment", "trials", "digits").stdout.splitlines()
+    assert header.split()[4] == "RUNG" and first.split()[4] == "2"
+
+
+def test_a_search_that_runs_shows_when_it_probably_ends(fabric: Fabric, home: Home) -> None:
+    events: list[dict[str, Any]] = [
+        {"do": "end", "trial": "trial-1", "how": "completed"},
+        {"do": "note", "reason": "", "time": now_us() + 3600 * 1_000_000},
+    ]
+    with Store.open(home) as store:
+        search = seeding.search(store)
+        for event in events:
+            record_event(store, search, event)
+
+    shown = fabric("experiment", "show", "digits").stdout
+
+    assert "ends" in shown and "in about " in shown
+
+
+def test_the_list_reads_no_history_of_a_search_that_is_over(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(home) as store:
+        search = seeding.search(store)
+        record_event(store, search, {"do": "kill", "state": "KILLED", "reason": "was killed"})
+        monkeypatch.setattr(SearchReader, "__call__", None)
+        (listed,) = experiment_documents(store)
+        assert (listed["trials"], listed["expected_trials"], listed["expected_end"]) == (12, 16, None)
+
+        store.home.experiment(search).experiment_file.unlink()
+        (listed,) = experiment_documents(store)
+        assert (listed["trials"], listed["progress"], listed["rungs"]) == (12, None, [])
 
 
 def test_the_seeds_and_parameters_are_those_of_the_preview(fabric: Fabric, manifest: str) -> None:
@@ -67,6 +128,65 @@ def test_the_seeds_and_parameters_are_those_of_the_preview(fabric: Fabric, manif
     assert [(each["hparams"], each["trial"], each["seed"]) for each in trials] == [
         (each["hparams"], each["id"], each["seed"]) for each in previewed
     ]
+
+
+def test_the_plan_of_a_search_is_that_of_the_first_trial_that_it_submits(
+    fabric: Fabric, manifest: str
+) -> None:
+    random = ("--set", "search.method=random", "--set", "search.max_trials=12")
+    planned = fabric.json("plan", manifest, *random, "--json")
+    fabric("run", "-q", manifest, *random)
+    ends(fabric, "@last")
+
+    first = fabric.json("experiment", "trials", "@last", "--json")[0]
+    submitted = fabric.json("show", first["id"], "--json")
+    submitted["spec"]["labels"].pop("sweep")
+    assert (planned["name"], planned["spec"]) == (submitted["name"], submitted["spec"])
+    assert planned["name"] == "digits-01" and "${params." not in planned["spec"]["framework"]["command"]
+    assert planned["search"] == {
+        "name": "digits",
+        "method": "random",
+        "metric": "loss",
+        "goal": "minimize",
+        "time_metric": "",
+        "trials": [{"max_length": True, "count": 12}],
+        "max_concurrent": 1,
+        "gpu_hours": None,
+        "backends": [{"backend": "local", "runner": "process"}],
+        "seed": 42,
+        "hparams": first["hparams"],
+    }
+    assert fabric.json("plan", "--json", "--", "true")["search"] is None
+
+
+def test_a_person_reads_what_a_search_would_try_before_the_plan_of_a_trial(
+    fabric: Fabric, manifest: str
+) -> None:
+    asha = ("method=asha", "time_metric=epoch", "max_time=9", "max_trials=20", "max_concurrent=4")
+    sets = [word for each in asha for word in ("--set", f"search.{each}")]
+
+    shown = fabric("plan", manifest, *sets, "--set", "gpus=1", "--set", "max_runtime=1h").stdout
+
+    before, _, after = shown.partition("\n\n")
+    fields = {line.split()[0]: line.partition(" ")[2].strip() for line in before.splitlines()}
+    assert fields["search"] == "digits: asha, minimize loss"
+    assert fields["trials"].startswith("20: ") and "to epoch 9" in fields["trials"]
+    assert "4 at most" in before and "GPU-hours" in fields["cost"] and "local, as process" in before
+    assert "the first trial, with n=a x=0." in before
+    assert "digits-01" in after and "command   echo loss=0." in after
+    drawn = fabric("plan", manifest, *sets, "--set", "seed=null").stdout
+    assert "as the manifest has no seed, each run draws others" in drawn
+
+
+def test_the_plan_of_trials_that_something_else_chooses_has_no_parameters(
+    fabric: Fabric, manifest: str
+) -> None:
+    optuna = ("--set", "search.method=optuna", "--set", "search.max_trials=3")
+
+    assert fabric.json("plan", manifest, *optuna, "--json")["search"]["hparams"] is None
+    shown = fabric("plan", manifest, *optuna).stdout
+    assert "its parameters are chosen while the search runs, by Optuna" in shown
+    assert "loss=${params.x}" in shown
 
 
 def test_a_search_is_killed(fabric: Fabric, manifest: str) -> None:
@@ -224,8 +344,9 @@ def test_what_is_not_there_is_reported_with_what_is(fabric: Fabric) -> None:
 
 
 def test_a_search_in_a_sweep_is_refused(fabric: Fabric, manifest: str) -> None:
-    ran = fabric("run", manifest, "--set", "params.q=1,2", expect=64)
-    assert "a search is started alone" in ran.stderr
+    for command in ("run", "plan"):
+        ran = fabric(command, manifest, "--set", "params.q=1,2", expect=64)
+        assert "a search is started alone" in ran.stderr
 
 
 def test_a_search_for_gpus_that_are_not_there_is_refused_at_once(fabric: Fabric, manifest: str) -> None:

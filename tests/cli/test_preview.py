@@ -83,6 +83,65 @@ def test_a_person_reads_trials_cost_and_samples(fabric: Fabric, manifest: str) -
     assert "1201263687  increment_by=7" in ran.stdout
 
 
+SWEPT = """\
+name: digits
+framework: {command: 'echo ${params.lr} ${params.layers}'}
+params: {lr: 1, layers: 2, kind: adam}
+"""
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> str:
+    file = tmp_path / "digits.yml"
+    file.write_text(SWEPT)
+    return str(file)
+
+
+def test_lists_in_set_are_the_grid_of_the_jobs_that_run_starts_in_its_order(
+    fabric: Fabric, swept: str
+) -> None:
+    lists = ("--set", "params.lr=0.5,0.25", "--set", "params.layers=1..3")
+
+    document = fabric.json("preview", swept, *lists, "--samples", "5", "--json")
+    fabric("run", "-q", "--detach", swept, *lists)
+
+    assert (document["method"], document["trials"]) == ("grid", [{"max_length": True, "count": 6}])
+    jobs = sorted(fabric.json("list", "--all", "--json"), key=lambda each: each["name"])
+    started = [fabric.json("show", each["id"], "--json")["spec"]["params"] for each in jobs]
+    assert [each["hparams"] for each in document["samples"]] == started[:5]
+    assert started[0] == {"lr": 0.5, "layers": 1, "kind": "adam"}
+
+
+def test_a_list_of_another_key_is_named_and_its_cost_is_the_sum(fabric: Fabric, swept: str) -> None:
+    lists = ("--set", "gpus=1,2", "--set", "seed=7..8", "--set", "max_runtime=1h")
+
+    document = fabric.json("preview", swept, *lists, "--json")
+
+    first, second, third = document["samples"]
+    assert (first["hparams"]["gpus"], first["hparams"]["seed"], first["seed"]) == (1, 7, 7)
+    assert (second["hparams"]["gpus"], second["seed"], third["hparams"]["gpus"]) == (1, 8, 2)
+    assert document["gpu_hours"] == 6.0
+    shown = fabric("preview", swept, *lists).stdout
+    assert "grid: 4 trials" in shown and "first jobs, in their order" in shown
+    assert "layers=2" in shown and "gpus=1 seed=8" in shown
+
+
+@pytest.mark.parametrize("values", ["params.lr=1,,2", "params.lr=1..2.5", "gpus=1,many"])
+def test_a_list_that_run_refuses_is_refused_with_the_same_words(
+    fabric: Fabric, swept: str, values: str
+) -> None:
+    started = fabric("run", swept, "--set", values, expect=None)
+    previewed = fabric("preview", swept, "--set", values, expect=None)
+
+    assert previewed.returncode == started.returncode != 0
+    assert previewed.stderr == started.stderr
+
+
+def test_a_search_in_a_sweep_is_refused_as_run_refuses_it(fabric: Fabric, manifest: str) -> None:
+    ran = fabric("preview", manifest, "--set", "params.q=1,2", expect=64)
+    assert "a search is started alone" in ran.stderr
+
+
 def test_it_makes_no_home(fabric: Fabric, manifest: str, clean_environment: Path) -> None:
     fabric("preview", manifest)
 

@@ -33,6 +33,7 @@ from workbench.store.queries.experiments import (
     trials,
 )
 from workbench.store.queries.jobs import job, list_jobs, transitions
+from workbench.store.queries.metric_values import metric_names
 from workbench.store.updates.experiments import insert_experiment, new_experiment_id, record_event
 from workbench.store.updates.rebuild import rebuild
 
@@ -101,6 +102,14 @@ for epoch in range(1, 6):
     report(loss=hparams()["x"] / epoch, epoch=epoch)
     time.sleep({SECONDS})
 print(time.time(), flush=True)
+"""
+BEFORE_VALIDATION = """
+import os, time
+from fabric_learner import report
+for step in range(1, 6):
+    report({FIRST}, step=step)
+while not os.path.exists({GO}):
+    time.sleep(0.01)
 """
 ASHA: dict[str, Any] = {
     "method": "asha",
@@ -427,6 +436,123 @@ def test_a_metric_that_is_never_reported_is_named_with_those_that_are(ground: Gr
     assert row.reason == "the metric 'loss' has not been reported; there are accuracy, epoch"
 
 
+def before_validation(go: Path, first: str, rest: str) -> str:
+    """Return a command that reports something, waits for a file, and does the rest."""
+    return python(BEFORE_VALIDATION.replace("{GO}", repr(str(go))).replace("{FIRST}", first) + rest)
+
+
+def reports(ground: Ground, experiment_id: str, name: str) -> None:
+    """Wait until the controller has what the first trial reports under a name."""
+
+    def has_come() -> bool:
+        return any(
+            name in metric_names(ground.store, one.job_id) for one in trials(ground.store, experiment_id)
+        )
+
+    until(has_come, lambda: log_of(ground.home))
+
+
+def notes(ground: Ground, experiment_id: str) -> list[str]:
+    return [event["reason"] for event in events_of(ground.home, experiment_id) if event["do"] == "note"]
+
+
+def noted(ground: Ground, experiment_id: str, text: str) -> None:
+    """Wait until a search says this beside its state."""
+    until(
+        lambda: row_of(ground, experiment_id).reason == text,
+        lambda: f"{row_of(ground, experiment_id)}\n{log_of(ground.home)}",
+    )
+
+
+def test_a_metric_is_not_missed_while_a_trial_has_not_validated(ground: Ground, tmp_path: Path) -> None:
+    config = {**RANDOM, "metric": "val_loss", "max_trials": 1}
+    command = before_validation(tmp_path / "go", "train_loss=1, lr=2", "report(val_loss=3)")
+    experiment_id = search(ground, config, command)
+    reports(ground, experiment_id, "train_loss")
+    (tmp_path / "go").touch()
+
+    row = ended(ground, experiment_id)
+
+    assert (row.state, row.reason, notes(ground, experiment_id)) == ("COMPLETED", "", [])
+
+
+@pytest.mark.parametrize("name", ["val_accuracy", "validation/accuracy", "evalAccuracy"])
+def test_a_metric_that_a_validation_lacks_is_missed_until_it_comes(
+    own_ground: Ground, tmp_path: Path, name: str
+) -> None:
+    ground, config = own_ground, {**RANDOM, "max_trials": 1}
+    command = before_validation(tmp_path / "go", f"{{'{name}': 1}}", "report(loss=3); exit(3)")
+    experiment_id = search(ground, config, command)
+    missed = f"the metric 'loss' has not been reported; there are {name}"
+    noted(ground, experiment_id, missed)
+    end_all(ground.home)  # the next controller withdraws what this one has noted
+    ensure_controller(ground.home)
+    (tmp_path / "go").touch()
+
+    row = ended(ground, experiment_id)
+
+    assert notes(ground, experiment_id) == [missed, ""]
+    assert row.state == "FAILED"
+    assert row.reason == "every trial has failed; of the last: the command failed with exit code 3"
+
+
+def test_a_metric_that_a_trial_has_ended_without_is_missed_and_comes_with_another_trial(
+    ground: Ground,
+) -> None:
+    config = {**RANDOM, "method": "grid", "max_concurrent": 1, "params": {"x": {"choice": [2, 1]}}}
+    experiment_id = search(ground, config, train("**({'loss': 1} if x == 2 else {'train_loss': 1})"))
+
+    row = ended(ground, experiment_id)
+
+    missed = "the metric 'loss' has not been reported; there are train_loss"
+    assert (row.state, row.reason) == ("COMPLETED", "")
+    assert notes(ground, experiment_id) == [missed, ""]
+
+
+def test_a_search_that_completes_without_its_metric_says_so(ground: Ground) -> None:
+    named = search(ground, RANDOM, train("accuracy=x, epoch=epoch"))
+    silent = search(ground, RANDOM, "true")
+
+    missed = "the metric 'loss' has not been reported"
+    row = ended(ground, named)
+    assert (row.state, row.reason) == ("COMPLETED", f"{missed}; there are accuracy, epoch")
+    row = ended(ground, silent)
+    assert (row.state, row.reason) == ("COMPLETED", f"{missed}, nor any other")
+
+
+def test_a_pause_covers_what_is_noted_and_a_resumed_search_says_it_again(
+    ground: Ground, tmp_path: Path
+) -> None:
+    command = before_validation(tmp_path / "go", "val_accuracy=1", "report(loss=3)")
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, command)
+    missed = "the metric 'loss' has not been reported; there are val_accuracy"
+    noted(ground, experiment_id, missed)
+
+    record_event(
+        ground.store, experiment_id, {"do": "pause", "state": "PAUSED", "reason": "was paused by me"}
+    )
+    record_event(ground.store, experiment_id, {"do": "note", "reason": "covered"})
+    assert row_of(ground, experiment_id).reason == "was paused by me"
+    steers(ground, experiment_id, "resume", "RUNNING")
+    noted(ground, experiment_id, missed)
+
+    (tmp_path / "go").touch()
+    assert ended(ground, experiment_id).reason == ""
+
+
+def test_a_time_metric_that_a_random_search_does_without_is_missed_until_it_comes(
+    ground: Ground, tmp_path: Path
+) -> None:
+    command = before_validation(tmp_path / "go", "loss=1", "report(loss=1, epoch=6)")
+    experiment_id = search(ground, {**RANDOM, "time_metric": "epoch", "max_trials": 1}, command)
+    missed = "the time metric 'epoch' is not reported with 'loss'; there are loss"
+    noted(ground, experiment_id, missed)
+    (tmp_path / "go").touch()
+
+    assert ended(ground, experiment_id).reason == ""
+    assert notes(ground, experiment_id) == [missed, ""]
+
+
 def test_a_time_metric_that_is_not_reported_ends_the_search(ground: Ground) -> None:
     experiment_id = search(ground, ASHA, train("loss=x, accuracy=1", 0.3))
 
@@ -459,7 +585,8 @@ def test_a_search_whose_trials_all_fail_has_failed(ground: Ground) -> None:
 
     row = ended(ground, experiment_id)
 
-    assert (row.state, row.reason) == ("FAILED", "every trial has failed")
+    why = "every trial has failed; of the last: the command failed with exit code 3"
+    assert (row.state, row.reason) == ("FAILED", why)
     assert [one.state for one in trials(ground.store, experiment_id)] == ["FAILED"] * 4
 
 

@@ -21,7 +21,9 @@ class SampledTrial(TypedDict):
     """One trial as it would be drawn."""
 
     hparams: dict[str, Any]
+    """Of a job of a sweep its `params`, and the other keys that `--set` lists."""
     id: str
+    """Empty for a job of a sweep."""
     seed: int
 
 
@@ -30,7 +32,7 @@ class PreviewDocument(TypedDict):
 
     schema: Literal["fabric.preview/1"]
     method: str
-    """`single` where the manifest has no search."""
+    """`single` where the manifest has no search, `grid` where lists in `--set` start several jobs."""
     seed: int
     """What the samples are drawn with."""
     trials: list[PreviewedTrials]
@@ -65,6 +67,16 @@ class TrialDocument(TypedDict):
     last: float | None
     """The last value of the metric."""
     best: float | None
+    rung: int | None
+    """How many rungs it has reached; null where its search has none."""
+
+
+class RungEntry(TypedDict):
+    """A rung at which a search compares its trials."""
+
+    units: int
+    reached: int
+    """How many trials have come to it."""
 
 
 class ExperimentDocument(TypedDict):
@@ -85,5 +97,14 @@ class ExperimentDocument(TypedDict):
     trials: int
     """How many have begun."""
     running: int
+    expected_trials: int
+    """How many there will be; of a search that was ended early, how many there would have been."""
+    ended_trials: int
+    progress: float | None
+    """How much is done, from 0 to 1; null where what was submitted is gone."""
+    expected_end: Time | None
+    """When it ends at its rate so far; null where it does not run, or that cannot be told yet."""
+    rungs: list[RungEntry]
+    """Where trials are compared, ascending; empty for a method that compares none."""
     best: TrialDocument | None
     """The trial with the best value so far."""

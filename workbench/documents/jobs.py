@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from workbench.data.stores.fingerprints import Fingerprint
+from workbench.documents.experiments import PreviewedTrials
 from workbench.documents.values import FieldsOf, Id, IntentName, Measured, PhaseName, Reading, StateName, Time
 from workbench.metrics.queries import CheckpointRow, NoteRow, ProgressRow
 from workbench.spec import JobSpec
@@ -166,6 +167,34 @@ class PlannedLearnerEntry(TypedDict):
     """What its runner is given, in that runner's own terms."""
 
 
+class PlannedSearch(TypedDict):
+    """The search that a run would start, beside the plan of its first trial."""
+
+    name: str
+    method: str
+    metric: str
+    goal: str
+    time_metric: str
+    trials: list[PreviewedTrials]
+    max_concurrent: int
+    """How many run at once, at most."""
+    gpu_hours: float | None
+    """What it costs at most; null where the job has no GPU or no `max_runtime`."""
+    backends: list[PlannedBackend]
+    """Where its trials run; what follows is the plan at the first one."""
+    seed: int | None
+    """What its trials are drawn with; null where the manifest has none, and each run draws another one."""
+    hparams: dict[str, Any] | None
+    """Those of the first trial, whose plan it is; null where they are chosen while the search runs."""
+
+
+class PlannedBackend(TypedDict):
+    """A backend of a search that would be started."""
+
+    backend: str
+    runner: str
+
+
 class PlanDocument(TypedDict):
     """What a run would start: `fabric plan --json`."""
 
@@ -181,6 +210,8 @@ class PlanDocument(TypedDict):
     learners: list[PlannedLearnerEntry]
     objects: NotRequired[list[dict[str, Any]]]
     """The objects that would be created in a cluster."""
+    search: PlannedSearch | None
+    """Of a search: the rest is the plan of its first trial. Null for a job."""
     warnings: list[str]
     notes: list[str]
 

@@ -55,6 +55,11 @@ def main_metrics(names: Iterable[str], most: int) -> tuple[str, ...]:
     return tuple(sorted(names, key=_main_key)[:most])
 
 
+def is_held_out(name: str) -> bool:
+    """Say whether a metric is measured on data held out from the training, as far as its name says."""
+    return bool(_parts(name) & HELD_OUT)
+
+
 def _main_key(name: str) -> tuple[int, bool, str]:
     parts = _parts(name.rpartition("/")[2])
     if parts & _INSTRUMENTS or _SPEED.search(_CAPITALS.sub(" ", name).lower()):
@@ -63,7 +68,7 @@ def _main_key(name: str) -> tuple[int, bool, str]:
         rank = 0
     else:
         rank = 1 if smaller_is_better(name) is not None else 2
-    return rank, bool(_parts(name) & HELD_OUT), name.lower()
+    return rank, is_held_out(name), name.lower()
 
 
 def _parts(name: str) -> set[str]:

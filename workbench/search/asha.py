@@ -133,8 +133,8 @@ class _Halving(SearchMethod):
         return found
 
     def rungs(self) -> list[int]:
-        """Return how far a trial has been trained at each rung, in all."""
-        return [rung.units for rung in self._rungs]
+        """Return how far a trial that has come to each rung was sent."""
+        return self._told_units()
 
     def _told_units(self) -> list[int]:
         return [rung.units for rung in self._rungs]

@@ -162,6 +162,21 @@ def test_reports_before_a_rung_and_after_a_stop_change_nothing() -> None:
     assert searcher.report(second, {"loss": 0.0, "batches": 900}) == []
 
 
+@pytest.mark.parametrize("variant", ["stopping", "promotion"])
+def test_the_rungs_are_the_units_to_which_trials_are_sent(variant: str) -> None:
+    config = SearchConfig(
+        method="asha",
+        variant=variant,
+        max_time=9,
+        divisor=3,
+        max_trials=9,
+        metric="loss",
+        time_metric="epoch",
+    )
+
+    assert config.make_method().rungs() == [1, 3, 9]
+
+
 @pytest.mark.parametrize("metrics", [{"batches": 100}, {"loss": 1.0}, {"loss": "low", "batches": 100}])
 def test_a_missing_metric_is_an_error(metrics: dict[str, object]) -> None:
     searcher, (first,) = _open(stopping(1, 1))

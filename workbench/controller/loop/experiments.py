@@ -25,11 +25,12 @@ from workbench.controller.runtime.secrets import forget_secrets, read_secrets, w
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, UsageError
 from workbench.job import Intent, JobId, State, new_job_id
-from workbench.manifest.builder.params import with_params
+from workbench.manifest.builder.params import trial_spec
+from workbench.metrics.direction import is_held_out
 from workbench.search.config import SearchConfig
 from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
-from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json, spec_to_json
+from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json
 from workbench.store.db.rows import JobRow, TargetRef, is_over
 from workbench.store.queries.experiments import (
     COMPLETED,
@@ -38,13 +39,14 @@ from workbench.store.queries.experiments import (
     KILLED,
     PAUSED,
     STOPPING,
+    ExperimentRow,
     events_of,
     experiments,
     may_go_on,
     read_experiment_file,
 )
 from workbench.store.queries.jobs import job
-from workbench.store.queries.metric_values import find_series, reported_names
+from workbench.store.queries.metric_values import find_series, metric_names, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
 from workbench.store.updates.experiments import catch_up_experiment, record_event
@@ -65,6 +67,11 @@ STOP_AGAIN_SECONDS: Final = 30.0
 
 INVALID_HP: Final = "searcher/invalid_hp"
 """What a trial reports whose hyper-parameters make no sense."""
+
+ABOUT_METRIC: Final = "metric"
+ABOUT_TIME: Final = "time_metric"
+ABOUT_SEARCHER: Final = "searcher"
+"""What a note of a search is about. A note of an older fabric does not say, and is about the metric."""
 
 INVALID_IN_A_ROW_MAX: Final = 100
 """A search gives up after so many such trials one after the other: each begins another one."""
@@ -149,6 +156,12 @@ class _Active:
     until: dict[str, float] = field(default_factory=dict)
     """How far each trial was last sent, in the units that it reports: those of its first checkpoint count."""
     noted: str = ""
+    """What is noted of it, and about what; it is withdrawn when that is reported."""
+    noted_about: str = ""
+    has_metric: bool = False
+    """Whether any trial has reported the metric."""
+    has_time: bool = False
+    """Whether any trial has reported the time metric with it."""
     invalid: int = 0
     """How many trials in a row said that their hyper-parameters make no sense."""
     outside: _Outside | None = None
@@ -190,6 +203,7 @@ class Experiments:
                 if row.state == STOPPING and not active.is_stopping:
                     active.is_stopping, active.killed, active.why = True, True, row.reason
                 active.is_paused = row.state == PAUSED
+                self._renew_note(active, row)
                 touched |= self._advance(active)
             except FabricError:
                 # What the searcher was told may not be written down: the events say what is true.
@@ -236,6 +250,7 @@ class Experiments:
                 active.is_begun = True
                 searcher.begin()
             case "report":
+                self._count_reported(active, event)
                 if event["metrics"]:
                     searcher.report(event["trial"], event["metrics"])
                 if (trial := active.open.get(event["trial"])) is not None:
@@ -254,8 +269,8 @@ class Experiments:
             case "continue":
                 active.config = SearchConfig.from_json(event["search"])
                 active.is_to_continue = True
-                active.is_stopping, active.killed, active.why, active.noted = False, False, "", ""
-                active.invalid = 0
+                active.is_stopping, active.killed, active.why = False, False, ""
+                active.noted, active.invalid = "", 0
             case "continued":
                 active.is_to_continue = False
                 self._reopen(active, {each["trial"]: each["attempt"] for each in event["trials"]})
@@ -268,11 +283,22 @@ class Experiments:
             case "kill":
                 active.killed = True
             case "note":
-                active.noted = event["reason"]
+                self._take_note(active, event)
         if event.get("state") == STOPPING:
             active.is_stopping, active.why = True, event.get("reason", "")
         self._count_invalid(active, event)
         self._note(active, event.get("operations") or ())
+
+    def _count_reported(self, active: _Active, event: Mapping[str, Any]) -> None:
+        active.has_metric = True
+        active.has_time |= event.get("units") is not None
+
+    def _take_note(self, active: _Active, event: Mapping[str, Any]) -> None:
+        about = event.get("about", ABOUT_METRIC)
+        if active.outside is not None:
+            active.outside.is_late = about == ABOUT_SEARCHER
+        if about != ABOUT_SEARCHER:
+            active.noted, active.noted_about = event["reason"], about
 
     def _count_invalid(self, active: _Active, event: Mapping[str, Any]) -> None:
         if event["do"] == "end":
@@ -454,9 +480,8 @@ class Experiments:
             found = active.searcher.answer(answer["hparams"])
             event: dict[str, Any] = {"do": "answer", "hparams": answer["hparams"]}
             self._record_with_end(active, event, found)
-            if outside.is_late:
-                outside.is_late = False
-                self._write_note(active, active.noted)
+            if outside.is_late and active.id in self._active:
+                self._write_note(active, active.noted, active.noted_about)
         return True
 
     def _say_late(self, active: _Active, outside: _Outside) -> None:
@@ -464,13 +489,15 @@ class Experiments:
         if outside.process is None or outside.is_late or outside.asked == outside.answered:
             return
         if elapsed_seconds() - outside.process.asked_at >= SEARCHER_LATE_SECONDS:
-            outside.is_late = True
             seconds = round(SEARCHER_LATE_SECONDS)
-            self._write_note(active, f"the searcher has not answered for more than {seconds} s")
+            text = f"the searcher has not answered for more than {seconds} s"
+            self._write_note(active, text, ABOUT_SEARCHER)
 
-    def _write_note(self, active: _Active, text: str) -> None:
+    def _write_note(self, active: _Active, text: str, about: str) -> None:
+        event = {"do": "note", "reason": text, "about": about or ABOUT_METRIC}
         with self._context.atomic():
-            record_event(self._context.store, active.id, {"do": "note", "reason": text})
+            record_event(self._context.store, active.id, event)
+        self._take_note(active, event)
 
     def _free_target(self, active: _Active) -> _Target | None:
         """Return where the next trial begins: where fewest wait, then where fewest run; None while all are taken.
@@ -492,17 +519,9 @@ class Experiments:
     def _start(self, active: _Active, trial: _Trial, to: _Target) -> JobRow:
         """Submit a trial's job: its id was chosen with the event, so it is made once however often this is tried."""
         context, document, create = self._context, active.document, trial.create
-        params = {**active.spec.params, **create["hparams"]}
-        spec = spec_from_json(
-            with_params(spec_to_json(replace(active.spec, params=params, search=None)), params)
-        )
-        width = len(str(max(active.config.max_trials, 1)))
-        spec = replace(
-            spec,
-            name=f"{active.spec.name[:190]}-{trial.number:0{width}}",
-            seed=create["seed"],
-            labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)},
-        )
+        spec = replace(active.spec, search={"max_trials": active.config.max_trials})
+        spec = trial_spec(spec, create["hparams"], number=trial.number, seed=create["seed"])
+        spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
         target = to.ref
         beginning, missing = self._beginning(active, trial, spec, target)
         submission = Submission(
@@ -559,7 +578,7 @@ class Experiments:
             return False
         series = find_series(store, trial.job_id, config.metric)
         if series is None:
-            self._say_missing(active, trial, config.metric, "metric")
+            self._say_missing(active, trial)
             return False
         sql = "SELECT seq, attempt, step, time, value FROM points WHERE series = ? AND seq > ? ORDER BY seq"
         points = store.rows(sql, (series, trial.seen))
@@ -593,8 +612,11 @@ class Experiments:
                 goes_on = any(isinstance(one, RunTo) and one.trial == trial.trial for one in found)
                 trial.is_waiting = event["waits"] = not goes_on
             self._record(active, {**event, "metrics": metrics}, found)
+            self._count_reported(active, event)
             if trial.is_waiting and not trial.is_stopped:
                 break  # what it has reported since counts once it goes on
+        self._withdraw_note(active)
+        self._say_untimed(active, trial)
         return True
 
     def _times(self, active: _Active, trial: _Trial, since: int) -> dict[tuple[Any, Any, Any], float]:
@@ -623,12 +645,51 @@ class Experiments:
         with self._context.atomic():
             record_event(self._context.store, active.id, {"do": "fail", "state": STOPPING, "reason": why})
 
-    def _say_missing(self, active: _Active, trial: _Trial, name: str, what: str) -> None:
-        names = reported_names(self._context.store, trial.job_id)
-        if not names or names == INVALID_HP or active.noted or active.is_stopping:
+    def _say_missing(self, active: _Active, trial: _Trial, *, row: JobRow | None = None) -> None:
+        """Note that no trial has reported the metric, with the names of what there is, once that is sure.
+
+        A program reports what it trains with long before its first validation, so that alone says nothing. It is sure
+        when a trial has validated, or has ended (``row`` is its job then) and was not cut short by the search or by
+        a person. Validated has who reports a metric of data held out from the training: its name has ``val``,
+        ``validation``, ``eval``, ``test`` or the like as a part (:func:`~workbench.metrics.direction.is_held_out`),
+        as that of all metrics in the group ``validation`` of Determined's core API.
+        """
+        metric = active.config.metric
+        if not metric or active.has_metric or active.noted or active.is_stopping:
             return
-        active.noted = f"the {what} {name!r} has not been reported; there are {names}"
-        self._write_note(active, active.noted)
+        store = self._context.store
+        names = reported_names(store, trial.job_id)
+        if row is None:
+            if not names or not any(map(is_held_out, metric_names(store, trial.job_id))):
+                return
+        elif not names and row.state is State.FAILED:
+            return  # its job says why
+        rest = f"; there are {names}" if names else ", nor any other"
+        self._write_note(active, f"the metric {metric!r} has not been reported{rest}", ABOUT_METRIC)
+
+    def _say_untimed(self, active: _Active, trial: _Trial) -> None:
+        """Note that the metric comes without the time metric, where the search can do without that."""
+        name = active.config.time_metric
+        if not name or active.has_time or active.noted or active.is_stopping or not active.has_metric:
+            return
+        names = reported_names(self._context.store, trial.job_id)
+        text = f"the time metric {name!r} is not reported with {active.config.metric!r}; there are {names}"
+        self._write_note(active, text, ABOUT_TIME)
+
+    def _renew_note(self, active: _Active, row: ExperimentRow) -> None:
+        """Withdraw a note that a crash has left though it holds no longer; write one again that a pause has covered."""
+        self._withdraw_note(active)
+        if active.noted and not row.reason and not active.is_paused and not active.is_stopping:
+            self._write_note(active, active.noted, active.noted_about)
+
+    def _withdraw_note(self, active: _Active) -> None:
+        if self._is_outdated(active) and not active.is_stopping:
+            self._write_note(active, "", active.noted_about)
+
+    def _is_outdated(self, active: _Active) -> bool:
+        if not active.noted:
+            return False
+        return active.has_time if active.noted_about == ABOUT_TIME else active.has_metric
 
     def _how(self, active: _Active, trial: _Trial, row: JobRow) -> TrialEnd:
         if was_stopped(row) and not trial.is_stopped:
@@ -684,6 +745,9 @@ class Experiments:
             active.ended[name] = trial
 
     def _end(self, active: _Active, trial: _Trial, how: TrialEnd) -> None:
+        row = job(self._context.store, trial.job_id)
+        if row is not None and how in (TrialEnd.COMPLETED, TrialEnd.FAILED) and not trial.is_stopped:
+            self._say_missing(active, trial, row=row)
         found = [] if active.is_stopping else active.searcher.end(trial.trial, how)
         self._close_trial(active, trial.trial, how)
         event: dict[str, Any] = {"do": "end", "trial": trial.trial, "how": how.value}
@@ -698,10 +762,26 @@ class Experiments:
         over = next((each for each in found if isinstance(each, Shutdown)), None)
         if over is not None:
             event["state"] = FAILED if over.failed else KILLED if over.cancelled else COMPLETED
-            event["reason"] = (active.noted or "every trial has failed") if over.failed else ""
+            event["reason"] = "" if over.cancelled else self._reason(active, has_failed=over.failed)
         self._record(active, event, found)
         if over is not None:
             self._forget(active)
+
+    def _reason(self, active: _Active, *, has_failed: bool) -> str:
+        """Return why all trials of a search have failed; of one that is over otherwise what it never got."""
+        noted = "" if self._is_outdated(active) else active.noted
+        if not has_failed:
+            return noted
+        last = next(
+            (each for each in reversed(active.ended.values()) if each.ended_as is TrialEnd.FAILED), None
+        )
+        row = None if last is None else job(self._context.store, last.job_id)
+        if last is None or row is None or (row.state is State.COMPLETED and noted):
+            return noted or "every trial has failed"
+        why = row.reason.text
+        if not why and last.until is not None:
+            why = f"it ended before {active.config.time_metric} {last.until:g}, to which it was sent"
+        return f"every trial has failed; of the last: {why}" if why else "every trial has failed"
 
     def _close(self, active: _Active, state: str, why: str) -> None:
         with self._context.atomic():

@@ -18,6 +18,7 @@ from workbench.manifest.yaml.nodes import (
     SourceLocation,
     node_at,
 )
+from workbench.spec import JobSpec, spec_from_json, spec_to_json
 
 _REFERENCE: Final = re.compile(r"\$\{params\.([^{}]*)\}")
 CONFIG_VARIABLE: Final = "DET_EXPERIMENT_CONFIG"
@@ -64,6 +65,15 @@ def with_params(document: Any, params: Mapping[str, Any]) -> Any:
         return [replaced(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     return replaced(document)
+
+
+def trial_spec(spec: JobSpec, hparams: Mapping[str, Any], *, number: int, seed: int) -> JobSpec:
+    """Return the job of a trial: that of its search with the hyper-parameters filled in, and a name of its own."""
+    params = {**spec.params, **hparams}
+    plain = spec_to_json(replace(spec, params=params, search=None))
+    width = len(str(max((spec.search or {}).get("max_trials", 1), 1)))
+    trial = spec_from_json(with_params(plain, params))
+    return replace(trial, name=f"{spec.name[:190]}-{number:0{width}}", seed=seed)
 
 
 def expanded(root: MapNode, findings: Findings) -> MapNode:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from workbench.errors import InputMissing
 from workbench.manifest.builder.params import flat_params
-from workbench.search.config import SearchConfig
+from workbench.search.config import CONTINUED, SearchConfig
 from workbench.store.db.database import Store
 from workbench.store.history.journal import read_events
 from workbench.store.queries.experiments import (
+    COMPLETED,
     PAUSED,
     RUNNING,
     WAITING,
@@ -20,6 +22,7 @@ from workbench.store.queries.experiments import (
     TrialRow,
     best_trial,
     experiment,
+    newest_search,
     read_experiment_file,
     trials,
 )
@@ -54,6 +57,23 @@ class TrialCurve:
     units: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
     """NaN is one that was no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """How far a search has come, without the values that its trials have reported."""
+
+    expected_trials: int
+    """How many there will be."""
+    ended_trials: int
+    share: float | None = None
+    """How much is done, from 0 to 1; None where that is not known."""
+    rungs: tuple[int, ...] = ()
+    """The units at which trials are compared."""
+    reached: tuple[int, ...] = ()
+    """How many trials have come to each of them."""
+    ends_us: int | None = None
+    """When it ends if it goes on at its rate; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,7 @@ class SearchReader:
             found,
             curves,
             None if best is None else found[rows.index(best)],
-            max(self._expected, len(found)),
+            _expected(row, rows, self._expected),
             self._rungs,
             self._axis or "",
             _differing(found),
@@ -179,33 +199,77 @@ class SearchReader:
             self._curves[trial] = TrialCurve((*known.units, *more_units), (*known.values, *more_values))
 
     def _rung(self, row: TrialRow) -> int | None:
-        if not self._rungs:
-            return None
-        return sum(row.units is not None and row.units >= each for each in self._rungs)
+        return rung_of(row, self._rungs)
 
     def _ends_us(self, standing: SearchStanding) -> int | None:
         """Return when a search that runs has done as much as is expected of it."""
-        share = _share(standing)
+        share = _share([one.row for one in standing.trials], standing.expected_trials)
         if standing.row.state != RUNNING or not SURE_SHARE <= share < 1:
             return None
         took_us = self._last_us - standing.row.created_us - self._paused_us
         return round(self._last_us + took_us * (1 - share) / share)
 
 
-def _share(standing: SearchStanding) -> float:
+def read_progress(store: Store, row: ExperimentRow, found: Sequence[TrialRow]) -> SearchProgress:
+    """Return how far a search has come; ``found`` are its trials.
+
+    Its history, which may be long, is read only while it runs: to tell when it ends.
+    """
+    ended = sum(one.state not in OPEN_TRIALS for one in found)
+    try:
+        document = read_experiment_file(store.home, row.id)
+        search = document["spec"]["search"]
+        if row.method in CONTINUED:
+            search = newest_search(store.home, row.id, document)
+        method = SearchConfig.from_json(search).make_method()
+        expected = _expected(row, found, sum(method.outlook(document["seed"]).values()))
+        rungs = tuple(method.rungs())
+        share = 1.0 if row.state == COMPLETED else min(_share(found, expected), 1.0)
+        standing = SearchReader(row.id)(store) if row.state == RUNNING and SURE_SHARE <= share < 1 else None
+    except InputMissing:
+        return SearchProgress(len(found), ended)
+    reached = tuple(sum(one.units is not None and one.units >= each for one in found) for each in rungs)
+    return SearchProgress(
+        expected, ended, share, rungs, reached, None if standing is None else standing.ends_us
+    )
+
+
+def read_rungs(store: Store, row: ExperimentRow) -> tuple[int, ...]:
+    """Return the units at which a search compares its trials; none where what was submitted is gone."""
+    try:
+        search = read_experiment_file(store.home, row.id)["spec"]["search"]
+    except InputMissing:
+        return ()
+    return tuple(SearchConfig.from_json(search).make_method().rungs())
+
+
+def rung_of(row: TrialRow, rungs: Sequence[int]) -> int | None:
+    """Return how many rungs a trial has reached; None where its search has none."""
+    if not rungs:
+        return None
+    return sum(row.units is not None and row.units >= each for each in rungs)
+
+
+def _expected(row: ExperimentRow, found: Sequence[TrialRow], expected: int) -> int:
+    """Return how many trials there will be: others may come for invalid ones, and a searcher may end earlier."""
+    return len(found) if row.state == COMPLETED else max(expected, len(found))
+
+
+def _share(found: Sequence[TrialRow], expected: int) -> float:
     """Return how much of a search is done: its trials that have ended, and of the others the part that is trained.
 
     The others are expected to get as far as those that have ended did on average: how many a search stops early is
     known only as it goes.
     """
-    if not standing.expected_trials:
+    if not expected:
         return 0.0
-    lengths = [one.row.units for one in standing.trials if not one.is_open and one.row.units is not None]
+    going = [one.units or 0.0 for one in found if one.state in OPEN_TRIALS]
+    lengths = [one.units for one in found if one.state not in OPEN_TRIALS and one.units is not None]
     usual = sum(lengths) / len(lengths) if lengths else 0.0
-    done = float(standing.ended)
+    done = float(len(found) - len(going))
     if usual > 0:
-        done += sum(min((one.row.units or 0.0) / usual, 1.0) for one in standing.trials if one.is_open)
-    return done / standing.expected_trials
+        done += sum(min(units / usual, 1.0) for units in going)
+    return done / expected
 
 
 def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:

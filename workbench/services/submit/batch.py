@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.services.submit.dependencies import Parent
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
+    from workbench.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,8 @@ class JobBatch:
             FabricError: as :func:`workbench.services.submit.prepare.prepare`.
         """
         submissions = list(self._prepared(home, launch, code_options, cancel))
-        if launch and not self.is_single and any(one.loaded.spec.search for one in submissions):
-            raise UsageError(
-                "a search is started alone, neither in a sweep nor in a chain",
-                hint="what --set lists goes below search.params as {choice: [...]}",
-            )
+        if launch:
+            refuse_search(self, [one.loaded.spec for one in submissions])
         if not self.label or not launch:
             return submissions
         total = len(submissions)
@@ -140,6 +138,19 @@ def read_chain(documents: Sequence[RunOptions]) -> JobBatch:
         tuple(link.job_id for link in links),
         tuple(link.name for link in links),
     )
+
+
+def refuse_search(batch: JobBatch, specs: Sequence[JobSpec]) -> None:
+    """Refuse a search that is not a batch of its own.
+
+    Raises:
+        UsageError: one of these jobs of the batch is a search, and there are others.
+    """
+    if not batch.is_single and any(spec.search for spec in specs):
+        raise UsageError(
+            "a search is started alone, neither in a sweep nor in a chain",
+            hint="what --set lists goes below search.params as {choice: [...]}",
+        )
 
 
 def _sweep(options: RunOptions, variants: Sequence[tuple[str, ...]]) -> JobBatch:

@@ -1,4 +1,4 @@
-"""Searches: what one would try and cost, how it is started and ended, and how it stands."""
+"""Searches: how one is started and ended, and how it stands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import BackendError, InputMissing, UsageError
-from workbench.services.submit.options import RunOptions, read_manifest, resolve_arguments
 
 if TYPE_CHECKING:
     from workbench.documents.experiments import (
         ExperimentDocument,
-        PreviewDocument,
-        PreviewedTrials,
         TrialDocument,
     )
     from workbench.services.submit.prepare import JobSubmission
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import TargetRef
     from workbench.store.queries.experiments import ExperimentRow, TrialRow
 
-SINGLE: Final = "single"
 CHANGEABLE: Final = ("search.", "name=", "seed=")
 """How the overrides of a fork begin."""
 LIMITS: Final = {
@@ -32,62 +28,6 @@ LIMITS: Final = {
     "searcher.max_concurrent_trials": "max_concurrent",
 }
 """What may differ in a search that is continued, by its key of a manifest, or of an experiment of Determined."""
-
-
-def preview_search(options: RunOptions, *, samples: int, seed: int | None = None) -> PreviewDocument:
-    """Return how many trials of a manifest's search get how far, and the first of them.
-
-    Args:
-        options: the manifest and what overrides its keys.
-        samples: how many trials are drawn, at most as many as there are.
-        seed: what they are drawn with; None takes the manifest's ``seed``, or 0.
-
-    Raises:
-        ManifestError: the manifest is invalid.
-        InputMissing: it does not exist.
-    """
-    from workbench.search.config import SearchConfig
-    from workbench.search.method import ALL_THE_WAY
-
-    spec = read_manifest(resolve_arguments(options)).spec
-    config = SearchConfig.from_json(spec.search or {"method": SINGLE, "params": spec.params})
-    drawn_with = seed if seed is not None else spec.seed or 0
-    outlook = config.make_method().outlook(drawn_with)
-    trials: list[PreviewedTrials] = [
-        {"max_length": True, "count": count} if units == ALL_THE_WAY else {"units": units, "count": count}
-        for units, count in outlook.items()
-    ]
-    drawn = config.first_trials(min(samples, sum(outlook.values())), drawn_with)
-    return {
-        "schema": "fabric.preview/1",
-        "method": config.method,
-        "seed": drawn_with,
-        "trials": trials,
-        "samples": [{"hparams": each.hparams, "id": each.trial, "seed": each.seed} for each in drawn],
-        "gpu_hours": _gpu_hours(spec, outlook),
-    }
-
-
-def _gpu_hours(spec: JobSpec, outlook: Mapping[int, int]) -> float | None:
-    """Return the most that it costs: a trial that goes all the way takes ``max_runtime``, the others their share."""
-    if not spec.gpus or spec.max_runtime_seconds is None:
-        return None
-    longest = max(outlook, default=0)
-    whole = sum(count * (units / longest if longest else 1.0) for units, count in outlook.items())
-    return whole * spec.gpus * spec.learners * spec.max_runtime_seconds / 3600
-
-
-def sample_text(hparams: Mapping[str, Any], prefix: str = "") -> str:
-    """Return hyper-parameters in one line, those within a map with dots in their names."""
-    parts = []
-    for name, value in hparams.items():
-        if isinstance(value, Mapping):
-            parts.append(sample_text(value, f"{prefix}{name}."))
-        else:
-            parts.append(
-                f"{prefix}{name}={value:.4g}" if isinstance(value, float) else f"{prefix}{name}={value}"
-            )
-    return " ".join(part for part in parts if part)
 
 
 def start_experiment(store: Store, submission: JobSubmission) -> ExperimentRow:
@@ -501,10 +441,12 @@ def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
 
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
+    from workbench.services.inspect.search_standing import read_progress
     from workbench.store.queries.experiments import RUNNING, best_trial, trials
 
     found = trials(store, row.id)
     best = best_trial(row, found)
+    progress = read_progress(store, row, found)
     return {
         "schema": "fabric.experiment/1",
         "id": row.id,
@@ -519,12 +461,30 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "archived": is_archived,
         "trials": len(found),
         "running": sum(one.state == RUNNING for one in found),
-        "best": None if best is None else trial_document(best),
+        "expected_trials": progress.expected_trials,
+        "ended_trials": progress.ended_trials,
+        "progress": progress.share,
+        "expected_end": iso(progress.ends_us),
+        "rungs": [
+            {"units": units, "reached": reached}
+            for units, reached in zip(progress.rungs, progress.reached, strict=True)
+        ],
+        "best": None if best is None else _trial_document(best, progress.rungs),
     }
 
 
-def trial_document(row: TrialRow) -> TrialDocument:
-    """Return a trial as a document."""
+def trial_documents(store: Store, row: ExperimentRow) -> list[TrialDocument]:
+    """Return the trials of a search as documents, in the order of their creation."""
+    from workbench.services.inspect.search_standing import read_rungs
+    from workbench.store.queries.experiments import trials
+
+    rungs = read_rungs(store, row)
+    return [_trial_document(each, rungs) for each in trials(store, row.id)]
+
+
+def _trial_document(row: TrialRow, rungs: Sequence[int]) -> TrialDocument:
+    from workbench.services.inspect.search_standing import rung_of
+
     return {
         "schema": "fabric.trial/1",
         "experiment": row.experiment,
@@ -538,4 +498,5 @@ def trial_document(row: TrialRow) -> TrialDocument:
         "units": row.units,
         "last": row.last,
         "best": row.best,
+        "rung": rung_of(row, rungs),
     }

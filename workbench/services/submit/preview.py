@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backends.contract.host import Backend, BackendOptions
     from runners.interface import LaunchPlan, LaunchRequest, Runner
     from workbench.data.code.snapshot import SnapshotOptions
-    from workbench.documents.jobs import PlanDocument
+    from workbench.documents.jobs import PlanDocument, PlannedSearch
     from workbench.errors import FabricError
     from workbench.paths import Home
     from workbench.services.backends.placement import PassedOver
@@ -44,7 +44,9 @@ class SubmissionPreview:
     """A prepared job with its runner's plan."""
 
     submission: JobSubmission
+    """Of a search that of its first trial."""
     plan: LaunchPlan
+    search: PlannedSearch | None = None
 
     @property
     def target(self) -> TargetRef:
@@ -110,6 +112,11 @@ class SubmissionPreview:
         """What would be started, where, in what, with what, and what it waits for: a line each, for people."""
         return tuple((name, value) for name, value in _lines(self) if value)
 
+    @property
+    def search_facts(self) -> tuple[tuple[str, str], ...]:
+        """What the search would try, whose first trial the rest is about; empty for a job."""
+        return () if self.search is None else tuple(_search_lines(self.search))
+
     def document(self) -> PlanDocument:
         """Return the preview as ``--json`` gives it, schema ``fabric.plan/1``."""
         submission, plan, code = self.submission, self.plan, self.submission.code
@@ -129,6 +136,7 @@ class SubmissionPreview:
                 {"learner": each.learner, "name": each.name, "native": dict(each.native)}
                 for each in plan.learners
             ],
+            "search": self.search,
             "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
@@ -154,16 +162,19 @@ def preview_batch(
 
     Raises:
         Cancelled: ``cancel`` was set.
+        UsageError: a search is in a sweep or in a chain.
         FabricError: as :func:`workbench.services.submit.prepare.prepare` and :func:`preview`.
     """
     from tempfile import TemporaryDirectory
 
     from workbench.data.code.snapshot import SnapshotOptions
+    from workbench.services.submit.batch import refuse_search
 
     with TemporaryDirectory(prefix="fabric-plan-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         code_options = replace(code_options or SnapshotOptions(), scratch=scratch)
         submissions = batch.prepare(home, launch=False, code_options=code_options, cancel=cancel)
+        refuse_search(batch, [each.loaded.spec for each in submissions])
         return tuple(preview(each, home, scratch, cancel=cancel) for each in submissions)
 
 
@@ -175,6 +186,8 @@ def preview(
     cancel: threading.Event | None = None,
 ) -> SubmissionPreview:
     """Ask the runner at the job's target for its plan; the home keeps nothing of it.
+
+    Of a search that is the plan of its first trial, at the first of its backends.
 
     Args:
         submission: the job.
@@ -189,7 +202,68 @@ def preview(
     """
     from workbench.services.cancel import call
 
-    return call(lambda: SubmissionPreview(submission, _plan(submission, home, scratch)), cancel)
+    first, search = _first_trial(submission)
+    return call(lambda: SubmissionPreview(first, _plan(first, home, scratch), search), cancel)
+
+
+def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearch | None]:
+    """Return the job of a search's first trial as the search submits it, and the search; a job is its own."""
+    spec = submission.loaded.spec
+    if not spec.search:
+        return submission, None
+    from workbench.manifest.builder.params import trial_spec
+    from workbench.search.config import SearchConfig
+    from workbench.search.method import Create
+    from workbench.search.searcher import Searcher
+    from workbench.services.submit.search_preview import search_preview
+
+    config = SearchConfig.from_json(spec.search)
+    document = search_preview(spec, samples=0)
+    begun = Searcher(config.make_method(), config.space(), document["seed"]).begin()
+    first = next((each for each in begun if isinstance(each, Create)), None)
+    total = sum(each["count"] for each in document["trials"])
+    at_once = sum(isinstance(each, Create) for each in begun) if first else config.max_concurrent or total
+    targets = [each.target for each in submission.search_targets] or [submission.target]
+    search: PlannedSearch = {
+        "name": spec.name,
+        "method": config.method,
+        "metric": config.metric,
+        "goal": config.goal,
+        "time_metric": config.time_metric,
+        "trials": document["trials"],
+        "max_concurrent": min(at_once, total),
+        "gpu_hours": document["gpu_hours"],
+        "backends": [{"backend": each.backend, "runner": each.runner} for each in targets],
+        "seed": spec.seed,
+        "hparams": None if first is None else dict(first.hparams),
+    }
+    if first is None:
+        return submission, search
+    trial = trial_spec(spec, first.hparams, number=1, seed=first.seed)
+    loaded = replace(submission.loaded, spec=trial)
+    recorded = {**submission.recorded, "seed": first.seed}
+    return replace(submission, loaded=loaded, recorded=recorded), search
+
+
+def _search_lines(search: PlannedSearch) -> Iterator[tuple[str, str]]:
+    from workbench.services.submit.search_preview import sample_text
+
+    goal = f", {search['goal']} {search['metric']}" if search["metric"] else ""
+    yield "search", f"{search['name']}: {search['method']}{goal}"
+    reached = [(each["count"], each.get("units")) for each in search["trials"]]
+    time = f"{search['time_metric']} " if search["time_metric"] else ""
+    far = ", ".join(f"{count:,} to {time}{units:,}" for count, units in reached if units is not None)
+    yield "trials", f"{sum(count for count, _ in reached):,}{f': {far}' if far else ''}"
+    yield "at once", f"{search['max_concurrent']:,} at most"
+    if (hours := search["gpu_hours"]) is not None:
+        yield "cost", f"at most {hours:,.1f} GPU-hours, if a whole trial takes its max_runtime"
+    yield "backends", ", ".join(f"{each['backend']}, as {each['runner']}" for each in search["backends"])
+    if search["hparams"] is None:
+        by = "Optuna" if search["method"] == "optuna" else "the class of search.searcher"
+        yield "plan of", f"each trial; its parameters are chosen while the search runs, by {by}"
+    else:
+        seed = "" if search["seed"] is not None else "; as the manifest has no seed, each run draws others"
+        yield "plan of", f"the first trial, with {sample_text(search['hparams']) or 'no parameters'}{seed}"
 
 
 def plan_of(job: JobDetail, home: Home) -> LaunchPlan:
@@ -316,6 +390,7 @@ _WHEN = {"completed": "to complete", "ended": "to end"}
 
 def _lines(preview: SubmissionPreview) -> Iterator[tuple[str, str]]:
     spec, target, code = preview.submission.loaded.spec, preview.target, preview.submission.code
+    yield from preview.search_facts
     yield "job", spec.name
     address = f" ({target.address})" if target.address else ""
     yield "where", f"{target.backend}{address}, as {preview.plan.runner}"

@@ -6,7 +6,8 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from workbench.errors import UsageError
 from workbench.job import ID_ALPHABET
@@ -39,6 +40,24 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
             hint="start a part of them, or an experiment",
         )
     return list(itertools.product(*choices))
+
+
+def swept(overrides: Sequence[str], chosen: Sequence[str]) -> dict[str, Any]:
+    """Return the values that a job of a sweep has of lists; its params are left out, which it has anyway."""
+    pairs = zip(overrides, chosen, strict=True)
+    parts = [own.partition("=") for text, own in pairs if len(_choices(text)) > 1]
+    return {
+        path.strip(): _number_or_text(value)
+        for path, _, value in parts
+        if not path.strip().startswith("params.")
+    }
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text.strip()
 
 
 def new_label() -> str:

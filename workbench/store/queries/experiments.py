@@ -94,13 +94,24 @@ def read_experiment_file(home: Home, experiment_id: str) -> dict[str, Any]:
     return document
 
 
-def newest_search(home: Home, experiment_id: str) -> dict[str, Any]:
+def newest_search(
+    home: Home, experiment_id: str, document: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the search of an experiment as it is now: what was submitted, or what it was last continued with.
+
+    Args:
+        home: where it is.
+        experiment_id: its id.
+        document: what was submitted, where that was read already.
 
     Raises:
         InputMissing: its file is gone or damaged.
     """
-    found: dict[str, Any] = read_experiment_file(home, experiment_id)["spec"]["search"]
+    found: dict[str, Any] = (document or read_experiment_file(home, experiment_id))["spec"]["search"]
+    file = home.experiment(experiment_id).events
+    # Few are ever continued, and to read all events of a long history takes long.
+    if not file.exists() or b'"continue"' not in file.read_bytes():
+        return found
     for event in events_of(home, experiment_id):
         if event["do"] == "continue":
             found = event["search"]

@@ -99,11 +99,16 @@ def find_series(store: Store, job_id: str, name: str) -> int | None:
 
 def reported_names(store: Store, job_id: str, *, points: int = 1) -> str:
     """Return the names of what a job has reported so often, in one text; empty for nothing."""
-    where = "job_id = ? AND kind IN ('value', 'etime') AND points >= ?"
-    sql = f"SELECT DISTINCT name FROM series WHERE {where} ORDER BY name"
-    names = [str(name) for (name,) in store.rows(sql, (job_id, points))]
+    names = metric_names(store, job_id, points=points)
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def metric_names(store: Store, job_id: str, *, points: int = 1) -> list[str]:
+    """Return the names of what a job has reported so often."""
+    where = "job_id = ? AND kind IN ('value', 'etime') AND points >= ?"
+    sql = f"SELECT DISTINCT name FROM series WHERE {where} ORDER BY name"
+    return [str(name) for (name,) in store.rows(sql, (job_id, points))]
 
 
 def _lower(text: str) -> str:

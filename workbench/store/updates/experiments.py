@@ -144,7 +144,11 @@ def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int)
     elif event["do"] == "unarchive":
         store.execute("DELETE FROM archived_experiments WHERE id = ?", (experiment_id,))
     elif event["do"] == "note":
-        store.execute("UPDATE experiments SET reason = ? WHERE id = ?", (event["reason"], experiment_id))
+        # Of one that is paused or being ended the reason says why.
+        store.execute(
+            "UPDATE experiments SET reason = ? WHERE id = ? AND state = ?",
+            (event["reason"], experiment_id, RUNNING),
+        )
     store.execute("UPDATE experiments SET events_size = ? WHERE id = ?", (end, experiment_id))
 
 

@@ -13,7 +13,7 @@ from workbench.terminal.console import narrate, width
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workbench.documents.experiments import TrialDocument
+    from workbench.documents.experiments import ExperimentDocument, TrialDocument
     from workbench.store.db.database import Store
     from workbench.store.queries.experiments import ExperimentRow
 
@@ -62,7 +62,7 @@ def list_experiments(
             each["name"],
             each["state"],
             each["method"],
-            str(each["trials"]),
+            f"{each['trials']}/{each['expected_trials']}",
             str(each["running"]),
             _best_text(each["metric"], each["best"]),
         )
@@ -74,7 +74,7 @@ def list_experiments(
 
 @command("show", "fabric experiment show digits", "fabric experiment show @last --json")
 def show(which: Which, json: Json = False) -> int:
-    """Show how a search stands: its state, why, and the best trial so far."""
+    """Show how a search stands: its state, why, how far it has come, when it ends, and the best trial so far."""
     from workbench.services.open_store import store_of
     from workbench.services.submit.experiments import experiment_document
     from workbench.store.queries.experiments import resolve_experiment
@@ -93,7 +93,9 @@ def show(which: Which, json: Json = False) -> int:
         ("name", document["name"]),
         ("state", document["state"] + (f": {document['reason']}" if document["reason"] else "")),
         ("method", f"{document['method']}{goal}"),
-        ("trials", f"{document['trials']}, {document['running']} of them under way"),
+        ("trials", _trials_text(document)),
+        *(("rungs", text) for text in (_rungs_text(document),) if text),
+        *(("ends", text) for text in (_end_text(document),) if text),
         ("best", _best_text(document["metric"], document["best"]) or "none has reported yet"),
     ]
     print(fields(pairs), end="")
@@ -104,12 +106,11 @@ def show(which: Which, json: Json = False) -> int:
 def trials(which: Which, json: Json = False) -> int:
     """List the trials of a search: their jobs, parameters, how far they got and what they reported."""
     from workbench.services.open_store import store_of
-    from workbench.services.submit.experiments import trial_document
+    from workbench.services.submit.experiments import trial_documents
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.store.queries.experiments import trials as trials_of
 
     with store_of(which) as store:
-        found = [trial_document(row) for row in trials_of(store, resolve_experiment(store, which).id)]
+        found = trial_documents(store, resolve_experiment(store, which))
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -289,17 +290,19 @@ def _steer(which: str, json: bool, change: Callable[[Store, ExperimentRow], bool
 
 
 def _print_trials(found: list[TrialDocument]) -> None:
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
     from workbench.terminal.table import Column, render
 
     # Said where it tells trials apart.
     several = len({each["backend"] for each in found} - {None}) > 1
+    has_rungs = any(each["rung"] is not None for each in found)
     columns = (
         Column("TRIAL", right=True),
         Column("JOB"),
         *((Column("BACKEND"),) if several else ()),
         Column("STATE"),
         Column("UNITS", right=True),
+        *((Column("RUNG", right=True),) if has_rungs else ()),
         Column("LAST", right=True),
         Column("BEST", right=True),
         Column("PARAMETERS", stretch=True),
@@ -311,6 +314,7 @@ def _print_trials(found: list[TrialDocument]) -> None:
             *((each["backend"] or "",) if several else ()),
             each["state"],
             _number(each["units"]),
+            *((str(each["rung"]),) if has_rungs else ()),
             _number(each["last"]),
             _number(each["best"]),
             sample_text(each["hparams"]),
@@ -320,6 +324,33 @@ def _print_trials(found: list[TrialDocument]) -> None:
     print(render(columns, rows, width=width()), end="")
 
 
+def _trials_text(document: ExperimentDocument) -> str:
+    begun, expected, running = document["trials"], document["expected_trials"], document["running"]
+    of = f"{begun:,}" if expected == begun else f"{begun:,} of {expected:,}"
+    waiting = begun - document["ended_trials"] - running
+    parts = [f"{of} begun", f"{document['ended_trials']:,} over"]
+    parts += [f"{running:,} under way"] if running else []
+    parts += [f"{waiting:,} halted"] if waiting else []
+    return ", ".join(parts)
+
+
+def _rungs_text(document: ExperimentDocument) -> str:
+    return ", ".join(f"{each['units']:,}: {each['reached']:,}" for each in document["rungs"])
+
+
+def _end_text(document: ExperimentDocument) -> str:
+    """Return when a search probably ends; empty where nobody can tell."""
+    from workbench.clock import now_us
+    from workbench.formats import clock_time, duration
+    from workbench.time_expressions import iso_us
+
+    now = now_us()
+    end = None if document["expected_end"] is None else iso_us(document["expected_end"])
+    if end is None or end <= now:
+        return ""
+    return f"in about {duration((end - now) / 1e6)}, at {clock_time(end, now_us=now)}"
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
@@ -327,7 +358,7 @@ def _number(value: float | None) -> str:
 def _best_text(metric: str, found: TrialDocument | None) -> str:
     if found is None:
         return ""
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
 
     return f"{metric}={_number(found['best'])} of trial {found['number']}: {sample_text(found['hparams'])}"
 

@@ -43,7 +43,8 @@ Native = Annotated[
 def plan(options: RunOptions, native: Native = False, json: Json = False) -> int:
     """Show exactly what a run would start, without starting it.
 
-    A backend that cannot be asked, or has too little for the job, is a warning.
+    Of a search it shows what it tries at most, and the plan of its first trial. A backend that cannot be asked, or
+    has too little for the job, is a warning.
     """
     from workbench.services.submit.batch import read_batch
 
@@ -97,11 +98,12 @@ def preview_text(preview: SubmissionPreview, *, native: bool) -> str:
         *(("warning", text) for text in preview.warnings),
         *(("note", text) for text in preview.notes),
     ]
+    text = f"{fields(search)}\n{fields(pairs)}" if (search := preview.search_facts) else fields(pairs)
     if not native:
-        return fields(pairs)
+        return text
     if plan.objects:
-        return fields(pairs) + "\n" + _yaml(plan.objects)
-    return fields(pairs) + "".join(f"\n{each.name}\n{_indented_json(each.native)}" for each in plan.learners)
+        return text + "\n" + _yaml(plan.objects)
+    return text + "".join(f"\n{each.name}\n{_indented_json(each.native)}" for each in plan.learners)
 
 
 def _yaml(objects: Sequence[Mapping[str, Any]]) -> str:

@@ -35,15 +35,17 @@ Set = Annotated[
     "fabric preview search.yml",
     "fabric preview search.yml --samples 10 --seed 42",
     "fabric preview search.yml --set search.max_trials=200 --json",
+    "fabric preview manifest.yml --set params.lr=0.1,0.01 --set params.layers=1..4",
 )
 def preview(
     file: File = "", samples: Samples = 3, seed: Seed = None, set: Set = None, json: Json = False
 ) -> int:
     """Show what a search would try: how many trials get how far, and the first of them.
 
-    Nothing is started and nobody is asked. The same seed draws the same trials as the search itself.
+    Nothing is started and nobody is asked. The same seed draws the same trials as the search itself. Lists in --set
+    are the grid of jobs that `fabric run` starts with them.
     """
-    from workbench.services.submit.experiments import preview_search
+    from workbench.services.submit.search_preview import preview_search
 
     options = RunOptions(manifest=file, overrides=tuple(set or ()))
     document = preview_search(options, samples=samples, seed=seed)
@@ -58,7 +60,7 @@ def preview(
 
 def _print(document: PreviewDocument) -> None:
     from workbench.formats import count
-    from workbench.services.submit.experiments import sample_text
+    from workbench.services.submit.search_preview import sample_text
     from workbench.terminal.table import Column, render
 
     trials, width = document["trials"], terminal_width()
@@ -74,7 +76,8 @@ def _print(document: PreviewDocument) -> None:
         by = "Optuna" if document["method"] == "optuna" else "the class of search.searcher"
         print(f"\nits trials are chosen while it runs, by {by}; nothing is drawn beforehand")
     if document["samples"]:
-        print(f"\nfirst trials with the seed {document['seed']}")
+        drawn_with = f"first trials with the seed {document['seed']}"
+        print(f"\n{drawn_with if document['samples'][0]['id'] else 'first jobs, in their order'}")
         drawn = [(str(each["seed"]), sample_text(each["hparams"])) for each in document["samples"]]
         print(
             render([Column("SEED", right=True), Column("PARAMETERS", stretch=True)], drawn, width=width),
