@@ -328,6 +328,10 @@ CREATE TABLE IF NOT EXISTS trials (
   PRIMARY KEY (experiment, number)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS archived_experiments (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
+  id TEXT PRIMARY KEY,
+  who TEXT NOT NULL
+) WITHOUT ROWID;
 """
 """Searches and their trials. As :data:`REPORTS`, they belong to no version of the schema."""
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.framework.declare import Family, command
-from workbench.cli.framework.options import Json
-from workbench.terminal.console import narrate, width
+from workbench.cli.framework.options import Json, Yes
+from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 Which = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="An id, the beginning of one, a name, or @last.")
 ]
+
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="TIME", help="Give up after this time, e.g. 90s or 2h, with exit code 124."
+    ),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
 
 
 @command("list", "fabric experiment list", "fabric experiment list --all", "fabric experiment list --json")
@@ -75,28 +83,12 @@ def list_experiments(
 @command("show", "fabric experiment show digits", "fabric experiment show @last --json")
 def show(which: Which, json: Json = False) -> int:
     """Show how a search stands: its state, why, and the best trial so far."""
+    from workbench.cli.follow.report import print_experiment
     from workbench.services.open_store import store_of
-    from workbench.services.submit.experiments import experiment_document
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.table import fields
 
     with store_of(which) as store:
-        document = experiment_document(store, resolve_experiment(store, which))
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document(document)
-        return 0
-    goal = f", {document['goal']} {document['metric']}" if document["metric"] else ""
-    pairs = [
-        ("experiment", document["id"]),
-        ("name", document["name"]),
-        ("state", document["state"] + (f": {document['reason']}" if document["reason"] else "")),
-        ("method", f"{document['method']}{goal}"),
-        ("trials", f"{document['trials']}, {document['running']} of them under way"),
-        ("best", _best_text(document["metric"], document["best"]) or "none has reported yet"),
-    ]
-    print(fields(pairs), end="")
+        print_experiment(store, resolve_experiment(store, which), json=json)
     return 0
 
 
@@ -250,6 +242,63 @@ def kill(which: Which, json: Json = False) -> int:
     return _steer(which, json, kill_experiment, "is being ended")
 
 
+@command(
+    "wait",
+    "fabric experiment wait digits",
+    "fabric experiment wait @last --timeout 8h --json",
+)
+def wait(which: Which, timeout: Timeout = None, json: Json = False) -> int:
+    """Wait until a search is over, and with it all its trials.
+
+    The exit code is 0 if it completed, 1 if it failed and 137 if it was killed.
+    """
+    from workbench.cli.follow.report import print_ends
+    from workbench.job import EXIT_TIMED_OUT
+    from workbench.services.control.searches import exit_code_of_search, wait_until_over
+    from workbench.services.durations import seconds_of
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.queries.experiments import resolve_experiment
+    from workbench.terminal.errors import warn
+
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
+    with store_of(which) as store:
+        row = resolve_experiment(store, which)
+        _, (row,), in_time = wait_until_over(store, (), (row,), timeout_seconds=seconds, warn=warn)
+        if json:
+            from workbench.terminal.json_output import print_document
+
+            print_document(experiment_document(store, row))
+        else:
+            print_ends(store, (row,))
+    return exit_code_of_search(row) if in_time else EXIT_TIMED_OUT
+
+
+@command("delete", "fabric experiment delete digits --yes", "fabric experiment delete @last --yes --no-wait")
+def delete(which: Which, yes: Yes = False, no_wait: NoWait = False) -> int:
+    """Delete a search and all its trials, with everything that they left behind.
+
+    One that is not over is ended first.
+    """
+    from workbench.services.control.searches import deletion_question, wait_until_gone
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import delete_experiment
+    from workbench.store.queries.experiments import resolve_experiment, short_experiment_id
+
+    with store_of(which, steers=True) as store:
+        row = resolve_experiment(store, which)
+        if not confirm(deletion_question(store, row), yes=yes):
+            narrate("nothing was deleted")
+            return 0
+        delete_experiment(store, row)
+        left = None if no_wait else wait_until_gone(store, row, narrate)
+    if left:
+        narrate(f"still being removed: {left}")
+    outcome = "deletion requested" if no_wait else "deleted"
+    narrate(f"{short_experiment_id(row.id)} {row.name}: {outcome}")
+    return 0
+
+
 @command("archive", "fabric experiment archive digits", "fabric experiment archive digits --undo")
 def archive(
     which: Which,
@@ -334,7 +383,20 @@ def _best_text(metric: str, found: TrialDocument | None) -> str:
 
 experiment = Family(
     "experiment",
-    "Look at searches for hyper-parameters, pause, continue and end them.",
-    (list_experiments, show, trials, best, pause, resume, continue_search, fork, kill, archive),
+    "Look at searches for hyper-parameters, pause, continue, end and delete them.",
+    (
+        list_experiments,
+        show,
+        trials,
+        best,
+        wait,
+        pause,
+        resume,
+        continue_search,
+        fork,
+        kill,
+        archive,
+        delete,
+    ),
     default="list",
 )
