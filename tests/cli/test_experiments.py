@@ -372,6 +372,18 @@ def test_what_takes_jobs_alone_says_that_it_is_a_search(
     assert f"`fabric experiment trials {short}` lists its jobs" in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["wait", "kill", "delete", "show"])
+def test_the_names_of_searches_are_completed(fabric: Fabric, manifest: str, command: str) -> None:
+    begins(fabric, manifest)
+    line = f"fabric {command} digi"
+
+    completions = fabric(
+        _FABRIC_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD="2", expect=None
+    ).stdout.split()
+
+    assert set(completions) == {"digits", "digits-1", "digits-2"}
+
+
 def test_a_job_goes_before_a_search_of_its_name(fabric: Fabric, manifest: str) -> None:
     experiment_id = fabric("run", "-q", manifest).stdout.strip()
     fabric("wait", experiment_id)

@@ -865,6 +865,32 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
     assert len(found) - len(invalid) == (1 if method == "grid" else 3)
 
 
+def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller had read that the search runs, and was about to begin a trial."""
+    ground = Ground(real_bench.home)
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train(), wakes=False)
+    paused = []
+
+    def pause_first(*_: object) -> None:
+        if not paused:
+            paused.append(experiment_id)
+            with Store.open(ground.home) as store:
+                record_event(store, experiment_id, {"do": "pause", "state": "PAUSED", "reason": ""})
+
+    monkeypatch.setattr("workbench.controller.loop.experiments.write_secrets", pause_first)
+    real_bench.wake()
+    until(lambda: bool(paused), real_bench.log)
+    real_bench.wake()
+
+    assert list_jobs(ground.store) == []
+    record_event(ground.store, experiment_id, {"do": "resume", "state": "RUNNING", "reason": ""})
+    real_bench.wake()
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    ground.store.close()
+
+
 def test_a_search_whose_trials_are_all_invalid_gives_up(
     real_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
