@@ -372,6 +372,33 @@ def test_what_takes_jobs_alone_says_that_it_is_a_search(
     assert f"`fabric experiment trials {short}` lists its jobs" in ran.stderr
 
 
+def test_a_list_has_one_line_for_all_trials_of_a_search(fabric: Fabric, manifest: str) -> None:
+    short = begins(fabric, manifest).rpartition("-")[2]
+    fabric("run", "-q", "--name", "after", "--", "true")
+
+    def listed(*words: str) -> list[str]:
+        return [line.split()[1] for line in fabric("list", *words).stdout.splitlines()[1:]]
+
+    assert listed() == ["after", "digits"]
+    until(lambda: "best loss=0.25" in fabric("list").stdout, "both trials to report")
+    (line,) = (each for each in fabric("list").stdout.splitlines() if each.startswith(short))
+    assert line.split(maxsplit=3)[2] == "RUNNING"
+    assert line.endswith("2 of 2 trials, 2 run, best loss=0.25")
+    ran = fabric("list", "--limit", "1")
+    assert ran.stdout.count("\n") == 2 and "showing 1 of 2; --all shows the rest" in ran.stderr
+    for words in (["--all"], ["--where", "age<1d"], ["--sort", "-submitted"], ["--columns", "id,name"]):
+        assert listed(*words) == ["after", "digits-2", "digits-1"]
+    assert listed("digits") == listed("--label", f"sweep={short}") == ["digits-2", "digits-1"]
+    assert len(fabric.json("list", "--json")) == len(fabric("list", "-q").stdout.splitlines()) == 3
+    fabric("kill", "digits")
+    assert (
+        "KILLED" in fabric("list").stdout
+        and "2 trials, best loss=0.25; was killed by" in fabric("list").stdout
+    )
+    fabric("delete", "digits-1", "digits-2", "--yes")
+    assert listed() == ["after"]
+
+
 @pytest.mark.parametrize("command", ["wait", "kill", "delete", "show"])
 def test_the_names_of_searches_are_completed(fabric: Fabric, manifest: str, command: str) -> None:
     begins(fabric, manifest)

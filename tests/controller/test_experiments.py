@@ -871,7 +871,7 @@ def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
     """The controller had read that the search runs, and was about to begin a trial."""
     ground = Ground(real_bench.home)
     experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train(), wakes=False)
-    paused = []
+    paused: list[str] = []
 
     def pause_first(*_: object) -> None:
         if not paused:

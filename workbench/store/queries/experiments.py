@@ -62,6 +62,22 @@ class ExperimentRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentSummary:
+    """One search with what its trials come to."""
+
+    row: ExperimentRow
+    newest_seq: int | None
+    """The ``seq`` of its newest trial's job; None where it has none."""
+    backends: tuple[str, ...]
+    """Where its trials run."""
+    trials: int
+    """How many have begun."""
+    running: int
+    best: float | None
+    """The best value of the metric so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRow:
     """One trial of a search."""
 
@@ -105,6 +121,10 @@ def newest_search(home: Home, experiment_id: str) -> dict[str, Any]:
         InputMissing: its file is gone or damaged.
     """
     found: dict[str, Any] = read_experiment_file(home, experiment_id)["spec"]["search"]
+    file = home.experiment(experiment_id).events
+    # The history of a long search is large, and few are continued.
+    if not file.exists() or b'"do":"continue"' not in file.read_bytes():
+        return found
     for event in events_of(home, experiment_id):
         if event["do"] == "continue":
             found = event["search"]
@@ -129,6 +149,27 @@ def experiments(store: Store, *, only_open: bool = False) -> list[ExperimentRow]
     which = f"WHERE state IN {OPEN}" if only_open else ""
     sql = f"SELECT {_COLUMNS} FROM experiments {which} ORDER BY created_us DESC, id"
     return [ExperimentRow(*row) for row in store.rows(sql)]
+
+
+def summaries(store: Store) -> list[ExperimentSummary]:
+    """List searches with what their trials come to, in no order."""
+    if not has_experiments(store):
+        return []
+    columns = ", ".join(f"experiments.{name}" for name in _COLUMNS.split(", "))
+    sql = f"""
+        SELECT {columns}, max(jobs.seq), group_concat(DISTINCT jobs.backend), count(trials.number),
+          total(trials.state = ?), min(trials.best), max(trials.best)
+        FROM experiments LEFT JOIN trials ON trials.experiment = experiments.id
+        LEFT JOIN jobs ON jobs.id = trials.job_id AND jobs.deleted_us IS NULL
+        GROUP BY experiments.id"""
+    found = []
+    for row in store.rows(sql, (RUNNING,)):
+        *fields, newest, backends, count, running, least, most = row
+        search = ExperimentRow(*fields)
+        names = tuple(sorted(backends.split(","))) if backends else ()
+        best = least if search.goal == "minimize" else most
+        found.append(ExperimentSummary(search, newest, names, count, int(running), best))
+    return found
 
 
 def experiment(store: Store, experiment_id: str) -> ExperimentRow | None:
