@@ -612,6 +612,26 @@ def test_a_search_that_runs_is_deleted_though_its_controller_is_killed(home: Hom
     ground.clean_up()
 
 
+def test_a_search_that_an_older_fabric_has_continued_is_not_deleted(own_ground: Ground) -> None:
+    """It knows no such event, and ends the search for the state that stands in it."""
+    ground = own_ground
+    config = {**RANDOM, "max_trials": 1}
+    experiment_id = search(ground, config, failing_once(0.0, 0.0))
+    assert ended(ground, experiment_id).state == "FAILED"
+    end_all(ground.home)
+    delete(ground, experiment_id)
+    record_event(ground.store, experiment_id, {"do": "close", "state": "FAILED", "reason": ""})
+
+    continues(ground, experiment_id, config)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    end_all(ground.home)
+    ensure_controller(ground.home)
+    another = search(ground, config, train())
+    assert ended(ground, another).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"]
+
+
 def test_nothing_is_written_to_a_search_that_is_deleted(ground: Ground) -> None:
     experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train())
     ended(ground, experiment_id)

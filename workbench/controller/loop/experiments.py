@@ -57,7 +57,12 @@ from workbench.store.queries.jobs import job
 from workbench.store.queries.metric_values import find_series, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
-from workbench.store.updates.experiments import catch_up_experiment, record_event, remove_experiment
+from workbench.store.updates.experiments import (
+    catch_up_experiment,
+    keep_continued,
+    record_event,
+    remove_experiment,
+)
 from workbench.store.updates.jobs import add_note, insert_job
 from workbench.values import dataclass
 
@@ -196,9 +201,9 @@ class Experiments:
     def step(self) -> set[str]:
         """Take what has happened since, and do what follows; return the jobs that need a decision."""
         touched: set[str] = set()
-        deleted = deleted_experiments(self._context.store)
-        for experiment_id, who in deleted.items():
+        for experiment_id, who in deleted_experiments(self._context.store).items():
             touched |= self._delete(experiment_id, who)
+        deleted = deleted_experiments(self._context.store)
         for row in experiments(self._context.store, only_open=True):
             if row.id in deleted:
                 continue
@@ -233,10 +238,12 @@ class Experiments:
         All that this goes by is on the disk: the event that asks for it, and the tombstones of the jobs.
         """
         context, store = self._context, self._context.store
-        self._drop(experiment_id)
+        self._drop(experiment_id)  # its events are read again should it go on
         if experiment_id not in self._deleting:
             with context.atomic():
                 catch_up_experiment(store, experiment_id)
+                if keep_continued(store, experiment_id):
+                    return set()
                 for one in trials(store, experiment_id):
                     catch_up(store, one.job_id)
             self._deleting[experiment_id] = set()

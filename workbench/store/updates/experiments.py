@@ -29,12 +29,14 @@ from workbench.store.queries.experiments import (
     STOPPED,
     WAITING,
     ExperimentRow,
+    events_of,
     experiment,
     read_experiment_file,
 )
 
 _ID_LENGTH: Final = 9
 FORMAT: Final = 1
+_DELETED_OR_NOT: Final = ("delete", "continue")
 
 
 def new_experiment_id() -> str:
@@ -96,6 +98,19 @@ def catch_up_experiment(store: Store, experiment_id: str) -> int:
                 _apply(store, experiment_id, event, end)
                 count += 1
         return count
+
+
+def keep_continued(store: Store, experiment_id: str) -> bool:
+    """Forget the deletion of a search that was continued since; return whether it was.
+
+    An older fabric knows no deletion: it ends such a search, and lets a person continue it, who wants it then.
+    """
+    asked = [event["do"] for event in events_of(store.home, experiment_id) if event["do"] in _DELETED_OR_NOT]
+    if asked[-1:] != ["continue"]:
+        return False
+    with store.atomic():
+        store.execute("DELETE FROM deleted_experiments WHERE id = ?", (experiment_id,))
+    return True
 
 
 def remove_experiment(store: Store, experiment_id: str) -> Path:
