@@ -325,6 +325,11 @@ class Home:
         return ExperimentFolder(self.experiments / experiment_id)
 
     @property
+    def deleted_experiments(self) -> Path:
+        """Folders of deleted searches that are still being removed; most homes have none."""
+        return self.path / "deleted-experiments"
+
+    @property
     def schedules(self) -> Path:
         """One folder a schedule; there is none before the first."""
         return self.path / "schedules"

@@ -9,14 +9,17 @@ import pytest
 
 from tests.screens import seeding
 from tests.support.command import Fabric, until_search_is
+from tests.support.waiting import until
 from workbench.clock import now_us
 from workbench.errors import UsageError
+from workbench.job import State
 from workbench.paths import Home
 from workbench.services.inspect.search_standing import SearchReader
 from workbench.services.submit.experiments import check_copies, experiment_documents
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
+from workbench.store.queries.experiments import trial_jobs
 from workbench.store.updates.experiments import record_event
 
 SEARCH = """\
@@ -361,3 +364,201 @@ def test_a_population_whose_checkpoints_stay_on_another_machine_is_refused() -> 
 
     with pytest.raises(UsageError, match="'gpubox' are in no result store"):
         check_copies(spec, TargetRef(backend="gpubox", type="ssh", runner="process"))
+
+
+SLEEPS = ("--set", "env.KEEP=sleep 600", "--set", "search.max_concurrent=2")
+
+
+def begins(fabric: Fabric, manifest: str, *more: str) -> str:
+    """Start a search whose two trials run until somebody ends them; return its id."""
+    experiment_id = fabric("run", "-q", manifest, *SLEEPS, *more).stdout.strip()
+    with Store.open(fabric.jobs_home) as store:
+        until(
+            lambda: [row.state for row in trial_jobs(store, experiment_id)] == [State.PROCESSING] * 2,
+            "the trials to run",
+        )
+    return experiment_id
+
+
+def test_waiting_for_a_search_ends_with_it(fabric: Fabric, manifest: str) -> None:
+    experiment_id = fabric("run", "-q", manifest).stdout.strip()
+
+    ran = fabric("wait", experiment_id)
+
+    short = experiment_id.rpartition("-")[2]
+    assert ran.stdout == f"{short}  digits  COMPLETED  2 trials  best loss=0.25 of trial 1: n=a x=0.25\n"
+    waited = fabric.json("wait", "digits", short[:4], "digits-1", "--json")
+    assert [(each["schema"], each["name"]) for each in waited] == [
+        ("fabric.experiment/1", "digits"),
+        ("fabric.job/1", "digits-1"),
+    ]
+    assert fabric.json("experiment", "wait", "@last", "--json")["state"] == "COMPLETED"
+
+
+def test_the_exit_code_of_a_search_says_how_it_ended(fabric: Fabric, manifest: str) -> None:
+    fabric("run", "-q", manifest, "--set", "name=failing", "--set", "env.KEEP=exit 3")
+    begins(fabric, manifest)
+    fabric("run", "-q", "--name", "fails", "--detach", "--", "exit 5")
+
+    assert "failing  FAILED  2 trials" in fabric("wait", "failing", expect=1).stdout
+    assert fabric("wait", "digits", "--timeout", "0.1", expect=124).stdout.split()[1:3] == [
+        "digits",
+        "RUNNING",
+    ]
+    fabric("experiment", "wait", "digits", "--timeout", "0.1", expect=124)
+    fabric("wait", "--any", "digits", "failing", expect=1)
+    fabric("wait", "fails", "failing", expect=5)
+    fabric("experiment", "kill", "digits")
+    assert "KILLED" in fabric("experiment", "wait", "digits", expect=137).stdout
+    fabric("wait", "digits", "failing", expect=137)
+
+
+def test_requirements_of_a_search_hold_against_its_best_trial(
+    fabric: Fabric, manifest: str, tmp_path: Path
+) -> None:
+    fabric("run", "-q", manifest)
+
+    met = fabric("wait", "digits", "--require", "loss<0.3", "--junit", "tests.xml")
+    missed = fabric("wait", "digits", "--require", "loss<0.2", expect=1)
+
+    assert [line.partition(":")[0] for line in met.stderr.splitlines()] == ["met"]
+    assert "not met: digits-1" in missed.stderr
+    report = (fabric.folder / "tests.xml").read_text()
+    assert 'name="digits-1"' in report and 'name="digits-2"' in report
+
+
+def test_commands_that_stop_jobs_stop_searches_with_their_trials(fabric: Fabric, manifest: str) -> None:
+    experiment_id = begins(fabric, manifest)
+    short = experiment_id.rpartition("-")[2]
+
+    assert f"{short} digits: PAUSED" in fabric("halt", "digits").stderr
+    assert [fabric.json("show", f"digits-{n}", "--json")["state"] for n in (1, 2)] == ["HALTED"] * 2
+    assert f"{short} digits: PAUSED" in fabric("halt", short).stderr
+    assert "digits is a search: it goes on as it is" in fabric("resume", short, "-a", expect=64).stderr
+    assert f"{short} digits: goes on" in fabric("resume", "digits").stderr
+    assert fabric.json("resume", "digits", "--json")["state"] == "RUNNING"
+    assert f"{short} digits: kill requested" in fabric("kill", short[:3], "--no-wait").stderr
+    assert [each["schema"] for each in fabric.json("kill", "digits", "--json")] == ["fabric.experiment/1"]
+
+    trials = fabric.json("experiment", "trials", experiment_id, "--json")
+    assert all(fabric.json("show", each["id"], "--json")["ended"] for each in trials)
+    assert "digits has already ended: killed" in fabric("halt", "digits").stderr
+    ran = fabric("resume", "digits", expect=64)
+    assert "digits is a search that is over: KILLED" in ran.stderr
+    assert f"fabric experiment continue {short}" in ran.stderr and "fork" in ran.stderr
+
+
+def test_a_search_is_shown_tagged_and_its_log_read_where_there_is_one(fabric: Fabric, manifest: str) -> None:
+    fabric("run", "-q", manifest, "--set", "search.params.x={choice: [3]}", "--set", "name=alone")
+    experiment_id = fabric("run", "-q", manifest).stdout.strip()
+    fabric("wait", "alone", "digits")
+    short = experiment_id.rpartition("-")[2]
+
+    assert fabric("show", "digits").stdout == fabric("experiment", "show", "digits").stdout
+    assert fabric.json("describe", short, "--json")["id"] == experiment_id
+    assert fabric("show", "digits", "--manifest").stdout == SEARCH
+    assert "--origin and --history are of a job" in fabric("show", "digits", "--history", expect=64).stderr
+    assert fabric("logs", "alone", "-f").stdout == "loss=3 for a\n"
+    ran = fabric("logs", "digits", expect=64)
+    assert "digits is a search with 2 trials" in ran.stderr
+    assert f"fabric grep PATTERN --where labels:sweep={short}" in ran.stderr
+    assert "loss=0.5" in fabric("grep", "loss", "--where", f"labels:sweep={short}").stdout
+    assert "digits is a search: 2 trials tagged" in fabric("tag", "digits", "paper").stderr
+    assert fabric("list", "-q", "--where", "tags:paper").stdout.count("\n") == 2
+    assert len(fabric.json("tag", "digits", "--json")) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("note", "digits", "text"),
+        ("metrics", "digits"),
+        ("download", "digits"),
+        ("exec", "digits", "--", "true"),
+        ("attach", "digits"),
+        ("rerun", "digits"),
+        ("queue", "move", "digits", "--top"),
+        ("run", "--after", "digits", "--", "true"),
+    ],
+)
+def test_what_takes_jobs_alone_says_that_it_is_a_search(
+    fabric: Fabric, manifest: str, words: tuple[str, ...]
+) -> None:
+    short = fabric("run", "-q", manifest).stdout.strip().rpartition("-")[2]
+
+    ran = fabric(*words, expect=64)
+
+    assert "digits is a search, not a job" in ran.stderr
+    assert f"`fabric experiment trials {short}` lists its jobs" in ran.stderr
+
+
+def test_a_list_has_one_line_for_all_trials_of_a_search(fabric: Fabric, manifest: str) -> None:
+    short = begins(fabric, manifest).rpartition("-")[2]
+    fabric("run", "-q", "--name", "after", "--", "true")
+
+    def listed(*words: str) -> list[str]:
+        return [line.split()[1] for line in fabric("list", *words).stdout.splitlines()[1:]]
+
+    assert listed() == ["after", "digits"]
+    until(lambda: "best loss=0.25" in fabric("list").stdout, "both trials to report")
+    (line,) = (each for each in fabric("list").stdout.splitlines() if each.startswith(short))
+    assert line.split(maxsplit=3)[2] == "RUNNING"
+    assert line.endswith("2 of 2 trials, 2 run, best loss=0.25")
+    ran = fabric("list", "--limit", "1")
+    assert ran.stdout.count("\n") == 2 and "showing 1 of 2; --all shows the rest" in ran.stderr
+    for words in (["--all"], ["--where", "age<1d"], ["--sort", "-submitted"], ["--columns", "id,name"]):
+        assert listed(*words) == ["after", "digits-2", "digits-1"]
+    assert listed("digits") == listed("--label", f"sweep={short}") == ["digits-2", "digits-1"]
+    assert len(fabric.json("list", "--json")) == len(fabric("list", "-q").stdout.splitlines()) == 3
+    fabric("kill", "digits")
+    assert (
+        "KILLED" in fabric("list").stdout
+        and "2 trials, best loss=0.25; was killed by" in fabric("list").stdout
+    )
+    fabric("delete", "digits-1", "digits-2", "--yes")
+    assert listed() == ["after"]
+
+
+@pytest.mark.parametrize("command", ["wait", "kill", "delete", "show"])
+def test_the_names_of_searches_are_completed(fabric: Fabric, manifest: str, command: str) -> None:
+    begins(fabric, manifest)
+    line = f"fabric {command} digi"
+
+    completions = fabric(
+        _FABRIC_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD="2", expect=None
+    ).stdout.split()
+
+    assert set(completions) == {"digits", "digits-1", "digits-2"}
+
+
+def test_a_job_goes_before_a_search_of_its_name(fabric: Fabric, manifest: str) -> None:
+    experiment_id = fabric("run", "-q", manifest).stdout.strip()
+    fabric("wait", experiment_id)
+    fabric("run", "-q", "--name", "digits", "--", "exit 5", expect=5)
+    fabric("run", "-q", "--name", experiment_id, "--", "exit 6", expect=6)
+
+    fabric("wait", "digits", expect=5)
+    fabric("wait", "@last", expect=6)
+    fabric("wait", experiment_id)
+    assert "did you mean digits" in fabric("kill", "digist", expect=64).stderr
+
+
+@pytest.mark.parametrize("words", [("delete", "digits"), ("experiment", "delete", "digits")])
+def test_a_search_is_deleted_with_all_that_it_left(
+    fabric: Fabric, manifest: str, words: tuple[str, ...]
+) -> None:
+    experiment_id = begins(fabric, manifest)
+    home = fabric.jobs_home
+
+    asked = fabric(*words, expect=64)
+    deleted = fabric(*words, "--yes")
+
+    assert "and its 2 trials" in asked.stderr and "It is RUNNING: it is ended first." in asked.stderr
+    assert f"{experiment_id.rpartition('-')[2]} digits: deleted" in deleted.stderr
+    assert "there are no experiments" in fabric("experiment", "list").stderr
+    assert fabric.json("list", "--all", "--json") == []
+    assert list(home.experiments.iterdir()) == list(home.deleted_experiments.iterdir()) == []
+    assert "there is no job 'digits'" in fabric("wait", "digits", expect=64).stderr
+    fabric("controller", "stop")
+    fabric("doctor", "--rebuild", "--yes")
+    assert fabric.json("experiment", "list", "--json") == fabric.json("list", "--json") == []

@@ -19,12 +19,14 @@ from tests.support.controllers import controller, end_all, kill, log_of
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
+from workbench.errors import UnknownName
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
+from workbench.store.history.journal import append_line
 from workbench.store.queries.experiments import (
     ExperimentRow,
     archived_experiments,
@@ -34,7 +36,13 @@ from workbench.store.queries.experiments import (
 )
 from workbench.store.queries.jobs import job, list_jobs, transitions
 from workbench.store.queries.metric_values import metric_names
-from workbench.store.updates.experiments import insert_experiment, new_experiment_id, record_event
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.experiments import (
+    insert_experiment,
+    new_experiment_id,
+    record_event,
+    remove_experiment,
+)
 from workbench.store.updates.rebuild import rebuild
 
 GOES_ON = "goes-on"
@@ -165,6 +173,8 @@ def pace(seconds: float, paced_at: Sequence[int] = ()) -> str:
 def python(code: str) -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
 
+
+DELETION = {"do": "delete", "who": "me@here", "state": "STOPPING", "reason": "is being deleted by me@here"}
 
 UNTIL_HALTED = train(seconds=3600.0).replace("should_stop()", "False")
 """Looks at no request: whoever ends by himself before the agent has read it has completed, and was not halted."""
@@ -620,6 +630,149 @@ def steers(ground: Ground, experiment_id: str, do: str, state: str) -> None:
     ensure_controller(ground.home)
 
 
+def delete(ground: Ground, experiment_id: str) -> None:
+    """Write down that a search is to be deleted, as a client does, and wake nobody."""
+    record_event(ground.store, experiment_id, {**DELETION})
+
+
+def is_gone(ground: Ground, experiment_id: str, jobs: Sequence[str]) -> bool:
+    """Say whether nothing is left of a search but the tombstones of its jobs."""
+    home = ground.home
+    leftovers = [home.experiment(experiment_id).path, home.deleted_experiments / experiment_id]
+    leftovers += [home.job(each).path for each in jobs]
+    rows = [job(ground.store, each) for each in jobs]
+    return (
+        experiment(ground.store, experiment_id) is None
+        and trials(ground.store, experiment_id) == []
+        and all(row is not None and row.deleted_us is not None for row in rows)
+        and not any(each.exists() for each in leftovers)
+    )
+
+
+def until_gone(ground: Ground, experiment_id: str, jobs: Sequence[str]) -> None:
+    until(lambda: is_gone(ground, experiment_id, jobs), lambda: log_of(ground.home), seconds=60.0)
+
+
+def only_the_line_is_written(ground: Ground, experiment_id: str) -> None:
+    file = ground.home.experiment(experiment_id).events
+    append_line(ground.home, file, {**DELETION, "time": 1}, durable=True)
+
+
+def one_job_is_deleted(ground: Ground, experiment_id: str) -> None:
+    delete(ground, experiment_id)
+    mark_deleted(ground.store, trials(ground.store, experiment_id)[0].job_id)
+
+
+def all_jobs_are_deleted(ground: Ground, experiment_id: str) -> None:
+    delete(ground, experiment_id)
+    for one in trials(ground.store, experiment_id):
+        mark_deleted(ground.store, one.job_id)
+
+
+def the_folder_is_away(ground: Ground, experiment_id: str) -> None:
+    all_jobs_are_deleted(ground, experiment_id)
+    ground.home.deleted_experiments.mkdir(exist_ok=True)
+    ground.home.experiment(experiment_id).path.rename(ground.home.deleted_experiments / experiment_id)
+
+
+def the_rows_are_away(ground: Ground, experiment_id: str) -> None:
+    all_jobs_are_deleted(ground, experiment_id)
+    remove_experiment(ground.store, experiment_id)
+
+
+def the_folder_is_back(ground: Ground, experiment_id: str) -> None:
+    """A power failure may undo what was not on the disk yet."""
+    all_jobs_are_deleted(ground, experiment_id)
+    remove_experiment(ground.store, experiment_id).rename(ground.home.experiment(experiment_id).path)
+
+
+CUTS = [
+    delete,
+    only_the_line_is_written,
+    one_job_is_deleted,
+    all_jobs_are_deleted,
+    the_folder_is_away,
+    the_rows_are_away,
+    the_folder_is_back,
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_deletion_that_is_cut_off_goes_on(
+    own_ground: Ground, cut: Callable[[Ground, str], None], is_rebuilt: bool
+) -> None:
+    ground = own_ground
+    experiment_id = search(ground, {**RANDOM, "max_trials": 2}, train())
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    end_all(ground.home)
+
+    cut(ground, experiment_id)
+    if is_rebuilt:
+        rebuild(ground.home, ingest=ingest)
+        ground.store.close()
+        ground.store = Store.open(ground.home)
+    ensure_controller(ground.home)
+
+    until_gone(ground, experiment_id, jobs)
+    end_all(ground.home)
+    rebuild(ground.home, ingest=ingest)
+    ground.store.close()
+    ground.store = Store.open(ground.home)
+    assert is_gone(ground, experiment_id, jobs)
+
+
+def test_a_search_that_runs_is_deleted_though_its_controller_is_killed(home: Home) -> None:
+    draw = random.Random(5)
+    ground = Ground(home)
+    experiment_id = search(ground, RANDOM, "echo ready; sleep 600")
+    until(lambda: len(trials(ground.store, experiment_id)) == 2, lambda: log_of(home))
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    ground.prints(jobs[0], "ready")
+
+    delete(ground, experiment_id)
+    killed_at_random(home, 4, draw)
+
+    until_gone(ground, experiment_id, jobs)
+    assert len(list_jobs(ground.store)) == 0
+    ground.clean_up()
+
+
+def test_a_search_that_an_older_fabric_has_continued_is_not_deleted(own_ground: Ground) -> None:
+    """It knows no such event, and ends the search for the state that stands in it."""
+    ground = own_ground
+    config = {**RANDOM, "max_trials": 1}
+    experiment_id = search(ground, config, failing_once(0.0, 0.0))
+    assert ended(ground, experiment_id).state == "FAILED"
+    end_all(ground.home)
+    delete(ground, experiment_id)
+    record_event(ground.store, experiment_id, {"do": "close", "state": "FAILED", "reason": ""})
+
+    continues(ground, experiment_id, config)
+
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    end_all(ground.home)
+    ensure_controller(ground.home)
+    another = search(ground, config, train())
+    assert ended(ground, another).state == "COMPLETED"
+    assert states(ground, experiment_id) == ["COMPLETED"]
+
+
+def test_nothing_is_written_to_a_search_that_is_deleted(ground: Ground) -> None:
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train())
+    ended(ground, experiment_id)
+    jobs = [one.job_id for one in trials(ground.store, experiment_id)]
+    delete(ground, experiment_id)
+    ensure_controller(ground.home)
+    until_gone(ground, experiment_id, jobs)
+
+    with pytest.raises(UnknownName, match="there is no experiment"):
+        record_event(ground.store, experiment_id, {"do": "archive"})
+
+    assert not ground.home.experiment(experiment_id).path.exists()
+
+
 def states(ground: Ground, experiment_id: str) -> list[str]:
     return [one.state for one in trials(ground.store, experiment_id)]
 
@@ -857,6 +1010,32 @@ def test_a_trial_whose_hyperparameters_are_invalid_is_replaced(ground: Ground, m
     assert [one.hparams["x"] < 4 for one in found] == [one in invalid for one in found]
     assert len(invalid) == 3 if method == "grid" else invalid
     assert len(found) - len(invalid) == (1 if method == "grid" else 3)
+
+
+def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
+    real_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller had read that the search runs, and was about to begin a trial."""
+    ground = Ground(real_bench.home)
+    experiment_id = search(ground, {**RANDOM, "max_trials": 1}, train(), wakes=False)
+    paused: list[str] = []
+
+    def pause_first(*_: object) -> None:
+        if not paused:
+            paused.append(experiment_id)
+            with Store.open(ground.home) as store:
+                record_event(store, experiment_id, {"do": "pause", "state": "PAUSED", "reason": ""})
+
+    monkeypatch.setattr("workbench.controller.loop.experiments.write_secrets", pause_first)
+    real_bench.wake()
+    until(lambda: bool(paused), real_bench.log)
+    real_bench.wake()
+
+    assert list_jobs(ground.store) == []
+    record_event(ground.store, experiment_id, {"do": "resume", "state": "RUNNING", "reason": ""})
+    real_bench.wake()
+    assert ended(ground, experiment_id).state == "COMPLETED"
+    ground.store.close()
 
 
 def test_a_search_whose_trials_are_all_invalid_gives_up(

@@ -80,7 +80,7 @@ class RungEntry(TypedDict):
 
 
 class ExperimentDocument(TypedDict):
-    """A search: `fabric experiment list --json`, `show --json`, `fork --json`, and what changes one."""
+    """A search: `fabric experiment list --json`, `show --json`, `wait --json`, `fork --json`, and what changes one."""
 
     schema: Literal["fabric.experiment/1"]
     id: str

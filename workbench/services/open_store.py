@@ -13,6 +13,7 @@ from workbench.paths import Home, default_home
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 _report_copy: Callable[[str], None] | None = None
 _note: Callable[[str], None] | None = None
@@ -147,3 +148,18 @@ def store_with(text: str, *, steers: bool = False, one: bool = False) -> Iterato
 
     with store_of(text, steers=steers) as store:
         yield store, resolve(store, text, one=one)
+
+
+@contextmanager
+def store_with_any(text: str, *, steers: bool = False) -> Iterator[tuple[Store, JobRow | ExperimentRow]]:
+    """Open the store and find a job as :func:`store_with` does, or a search where no job fits.
+
+    Raises:
+        HomeNotBound: something is to be changed, and the home is a copy.
+        UnknownName: there is neither.
+        AmbiguousName: the text fits several.
+    """
+    from workbench.store.queries.resolve import resolve_any
+
+    with store_of(text, steers=steers) as store:
+        yield store, resolve_any(store, text)

@@ -28,6 +28,8 @@ STATE_COLOURS = {
     "COMPLETED": "green",
     "FAILED": "red",
     "HALTED": "magenta",
+    "RUNNING": "cyan",
+    "PAUSED": "magenta",
 }
 
 

@@ -1,26 +1,153 @@
-"""Reports of jobs that have ended: verdicts on stderr, files, and the exit code of the command."""
+"""Reports of jobs and searches that have ended: lines, verdicts on stderr, files, the exit code of the command."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.terminal.console import narrate
+from workbench.terminal.console import narrate, state_style
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.cli.follow.options import FollowOptions
+    from workbench.documents.experiments import ExperimentDocument
+    from workbench.documents.jobs import JobDocument
+    from workbench.services.inspect.job_report import JobReport
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 
-def finish(store: Store, rows: Sequence[tuple[JobRow, int]], options: FollowOptions) -> int:
-    """Check the requirements of jobs that have ended, write the reports, and return the exit code."""
-    from workbench.services.inspect.job_report import exit_code, report_job
+@dataclass(frozen=True, slots=True)
+class EndedSearch:
+    """A search that is over, as it is reported: by its trials."""
 
-    reports = [report_job(store, row, code, options.require) for row, code in rows]
+    row: ExperimentRow
+    trials: tuple[tuple[JobRow, int], ...]
+    """Their jobs with the exit codes; these do not count, as a search goes on where trials fail."""
+    best: JobRow | None
+    """The job of the best trial, against which requirements hold; None where none has reported the metric."""
+
+
+def finish(store: Store, ended: Sequence[tuple[JobRow | EndedSearch, int]], options: FollowOptions) -> int:
+    """Check the requirements of what has ended, write the reports, and return the exit code.
+
+    It is that of the first that failed; else 1 where a requirement is not met.
+    """
+    from workbench.services.inspect.job_report import EXIT_NOT_MET, report_job
+
+    reports: list[JobReport] = []
+    is_met = True
+    for each, code in ended:
+        if not isinstance(each, EndedSearch):
+            reports.append(report_job(store, each, code, options.require))
+            continue
+        if options.require and each.best is None:
+            is_met = False
+            narrate(f"not met: {each.row.name}: no trial has reported {each.row.metric or 'a metric'}")
+        for row, trial_code in each.trials:
+            is_best = each.best is not None and row.id == each.best.id
+            reports.append(report_job(store, row, trial_code, options.require if is_best else ()))
     for report in reports:
         for verdict in report.verdicts:
             whose = f"{report.row.name}: " if len(reports) > 1 else ""
             narrate(f"{'met' if verdict.holds else 'not met'}: {whose}{verdict.sentence}")
     options.report_files.write(reports)
-    return exit_code(reports)
+    is_met &= all(verdict.holds for report in reports for verdict in report.verdicts)
+    failure = next((code for _, code in ended if code), 0)
+    return failure or (0 if is_met else EXIT_NOT_MET)
+
+
+def documents_of(
+    store: Store, found: Sequence[JobRow | ExperimentRow]
+) -> list[JobDocument | ExperimentDocument]:
+    """Return jobs and searches as documents."""
+    from workbench.services.inspect.job_document import job_document
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.db.rows import JobRow
+
+    return [
+        job_document(each) if isinstance(each, JobRow) else experiment_document(store, each) for each in found
+    ]
+
+
+def print_ends(store: Store, found: Sequence[JobRow | ExperimentRow]) -> None:
+    """Print a line for each job and each search: how it ended, or how it stands."""
+    from workbench.job import short_id
+    from workbench.store.db.rows import JobRow
+
+    for row in found:
+        if isinstance(row, JobRow):
+            code = "" if row.exit_code is None else f"  exit code {row.exit_code}"
+            reason = f"  {row.reason.text}" if row.reason.text else ""
+            print(f"{short_id(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")
+        else:
+            print(_search_line(store, row))
+
+
+def _search_line(store: Store, row: ExperimentRow) -> str:
+    from workbench.formats import count
+    from workbench.services.submit.experiments import best_text, experiment_document
+    from workbench.store.queries.experiments import short_experiment_id
+
+    document = experiment_document(store, row)
+    parts = [
+        short_experiment_id(row.id),
+        row.name,
+        state_style(row.state),
+        count(document["trials"], "trial"),
+    ]
+    best = best_text(row.metric, document["best"])
+    return "  ".join([*parts, *filter(None, (best and f"best {best}", row.reason))])
+
+
+def print_experiment(store: Store, row: ExperimentRow, *, json: bool) -> None:
+    """Print how a search stands."""
+    from workbench.services.submit.experiments import best_text, experiment_document
+    from workbench.terminal.table import fields
+
+    document = experiment_document(store, row)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(document)
+        return
+    goal = f", {row.goal} {row.metric}" if row.metric else ""
+    pairs = [
+        ("experiment", row.id),
+        ("name", row.name),
+        ("state", row.state + (f": {row.reason}" if row.reason else "")),
+        ("method", f"{row.method}{goal}"),
+        ("trials", _trials_text(document)),
+        *(("rungs", text) for text in (_rungs_text(document),) if text),
+        *(("ends", text) for text in (_end_text(document),) if text),
+        ("best", best_text(row.metric, document["best"]) or "none has reported yet"),
+    ]
+    print(fields(pairs), end="")
+
+
+def _trials_text(document: ExperimentDocument) -> str:
+    begun, expected, running = document["trials"], document["expected_trials"], document["running"]
+    of = f"{begun:,}" if expected == begun else f"{begun:,} of {expected:,}"
+    waiting = begun - document["ended_trials"] - running
+    parts = [f"{of} begun", f"{document['ended_trials']:,} over"]
+    parts += [f"{running:,} under way"] if running else []
+    parts += [f"{waiting:,} halted"] if waiting else []
+    return ", ".join(parts)
+
+
+def _rungs_text(document: ExperimentDocument) -> str:
+    return ", ".join(f"{each['units']:,}: {each['reached']:,}" for each in document["rungs"])
+
+
+def _end_text(document: ExperimentDocument) -> str:
+    """Return when a search probably ends; empty where nobody can tell."""
+    from workbench.clock import now_us
+    from workbench.formats import clock_time, duration
+    from workbench.time_expressions import iso_us
+
+    now = now_us()
+    end = None if document["expected_end"] is None else iso_us(document["expected_end"])
+    if end is None or end <= now:
+        return ""
+    return f"in about {duration((end - now) / 1e6)}, at {clock_time(end, now_us=now)}"

@@ -76,6 +76,30 @@ def open_job_names(incomplete: str) -> list[tuple[str, str]]:
     return _job_names(incomplete, only_open=True)
 
 
+def job_and_search_names(incomplete: str) -> list[tuple[str, str]]:
+    """Complete ids and names of the newest jobs and searches."""
+    return job_names(incomplete) + _search_names(incomplete, only_open=False)
+
+
+def open_job_and_search_names(incomplete: str) -> list[tuple[str, str]]:
+    """Complete ids and names of jobs and searches that are not over."""
+    return open_job_names(incomplete) + _search_names(incomplete, only_open=True)
+
+
+def _search_names(incomplete: str, *, only_open: bool) -> list[tuple[str, str]]:
+    try:
+        from workbench.services.open_store import existing_store
+        from workbench.store.queries.experiments import experiments, short_experiment_id
+
+        with existing_store(attends=False) as store:
+            rows = [] if store is None else experiments(store, only_open=only_open)[:LIMIT]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    names = [(short_experiment_id(row.id), f"search, {row.state} {row.name}") for row in rows]
+    names += [(row.name, f"search, {row.state} {short_experiment_id(row.id)}") for row in rows]
+    return [name for name in names if name[0].startswith(incomplete)]
+
+
 def _job_names(incomplete: str, *, only_open: bool) -> list[tuple[str, str]]:
     try:
         from workbench.job import short_id

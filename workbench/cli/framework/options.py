@@ -8,7 +8,9 @@ import typer
 
 from workbench.cli.framework.completion import (
     backend_names,
+    job_and_search_names,
     job_names,
+    open_job_and_search_names,
     open_job_names,
     profile_names,
     runner_names,
@@ -37,12 +39,20 @@ MatchingJobs = Annotated[
         autocompletion=where_terms,
     ),
 ]
-OpenJobs = Annotated[
+JobOrSearch = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Its id, a unique part of it, its name, or @last; or a search's id or name.",
+        autocompletion=job_and_search_names,
+    ),
+]
+OpenJobsOrSearches = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[JOB]...",
-        help="Ids, unique parts of them, names, or @last.",
-        autocompletion=open_job_names,
+        help="Ids, unique parts of them, names, or @last; searches, too.",
+        autocompletion=open_job_and_search_names,
     ),
 ]
 RunnerName = Annotated[
@@ -58,6 +68,14 @@ SomeJobs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[JOB]...", help="Ids, unique parts of them, names, or @last.", autocompletion=job_names
+    ),
+]
+JobsOrSearches = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB]...",
+        help="Ids, unique parts of them, names, or @last; searches, too.",
+        autocompletion=job_and_search_names,
     ),
 ]
 Labelled = Annotated[

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from runners.interface import StopRequest
@@ -18,6 +20,7 @@ from workbench.controller.client.submission import Submission, detail_of
 from workbench.controller.decide.messages import Woken
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.removal import remove_folder
 from workbench.controller.loop.stop_rules import was_stopped
 from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
 from workbench.controller.runtime.searcher_process import SearcherProcess, interpreter
@@ -31,25 +34,37 @@ from workbench.search.config import SearchConfig
 from workbench.search.method import Create, MetricMissing, Operation, RunTo, Shutdown, StopTrial, TrialEnd
 from workbench.search.searcher import Searcher
 from workbench.spec import SWEEP_LABEL, JobSpec, spec_from_json
+from workbench.store.db.reserve import with_reserve
 from workbench.store.db.rows import JobRow, TargetRef, is_over
+from workbench.store.history.journal import catch_up
 from workbench.store.queries.experiments import (
     COMPLETED,
     FAILED,
     ID_PREFIX,
     KILLED,
     PAUSED,
+    RUNNING,
     STOPPING,
     ExperimentRow,
+    deleted_experiments,
     events_of,
+    experiment,
     experiments,
     may_go_on,
     read_experiment_file,
+    trial_job_ids,
+    trials,
 )
 from workbench.store.queries.jobs import job
 from workbench.store.queries.metric_values import find_series, metric_names, reported_names
 from workbench.store.queries.requests import add_request, requests
 from workbench.store.queries.step_course import AS_REPORTED, course_of
-from workbench.store.updates.experiments import catch_up_experiment, record_event
+from workbench.store.updates.experiments import (
+    catch_up_experiment,
+    keep_continued,
+    record_event,
+    remove_experiment,
+)
 from workbench.store.updates.jobs import add_note, insert_job
 from workbench.values import dataclass
 
@@ -193,11 +208,18 @@ class Experiments:
         self._context = context
         self._track = track
         self._active: dict[str, _Active] = {}
+        self._deleting: dict[str, set[str]] = {}
+        """The searches that are being deleted, with the jobs of theirs whose deletion was asked for."""
 
     def step(self) -> set[str]:
         """Take what has happened since, and do what follows; return the jobs that need a decision."""
         touched: set[str] = set()
+        for experiment_id, who in deleted_experiments(self._context.store).items():
+            touched |= self._delete(experiment_id, who)
+        deleted = deleted_experiments(self._context.store)
         for row in experiments(self._context.store, only_open=True):
+            if row.id in deleted:
+                continue
             try:
                 active = self._active.get(row.id) or self._load(row.id)
                 if row.state == STOPPING and not active.is_stopping:
@@ -223,6 +245,51 @@ class Experiments:
         active = self._active.pop(experiment_id, None)
         if active is not None and active.outside is not None and active.outside.process is not None:
             active.outside.process.end()
+
+    def _delete(self, experiment_id: str, who: str) -> set[str]:
+        """Have the jobs of a search deleted, and remove it once they are; nothing else happens to it any more.
+
+        All that this goes by is on the disk: the event that asks for it, and the tombstones of the jobs.
+        """
+        context, store = self._context, self._context.store
+        self._drop(experiment_id)  # its events are read again should it go on
+        if experiment_id not in self._deleting:
+            with context.atomic():
+                catch_up_experiment(store, experiment_id)
+                if keep_continued(store, experiment_id):
+                    return set()
+                for one in trials(store, experiment_id):
+                    catch_up(store, one.job_id)
+            self._deleting[experiment_id] = set()
+        asked = self._deleting[experiment_id]
+        left = trial_job_ids(store, experiment_id)
+        touched: set[str] = set()
+        for job_id in left:
+            if job_id not in asked and (row := job(store, job_id)) is not None:
+                touched |= with_reserve(context.home, partial(self._request, row, "delete", who))
+                asked.add(job_id)
+        if left:
+            return touched
+        forget_secrets(context.home, experiment_id)
+        leftover = with_reserve(context.home, partial(self._remove, experiment_id))
+        del self._deleting[experiment_id]
+        try:
+            context.concurrency.start_thread(partial(self._remove_leftover, leftover), "forget")
+        except (RuntimeError, MemoryError):
+            self._remove_leftover(leftover)
+        return touched
+
+    def _remove(self, experiment_id: str) -> Path:
+        with self._context.atomic():
+            return remove_experiment(self._context.store, experiment_id)
+
+    def _remove_leftover(self, folder: Path) -> None:
+        try:
+            remove_folder(folder, self._context.concurrency)
+        except OSError as error:
+            self._context.log.say(
+                f"{folder} is left of a deleted search: {error}; the next controller removes it"
+            )
 
     def _load(self, experiment_id: str) -> _Active:
         """Make a search of its events."""
@@ -383,8 +450,10 @@ class Experiments:
                     elif (target := self._free_target(active)) is None:
                         is_full = True  # nor is there room for any other one
                         continue
+                    elif (row := self._start(active, trial, target)) is None:
+                        is_full = True
+                        continue
                     else:
-                        row = self._start(active, trial, target)
                         touched.add(row.id)
                     changed = True
                     continue
@@ -516,8 +585,11 @@ class Experiments:
         name = min(active.targets, key=lambda each: (waiting[each], begun[each]))
         return active.targets[name] if waiting[name] < WAITING_AT_ONCE else None
 
-    def _start(self, active: _Active, trial: _Trial, to: _Target) -> JobRow:
-        """Submit a trial's job: its id was chosen with the event, so it is made once however often this is tried."""
+    def _start(self, active: _Active, trial: _Trial, to: _Target) -> JobRow | None:
+        """Submit a trial's job: its id was chosen with the event, so it is made once however often this is tried.
+
+        None where a person has paused or ended the search meanwhile: once that is written, nothing of it begins.
+        """
         context, document, create = self._context, active.document, trial.create
         spec = replace(active.spec, search={"max_trials": active.config.max_trials})
         spec = trial_spec(spec, create["hparams"], number=trial.number, seed=create["seed"])
@@ -542,6 +614,10 @@ class Experiments:
         forget_secrets(context.home, trial.job_id)
         write_secrets(context.home, trial.job_id, read_secrets(context.home, active.id))
         with context.atomic():
+            now = experiment(context.store, active.id)
+            if now is None or now.state != RUNNING:
+                forget_secrets(context.home, trial.job_id)
+                return None
             detail = detail_of(JobId(trial.job_id), submission, document["who"])
             row = insert_job(context.store, detail, who=document["who"], origin="controller")
             if missing:

@@ -61,13 +61,18 @@ def tidy_up(home: Home, log: ControllerLog, post: Post, concurrency: Concurrency
 
         with Store.open(home, makes=False) as store:
             report = reconcile(store)
-            repaired = bool(report.jobs or report.tombstones)
+            jobs = report.jobs + report.tombstones
+            repaired = bool(jobs or report.searches)
             for problem in report.problems:
                 log.say(problem)
-            if repaired:
-                log.say(f"repaired after a crash: {report.jobs + report.tombstones} jobs")
+            if jobs:
+                log.say(f"repaired after a crash: {jobs} jobs")
             if removed := remove_leftovers(home, store, concurrency):
                 log.say(f"removed after a crash: the folders of {removed} deleted jobs")
+            for folder in (
+                list(home.deleted_experiments.iterdir()) if home.deleted_experiments.is_dir() else ()
+            ):
+                remove_folder(folder, concurrency)
         outcome = TidiedUp(repaired)
     except Exception as error:
         outcome = TidyUpFailed(sentence(error), repaired)

@@ -1,4 +1,4 @@
-"""Selects the jobs that a person means by names or by a label."""
+"""Selects the jobs, and the searches, that a person means by names or by a label."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,27 @@ class JobSelector:
     """Whether jobs that have ended are left out of those with the label, or that match."""
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The jobs and the searches that are meant, in the order of the names."""
+
+    found: tuple[JobRow | ExperimentRow, ...]
+
+    @property
+    def jobs(self) -> tuple[JobRow, ...]:
+        """The jobs alone."""
+        from workbench.store.db.rows import JobRow
+
+        return tuple(each for each in self.found if isinstance(each, JobRow))
+
+    @property
+    def searches(self) -> tuple[ExperimentRow, ...]:
+        """The searches alone."""
+        from workbench.store.queries.experiments import ExperimentRow
+
+        return tuple(each for each in self.found if isinstance(each, ExperimentRow))
+
+
 def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
     """Return the jobs in the order of the names, then the others with the label or that match, oldest first.
 
@@ -41,27 +63,54 @@ def select(store: Store, selector: JobSelector) -> tuple[JobRow, ...]:
         UnknownName: there is no such job, or none with that label.
         AmbiguousName: a name fits several jobs.
     """
-    from workbench.services.inspect.job_query import JobQuery, find
-    from workbench.store.queries.jobs import list_jobs
     from workbench.store.queries.resolve import resolve
 
+    _check(selector)
+    named = [resolve(store, name, one=selector.one) for name in selector.names]
+    rows = list({row.id: row for row in named}.values())
+    return (*rows, *_further(store, selector, rows))
+
+
+def select_all(store: Store, selector: JobSelector) -> Selection:
+    """Return the jobs as :func:`select` does, and the searches that names stand for which no job fits.
+
+    Raises:
+        UsageError: the selector is empty, or a filter cannot be read.
+        UnknownName: there is no such job or search, or no job with that label.
+        AmbiguousName: a name fits several.
+    """
+    from workbench.store.queries.resolve import resolve_any
+
+    _check(selector)
+    named = [resolve_any(store, name, one=selector.one) for name in selector.names]
+    found = Selection(tuple({each.id: each for each in named}.values()))
+    return Selection((*found.found, *_further(store, selector, found.jobs)))
+
+
+def _check(selector: JobSelector) -> None:
     if not selector.names and not selector.label and not selector.where:
         raise UsageError(
             "which job?", hint="its id, a part of it, its name, @last, --label KEY=VALUE, or --where"
         )
-    named = [resolve(store, name, one=selector.one) for name in selector.names]
-    rows = list({row.id: row for row in named}.values())
+
+
+def _further(store: Store, selector: JobSelector, rows: Sequence[JobRow]) -> list[JobRow]:
+    """Return the jobs with the label or that match, but those that were named."""
+    from workbench.services.inspect.job_query import JobQuery, find
+    from workbench.store.queries.jobs import list_jobs
+
+    further: list[JobRow] = []
     if selector.label:
         labelled = list_jobs(store, label=selector.label)[::-1]
         if not labelled:
             raise UnknownName(
                 f"no job has the label {selector.label}", hint=_nearest_label(store, selector.label)
             )
-        rows += _others(labelled, rows, selector)
+        further += _others(labelled, rows, selector)
     if selector.where:
         matching = find(store, JobQuery(where=selector.where)).rows[::-1]
-        rows += _others(matching, rows, selector)
-    return tuple(rows)
+        further += _others(matching, [*rows, *further], selector)
+    return further
 
 
 def _others(found: Sequence[JobRow], rows: Sequence[JobRow], selector: JobSelector) -> list[JobRow]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from workbench.job import State
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,45 @@ def find(store: Store, query: JobQuery) -> FoundJobs:
     rows = _read(store, query, None if query.limit is None else query.limit + 1)
     shown = tuple(with_stall(store.home, row) for row in rows[: query.limit])
     return FoundJobs(shown, query.limit is not None and len(rows) > query.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedLines:
+    """The newest jobs, where all trials of a search are one line that stands where the newest of them does."""
+
+    lines: tuple[JobRow | ExperimentSummary, ...]
+    count: int
+    """How many lines there are without the limit."""
+
+    @property
+    def rows(self) -> tuple[JobRow, ...]:
+        """The lines that are jobs."""
+        from workbench.store.db.rows import JobRow
+
+        return tuple(line for line in self.lines if isinstance(line, JobRow))
+
+
+def find_folded(store: Store, limit: int) -> FoldedLines | None:
+    """Find the newest jobs and searches, at most so many together; None where there is no search."""
+    from workbench.services.follow.full_disk import with_stall
+    from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import summaries
+    from workbench.store.queries.jobs import count_without_trials, list_jobs
+
+    # One that has just been begun has no job yet; one that is over and whose jobs are deleted is not shown.
+    searches = [each for each in summaries(store) if each.newest_seq is not None or each.row.is_open]
+    if not searches:
+        return None
+    jobs = list_jobs(store, without_trials=True, limit=limit)
+    lines: list[tuple[float, int, JobRow | ExperimentSummary]] = [(row.seq, 0, row) for row in jobs]
+    for each in searches:
+        at = float("inf") if each.newest_seq is None else each.newest_seq
+        lines.append((at, each.row.created_us, each))
+    lines.sort(key=lambda line: line[:2], reverse=True)
+    shown = tuple(
+        with_stall(store.home, line) if isinstance(line, JobRow) else line for _, _, line in lines[:limit]
+    )
+    return FoldedLines(shown, count_without_trials(store) + len(searches))
 
 
 def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:

@@ -109,13 +109,6 @@ def _write(name: str, text: str, *, append: bool = False) -> None:
         raise CannotWrite(f"{name} cannot be written: {error.strerror}") from error
 
 
-def exit_code(reports: Sequence[JobReport]) -> int:
-    """Return the exit code of the jobs together: the first failure's, else 1 where a requirement is not met."""
-    code = next((report.exit_code for report in reports if report.exit_code), 0)
-    is_met = all(verdict.holds for report in reports for verdict in report.verdicts)
-    return code or (0 if is_met else EXIT_NOT_MET)
-
-
 def _check_writable(option: str, name: str) -> None:
     file = Path(name)
     if file.is_dir():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import InputMissing, UsageError
-from workbench.formats import duration, number
+from workbench.errors import FabricError, InputMissing, UsageError
+from workbench.formats import MICROSECONDS, ago, count, duration, number
 from workbench.services.inspect.job_times import run_seconds
 from workbench.services.inspect.why import why
 from workbench.store.queries import job_fields
@@ -15,6 +15,7 @@ from workbench.store.queries.job_fields import LABEL, JobField, find_field
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentSummary
 
 USUAL: Final = ("id", "name", "state", "backend", "gpus", "submitted", "time", "exit", "why")
 
@@ -42,6 +43,49 @@ def cells_of(store: Store | None, names: Sequence[str], rows: Sequence[JobRow], 
     settings = _settings_of(store, names, rows)
     cells = [_maker(name, values, settings) for name in names]
     return [[cell(row, now) for cell in cells] for row in rows]
+
+
+def search_cells(store: Store, names: Sequence[str], search: ExperimentSummary, now: int) -> list[str]:
+    """Return the cells of the line that stands for all trials of a search."""
+    from workbench.store.queries.experiments import short_experiment_id
+
+    row = search.row
+    seconds = ((row.ended_us or now) - row.created_us) / MICROSECONDS
+    cells = {
+        "id": short_experiment_id(row.id),
+        "name": row.name,
+        "state": row.state,
+        "backend": ",".join(search.backends),
+        "submitted": ago(row.created_us, now),
+        "time": duration(seconds),
+        "why": _search_text(store, search),
+    }
+    return [cells.get(name, "-" if name == "gpus" else "") for name in names]
+
+
+def _search_text(store: Store, search: ExperimentSummary) -> str:
+    row, amount = search.row, count(search.trials, "trial")
+    if row.is_open:
+        amount = f"{search.trials:,} of {count(_expected_trials(store, search), 'trial')}"
+    parts = [amount]
+    if search.running and row.is_open:
+        parts.append(f"{search.running:,} {'runs' if search.running == 1 else 'run'}")
+    if search.best is not None:
+        parts.append(f"best {row.metric}={number(search.best)}")
+    return ", ".join(parts) + (f"; {row.reason}" if row.reason else "")
+
+
+def _expected_trials(store: Store, search: ExperimentSummary) -> int:
+    """Return how many trials an open search will have; those that it has where that cannot be read."""
+    from workbench.search.config import SearchConfig
+    from workbench.store.queries.experiments import newest_search, read_experiment_file
+
+    try:
+        seed = read_experiment_file(store.home, search.row.id)["seed"]
+        method = SearchConfig.from_json(newest_search(store.home, search.row.id)).make_method()
+    except (FabricError, OSError):
+        return search.trials
+    return max(sum(method.outlook(seed).values()), search.trials)
 
 
 def column_field(name: str) -> JobField | None:

@@ -30,6 +30,15 @@ LIMITS: Final = {
 """What may differ in a search that is continued, by its key of a manifest, or of an experiment of Determined."""
 
 
+def best_text(metric: str, best: TrialDocument | None) -> str:
+    """Return the best value so far with its trial; empty where none has reported one."""
+    from workbench.services.submit.search_preview import sample_text
+
+    if best is None:
+        return ""
+    return f"{metric}={best['best']:.6g} of trial {best['number']}: {sample_text(best['hparams'])}"
+
+
 def start_experiment(store: Store, submission: JobSubmission) -> ExperimentRow:
     """Write a search down and wake the controller, which begins its trials.
 
@@ -361,6 +370,17 @@ def kill_experiment(store: Store, row: ExperimentRow) -> bool:
     return _steer(store, row, "kill", OPEN, STOPPING, "was killed")
 
 
+def delete_experiment(store: Store, row: ExperimentRow) -> bool:
+    """Have a search deleted with its trials' jobs and all that they left; one that is open is ended first.
+
+    The controller does that, and goes on with it whatever is killed meanwhile. Return whether there was one.
+    """
+    from workbench.store.queries.experiments import COMPLETED, FAILED, KILLED, OPEN, STOPPING
+
+    states = (*OPEN, COMPLETED, FAILED, KILLED)
+    return _steer(store, row, "delete", states, STOPPING, "is being deleted")
+
+
 def pause_experiment(store: Store, row: ExperimentRow) -> bool:
     """Have the trials of a search halted and begin no others; return whether it was running."""
     from workbench.store.queries.experiments import PAUSED, RUNNING
@@ -379,20 +399,30 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
     """Write down what a person wants of a search that is in one of some states, and wake the controller."""
     from workbench.controller.client.connect import ensure_controller, ensure_heard
     from workbench.store.db.home_folder import require_home
-    from workbench.store.queries.experiments import experiment
+    from workbench.store.db.reserve import with_reserve
+    from workbench.store.queries.experiments import deleted_experiments, experiment
     from workbench.store.updates.experiments import catch_up_experiment, record_event
     from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
     who = who_am_i()
-    with store.atomic():
-        # It may have ended since it was looked at, and would be open again.
-        catch_up_experiment(store, row.id)
-        now = experiment(store, row.id)
-        if now is None or now.state not in states:
-            return False
-        reason = f"{what} by {who}" if what else ""
-        record_event(store, row.id, {"do": do, "who": who, "state": state, "reason": reason})
+
+    def write() -> bool:
+        with store.atomic():
+            # It may have ended since it was looked at, and would be open again.
+            catch_up_experiment(store, row.id)
+            now = experiment(store, row.id)
+            if now is None or now.state not in states:
+                return False
+            if do != "delete" and row.id in deleted_experiments(store):
+                return False
+            reason = f"{what} by {who}" if what else ""
+            record_event(store, row.id, {"do": do, "who": who, "state": state, "reason": reason})
+            return True
+
+    # What ends a search or makes room is possible on a full disk.
+    if not (with_reserve(store.home, write) if do in ("kill", "delete") else write()):
+        return False
     if do == "resume":
         ensure_controller(store.home)
     else:

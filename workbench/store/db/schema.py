@@ -329,6 +329,10 @@ CREATE TABLE IF NOT EXISTS trials (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS trials_by_trial ON trials (experiment, trial);  -- each event changes one
 CREATE TABLE IF NOT EXISTS archived_experiments (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
+  id TEXT PRIMARY KEY,
+  who TEXT NOT NULL
+) WITHOUT ROWID;
 """
 """Searches and their trials. As :data:`REPORTS`, they belong to no version of the schema."""
 

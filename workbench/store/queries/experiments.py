@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from workbench.errors import InputMissing, UnknownName
+from workbench.errors import AmbiguousName, InputMissing, UnknownName
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.history.journal import read_events
+from workbench.store.queries.jobs import job
 from workbench.values import dataclass
 
 ID_PREFIX: Final = "experiment-"
@@ -32,6 +33,9 @@ STOPPED: Final = "STOPPED"
 
 ENDED_EARLY: Final = (FAILED, "CANCELLED")
 """The states of trials that go on when their search is continued."""
+
+_SHOWN: Final = 5
+"""So many candidates are named."""
 
 _COLUMNS: Final = "id, name, state, reason, method, metric, goal, created_us, ended_us"
 _TRIAL_COLUMNS: Final = "experiment, number, trial, job_id, hparams, seed, state, units, last, best"
@@ -55,6 +59,22 @@ class ExperimentRow:
     def is_open(self) -> bool:
         """Whether something is still to be done."""
         return self.state in OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSummary:
+    """One search with what its trials come to."""
+
+    row: ExperimentRow
+    newest_seq: int | None
+    """The ``seq`` of its newest trial's job; None where it has none."""
+    backends: tuple[str, ...]
+    """Where its trials run."""
+    trials: int
+    """How many have begun."""
+    running: int
+    best: float | None
+    """The best value of the metric so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +129,7 @@ def newest_search(
     """
     found: dict[str, Any] = (document or read_experiment_file(home, experiment_id))["spec"]["search"]
     file = home.experiment(experiment_id).events
-    # Few are ever continued, and to read all events of a long history takes long.
+    # The history of a long search is large, and few are continued.
     if not file.exists() or b'"continue"' not in file.read_bytes():
         return found
     for event in events_of(home, experiment_id):
@@ -138,6 +158,27 @@ def experiments(store: Store, *, only_open: bool = False) -> list[ExperimentRow]
     return [ExperimentRow(*row) for row in store.rows(sql)]
 
 
+def summaries(store: Store) -> list[ExperimentSummary]:
+    """List searches with what their trials come to, in no order."""
+    if not has_experiments(store):
+        return []
+    columns = ", ".join(f"experiments.{name}" for name in _COLUMNS.split(", "))
+    sql = f"""
+        SELECT {columns}, max(jobs.seq), group_concat(DISTINCT jobs.backend), count(trials.number),
+          total(trials.state = ?), min(trials.best), max(trials.best)
+        FROM experiments LEFT JOIN trials ON trials.experiment = experiments.id
+        LEFT JOIN jobs ON jobs.id = trials.job_id AND jobs.deleted_us IS NULL
+        GROUP BY experiments.id"""
+    found = []
+    for row in store.rows(sql, (RUNNING,)):
+        *fields, newest, backends, count, running, least, most = row
+        search = ExperimentRow(*fields)
+        names = tuple(sorted(backends.split(","))) if backends else ()
+        best = least if search.goal == "minimize" else most
+        found.append(ExperimentSummary(search, newest, names, count, int(running), best))
+    return found
+
+
 def experiment(store: Store, experiment_id: str) -> ExperimentRow | None:
     """Return one search."""
     if not has_experiments(store):
@@ -164,23 +205,65 @@ def resolve_experiment(store: Store, text: str) -> ExperimentRow:
     """Return the search that a person means: by its id, a beginning of it, its name, or ``@last``.
 
     Raises:
-        UnknownName: there is none, or there are several.
+        UnknownName: there is none.
+        AmbiguousName: there are several; they are named.
     """
-    known = experiments(store)
-    nine = text.removeprefix(ID_PREFIX)
-    found = [one for one in known if one.id == text or one.id.removeprefix(ID_PREFIX) == nine]
-    if text == "@last":
-        found = known[:1]
-    found = found or [one for one in known if one.id.removeprefix(ID_PREFIX).startswith(nine) and nine]
-    found = found or [one for one in known if one.name == text]
-    if len(found) == 1:
+    found = experiments(store)[:1] if text == "@last" else [find_experiment(store, text, letters_min=1)]
+    if found and found[0] is not None:
         return found[0]
-    if found:
-        names = ", ".join(one.id.removeprefix(ID_PREFIX) for one in found[:5])
-        raise UnknownName(f"'{text}' could be {names}", hint="name one of them by its id")
     raise UnknownName(
         f"there is no experiment '{text}'", hint="`fabric experiment list` shows those there are"
     )
+
+
+def find_experiment(store: Store, text: str, *, letters_min: int) -> ExperimentRow | None:
+    """Return the search with such an id or name, or whose id begins so, if the text has so many letters of it.
+
+    Raises:
+        AmbiguousName: there are several; they are named.
+    """
+    known = experiments(store)
+    letters = text.lower().removeprefix(ID_PREFIX)
+    found = [one for one in known if short_experiment_id(one.id) == letters]
+    found = found or [one for one in known if one.name == text]
+    if not found and len(letters) >= letters_min:
+        found = [one for one in known if short_experiment_id(one.id).startswith(letters)]
+    if len(found) > 1:
+        named = [f"{short_experiment_id(one.id)} ({one.name}, {one.state})" for one in found[:_SHOWN]]
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise AmbiguousName(
+            f"{text!r} fits {len(found)} searches: {', '.join(named)}{more}",
+            hint="name one of them by its id",
+        )
+    return found[0] if found else None
+
+
+def short_experiment_id(experiment_id: str) -> str:
+    """Return the nine letters that stand for a search where space is short."""
+    return experiment_id.removeprefix(ID_PREFIX)
+
+
+def deleted_experiments(store: Store) -> dict[str, str]:
+    """Return who deletes which of the searches whose deletion is under way, by their ids."""
+    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'deleted_experiments'") is None:
+        return {}
+    return {str(found): str(who) for found, who in store.rows("SELECT id, who FROM deleted_experiments")}
+
+
+def trial_jobs(store: Store, experiment_id: str) -> list[JobRow]:
+    """List the jobs of a search's trials that are not deleted, oldest first."""
+    return [row for one in trial_job_ids(store, experiment_id) if (row := job(store, one)) is not None]
+
+
+def trial_job_ids(store: Store, experiment_id: str) -> list[str]:
+    """List the ids of the same jobs."""
+    if not has_experiments(store):
+        return []
+    sql = (
+        "SELECT jobs.id FROM trials JOIN jobs ON jobs.id = trials.job_id"
+        " WHERE trials.experiment = ? AND jobs.deleted_us IS NULL ORDER BY jobs.seq"
+    )
+    return [str(job_id) for (job_id,) in store.rows(sql, (experiment_id,))]
 
 
 def trials(store: Store, experiment_id: str) -> list[TrialRow]:

@@ -58,6 +58,15 @@ def find_jobs(store: Store, words: Iterable[str], *, limit: int) -> tuple[JobRow
     )
 
 
+_NO_TRIAL: Final = "(trial IS NULL OR parent IS NULL OR parent NOT IN (SELECT id FROM experiments))"
+
+
+def count_without_trials(store: Store) -> int:
+    """Count the jobs that are no trials of a search which is known."""
+    row = store.row(f"SELECT count(*) FROM jobs WHERE deleted_us IS NULL AND {_NO_TRIAL}")
+    return int(row[0]) if row else 0
+
+
 def list_jobs(
     store: Store,
     *,
@@ -67,6 +76,7 @@ def list_jobs(
     label: str | None = None,
     owner: str | None = None,
     parent: str | None = None,
+    without_trials: bool = False,
     limit: int | None = None,
     before_seq: int | None = None,
 ) -> list[JobRow]:
@@ -80,12 +90,15 @@ def list_jobs(
         label: Only jobs with this label, ``key`` or ``key=value``.
         owner: Only jobs of this owner.
         parent: Only jobs that belong to this experiment or job.
+        without_trials: Only jobs that are no trials of a search which is known.
         limit: At most so many; the next page starts at ``before_seq`` of the last row.
         before_seq: Only jobs that were submitted before the one with this ``seq``.
     """
     where, values = conditions(
         states=states, backend=backend, text=text, label=label, owner=owner, parent=parent
     )
+    if without_trials:
+        where.append(_NO_TRIAL)
     if before_seq is not None:
         where.append("seq < :before_seq")
         values["before_seq"] = before_seq

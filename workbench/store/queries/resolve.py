@@ -1,4 +1,7 @@
-"""From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``, ``@last~1``."""
+"""From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``, ``@last~1``.
+
+Where no job fits, a search may.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,22 @@ from workbench.errors import AmbiguousName, UnknownName
 from workbench.job import ID_PREFIX, short_id
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
+from workbench.store.queries.experiments import (
+    ID_PREFIX as SEARCH_ID_PREFIX,
+)
+from workbench.store.queries.experiments import (
+    ExperimentRow,
+    experiment,
+    experiments,
+    find_experiment,
+    short_experiment_id,
+)
 
 _SHOWN: Final = 5
 """So many candidates are named."""
 
+_SEARCH_PREFIX_MIN: Final = 3
+"""So many letters of a search's id stand for it where a command takes jobs."""
 
 _LAST: Final = re.compile(r"@last(?:~(\d{1,9}))?")
 
@@ -23,12 +38,42 @@ def resolve(store: Store, text: str, *, one: bool = False) -> JobRow:
     Of several jobs with one name it is the newest, which the store's note says; with ``one`` that is refused.
 
     Raises:
-        UnknownName: it stands for none; the hint names the nearest.
+        UnknownName: it stands for none; the hint names the nearest, or how to get at the jobs of the search that it is.
         AmbiguousName: it is the beginning of several ids, or with ``one`` the name of several jobs; they are named.
     """
+    found = resolve_any(store, text, one=one)
+    if isinstance(found, JobRow):
+        return found
+    short = short_experiment_id(found.id)
+    raise UnknownName(
+        f"{text.strip()} is a search, not a job",
+        hint=f"`fabric experiment trials {short}` lists its jobs; `--where labels:sweep={short}` and"
+        f" `--label sweep={short}` mean all of them in commands that have one of these",
+    )
+
+
+def resolve_any(store: Store, text: str, *, one: bool = False) -> JobRow | ExperimentRow:
+    """Return the job that a text stands for, as :func:`resolve` does, or the search where it stands for none.
+
+    A search is meant by its id, at least three letters of that, or its name. Its whole id, with what is in front of
+    the nine letters, goes before the name of a job.
+
+    Raises:
+        UnknownName: it stands for neither.
+        AmbiguousName: it stands for several jobs, or for no job and several searches.
+    """
     name = text.strip()
+    if name.startswith(SEARCH_ID_PREFIX) and (search := experiment(store, name)) is not None:
+        return search
     if last := _LAST.fullmatch(name):
         return _nth_last(store, int(last[1] or 0))
+    found = _find_job(store, name, one=one) or find_experiment(store, name, letters_min=_SEARCH_PREFIX_MIN)
+    if found is None:
+        raise _unknown(store, name)
+    return found
+
+
+def _find_job(store: Store, name: str, *, one: bool) -> JobRow | None:
     body = short_id(name.lower())
     if found := _find(store, "id = ?", ID_PREFIX + body):
         return found[0]
@@ -43,9 +88,7 @@ def resolve(store: Store, text: str, *, one: bool = False) -> JobRow:
     found = _by_prefix(store, body) if body else []
     if len(found) > 1:
         raise _ambiguous(name, found)
-    if not found:
-        raise _unknown(store, name)
-    return found[0]
+    return found[0] if found else None
 
 
 def _nth_last(store: Store, back: int) -> JobRow:
@@ -82,6 +125,7 @@ def _unknown(store: Store, name: str) -> UnknownName:
 
     rows = store.rows("SELECT id, name FROM jobs WHERE deleted_us IS NULL ORDER BY seq DESC LIMIT 1000")
     names = {short_id(job_id): short_id(job_id) for job_id, _ in rows} | {name: name for _, name in rows}
+    names |= {each.name: each.name for each in experiments(store)}
     near = get_close_matches(short_id(name), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "fabric list shows the jobs there are"
     return UnknownName(f"there is no job {name!r}", hint=hint)

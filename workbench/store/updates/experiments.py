@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from workbench.clock import now_us
+from workbench.errors import UnknownName
 from workbench.job import ID_ALPHABET
 from workbench.paths import create_private, make_private_folder
 from workbench.store.db.database import Store
@@ -27,12 +29,14 @@ from workbench.store.queries.experiments import (
     STOPPED,
     WAITING,
     ExperimentRow,
+    events_of,
     experiment,
     read_experiment_file,
 )
 
 _ID_LENGTH: Final = 9
 FORMAT: Final = 1
+_DELETED_OR_NOT: Final = ("delete", "continue")
 
 
 def new_experiment_id() -> str:
@@ -66,10 +70,16 @@ def record_event(store: Store, experiment_id: str, event: dict[str, Any]) -> Non
 
     Raises:
         CannotWrite: the history cannot be written; nothing has changed.
+        UnknownName: the search was deleted; a line would make its folder again.
     """
     event.setdefault("time", now_us())
     with store.atomic():
         catch_up_experiment(store, experiment_id)
+        if event["do"] != "submit" and experiment(store, experiment_id) is None:
+            raise UnknownName(
+                f"there is no experiment {experiment_id} any more",
+                hint="`fabric experiment list` shows those there are",
+            )
         file = store.home.experiment(experiment_id).events
         end = append_line(store.home, file, event, durable=True, store=store)
         _apply(store, experiment_id, event, end)
@@ -88,6 +98,46 @@ def catch_up_experiment(store: Store, experiment_id: str) -> int:
                 _apply(store, experiment_id, event, end)
                 count += 1
         return count
+
+
+def keep_continued(store: Store, experiment_id: str) -> bool:
+    """Forget the deletion of a search that was continued since; return whether it was.
+
+    An older fabric knows no deletion: it ends such a search, and lets a person continue it, who wants it then.
+    """
+    asked = [event["do"] for event in events_of(store.home, experiment_id) if event["do"] in _DELETED_OR_NOT]
+    if asked[-1:] != ["continue"]:
+        return False
+    with store.atomic():
+        store.execute("DELETE FROM deleted_experiments WHERE id = ?", (experiment_id,))
+    return True
+
+
+def remove_experiment(store: Store, experiment_id: str) -> Path:
+    """Remove a search that is deleted from the home: its folder in one step, then its rows.
+
+    The folder goes first. Without it nothing makes rows of the search again, and where only the rows are left, this
+    is done once more.
+
+    Returns:
+        Where its folder lies now, to be removed by the caller; it may not be there.
+
+    Raises:
+        CannotWrite: the home takes no change.
+    """
+    home = store.home
+    folder, leftover = home.experiment(experiment_id).path, home.deleted_experiments / experiment_id
+    try:
+        if folder.exists():
+            make_private_folder(leftover.parent, within=home.path)
+            folder.rename(leftover)
+    except OSError as error:
+        raise write_failure(error, folder) from error
+    with store.atomic():
+        store.execute("DELETE FROM trials WHERE experiment = ?", (experiment_id,))
+        for table in ("experiments", "archived_experiments", "deleted_experiments"):
+            store.execute(f"DELETE FROM {table} WHERE id = ?", (experiment_id,))
+    return leftover
 
 
 def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int) -> None:
@@ -127,6 +177,11 @@ def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int)
         )
     elif event["do"] == "continue":
         store.execute("DELETE FROM archived_experiments WHERE id = ?", (experiment_id,))
+    elif event["do"] == "delete":
+        store.execute(
+            "INSERT OR REPLACE INTO deleted_experiments (id, who) VALUES (?, ?)",
+            (experiment_id, event["who"]),
+        )
     elif event["do"] == "continued":
         for each in event["trials"]:
             store.execute(

@@ -32,6 +32,8 @@ class RebuildReport:
 
     jobs: int = 0
     """Jobs that had something to apply."""
+    searches: int = 0
+    """Searches that had something to apply."""
     events: int = 0
     tombstones: int = 0
     never_submitted: list[str] = field(default_factory=list)
@@ -68,7 +70,9 @@ def _recover_experiments(store: Store, report: RebuildReport) -> None:
     folder = store.home.experiments
     for experiment_id in sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ():
         try:
-            report.events += catch_up_experiment(store, experiment_id)
+            count = catch_up_experiment(store, experiment_id)
+            report.events += count
+            report.searches += 1 if count else 0
         except (FabricError, KeyError, TypeError, ValueError) as error:
             report.problems.append(f"{experiment_id}: {error}")
 

@@ -17,9 +17,10 @@ from workbench.terminal.console import is_terminal, narrate, state_style, width
 from workbench.terminal.harmless import harmless, write_controls
 
 if TYPE_CHECKING:
-    from workbench.services.inspect.job_query import FoundJobs, JobQuery
+    from workbench.services.inspect.job_query import FoldedLines, FoundJobs, JobQuery
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentSummary
 
 SHOWN = 50
 """How many jobs are shown by default."""
@@ -104,11 +105,12 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
+    The trials of a search are one line, unless --all or anything else says which jobs are meant.
     `fabric help filters` explains --where. --json prints an array of all matching jobs (with --limit the
     first N), each with id, state, reason and exit_code; with --watch, one line for each job that changed.
     """
     from workbench.services.follow.full_disk import store_trouble
-    from workbench.services.inspect.job_query import FoundJobs, JobQuery, find, read_states
+    from workbench.services.inspect.job_query import FoundJobs, JobQuery, find, find_folded, read_states
     from workbench.services.open_store import existing_store
     from workbench.terminal.errors import warn
 
@@ -116,9 +118,18 @@ def list_jobs(
     states = read_states(state or [])
     query = JobQuery(states, backend, text or "", label or "", tuple(where or ()), sort, shown)
     names = _columns(columns)
+    folds = not (all or quiet or json or columns or sort or query.is_filtered)
     with existing_store() as store:
         if watch and store is not None:
-            _watch_list(store, lambda: _page(store, query, names), json=json)
+            _watch_list(store, lambda: _page(store, query, names, folds=folds), json=json)
+            return
+        folded = find_folded(store, shown) if store and folds and shown else None
+        if store and folded:
+            if trouble := store_trouble(store.home, folded.rows):
+                warn(trouble)
+            sys.stdout.write(_table(store, folded.lines, names))
+            if folded.count > len(folded.lines):
+                narrate(f"{_cut_folded(folded)}; --all shows the rest")
             return
         found = find(store, query) if store else FoundJobs((), has_more=False)
         if store is not None and (trouble := store_trouble(store.home, found.rows)):
@@ -163,10 +174,17 @@ def _cut(store: Store, query: JobQuery) -> str:
     return f"showing {query.limit or 0:,} of {count_found(store, query):,}"
 
 
-def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[JobRow], str]:
-    """Return what is watched: the jobs, and the table of them."""
-    from workbench.services.inspect.job_query import find
+def _cut_folded(folded: FoldedLines) -> str:
+    return f"showing {len(folded.lines):,} of {folded.count:,}"
 
+
+def _page(store: Store, query: JobQuery, names: tuple[str, ...], *, folds: bool) -> tuple[list[JobRow], str]:
+    """Return what is watched: the jobs, and the table of them."""
+    from workbench.services.inspect.job_query import find, find_folded
+
+    if folds and query.limit and (folded := find_folded(store, query.limit)):
+        more = f"{_cut_folded(folded)}\n" if folded.count > len(folded.lines) else ""
+        return list(folded.rows), _table(store, folded.lines, names) + more
     found = find(store, query)
     if not found.rows:
         return [], "no matching jobs\n"
@@ -174,12 +192,14 @@ def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[J
     return list(found.rows), _table(store, found.rows, names) + more
 
 
-def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) -> str:
+def _table(store: Store | None, lines: Sequence[JobRow | ExperimentSummary], names: tuple[str, ...]) -> str:
     from workbench.clock import now_us
-    from workbench.services.inspect.list_columns import USUAL, cells_of, column_field
+    from workbench.services.inspect.list_columns import USUAL, cells_of, column_field, search_cells
+    from workbench.store.db.rows import JobRow
     from workbench.terminal.table import Column, render
 
-    states = [row.state for row in rows]
+    now = now_us()
+    states = [str(line.state if isinstance(line, JobRow) else line.row.state) for line in lines]
     may_drop = names == USUAL and (is_terminal(sys.stdout) or "COLUMNS" in os.environ)
 
     def paint(text: str, number: int) -> str:
@@ -195,7 +215,12 @@ def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) 
         )
         for name, field in ((name, column_field(name)) for name in names)
     ]
-    return render(made, cells_of(store, names, rows, now_us()), width=width(120))
+    jobs = iter(cells_of(store, names, [line for line in lines if isinstance(line, JobRow)], now))
+    cells = [
+        next(jobs) if isinstance(line, JobRow) or store is None else search_cells(store, names, line, now)
+        for line in lines
+    ]
+    return render(made, cells, width=width(120))
 
 
 def _watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, json: bool) -> None:

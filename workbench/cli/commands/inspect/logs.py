@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Attempt, Job, JsonStream, Learner, NoPrefix
+from workbench.cli.framework.options import Attempt, JobOrSearch, JsonStream, Learner, NoPrefix
 from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.services.follow.log_reader import LogLine, LogQuery
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")]
 Tail = Annotated[int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="The last N lines.")]
@@ -38,7 +39,7 @@ Invert = Annotated[bool, typer.Option("--invert", "-v", help="With --grep: only 
     "fabric logs @last --setup",
 )
 def logs(
-    job: Job,
+    job: JobOrSearch,
     follow: Follow = False,
     tail: Tail = None,
     since: Since = "",
@@ -54,13 +55,16 @@ def logs(
     """Print what a job printed.
 
     One learner's output is printed byte for byte. With several learners, whole lines are printed in the order
-    of their times, with the prefix `[1] ` for learner 1. On a terminal, control sequences are made harmless.
+    of their times, with the prefix `[1] ` for learner 1. On a terminal, control sequences are made harmless. A search
+    with one trial means that one; `fabric grep` searches the logs of all trials.
     """
     from workbench.logs.grep import Pattern
     from workbench.services.follow.log_reader import LogQuery, follow_attempts, learners_of
-    from workbench.services.open_store import store_with
+    from workbench.services.open_store import store_with_any
+    from workbench.store.db.rows import JobRow
 
-    with store_with(job) as (store, row):
+    with store_with_any(job) as (store, found):
+        row = found if isinstance(found, JobRow) else _only_trial(store, found)
         query = LogQuery(
             learners=learners_of(row, learner),
             attempt=_attempt(row, attempt),
@@ -79,6 +83,29 @@ def logs(
             _print_document(store, row, query)
         else:
             _print_log(store, row, query)
+
+
+def _only_trial(store: Store, search: ExperimentRow) -> JobRow:
+    """Return the job of a search's one trial, or say how the logs of several are read."""
+    from workbench.errors import UsageError
+    from workbench.formats import count
+    from workbench.job import short_id
+    from workbench.store.queries.experiments import short_experiment_id, trial_jobs
+
+    found = trial_jobs(store, search.id)
+    if len(found) == 1:
+        return found[0]
+    short = short_experiment_id(search.id)
+    if not found:
+        raise UsageError(
+            f"{search.name} is a search without a trial that has begun",
+            hint=f"`fabric experiment show {short}` says how it stands",
+        )
+    raise UsageError(
+        f"{search.name} is a search with {count(len(found), 'trial')}, each with a log of its own",
+        hint=f"`fabric logs {short_id(found[0].id)}` prints that of {found[0].name}, `fabric experiment trials"
+        f" {short}` lists all, `fabric grep PATTERN --where labels:sweep={short}` searches them",
+    )
 
 
 def _attempt(row: JobRow, attempt: int | None) -> int:

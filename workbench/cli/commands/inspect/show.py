@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Job, Json
+from workbench.cli.framework.options import JobOrSearch, Json
 from workbench.formats import ago, count, duration, number, percent, size, stamp
 from workbench.job import short_id
 from workbench.learner.texts import escaped
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow, LearnerRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 Origin = Annotated[bool, typer.Option("--origin", help="Show each setting and where its value came from.")]
 History = Annotated[bool, typer.Option("--history", help="Show everything that happened, with who and when.")]
@@ -33,19 +34,26 @@ SHOWN_NOTES = 5
 
 @command("show", "fabric show @last", "fabric show digits --origin", "fabric show @last --json")
 def show(
-    job: Job,
+    job: JobOrSearch,
     origin: Origin = False,
     history: History = False,
     manifest: ShowManifest = False,
     json: Json = False,
 ) -> None:
-    """Show one job: state, why, times, settings, results."""
+    """Show one job: state, why, times, settings, results.
+
+    Of a search it shows what `fabric experiment show` does.
+    """
     from workbench.services.follow.full_disk import store_trouble
-    from workbench.services.open_store import store_with
+    from workbench.services.open_store import store_with_any
+    from workbench.store.db.rows import JobRow
     from workbench.store.queries.jobs import detail
     from workbench.terminal.errors import warn
 
-    with store_with(job) as (store, row):
+    with store_with_any(job) as (store, row):
+        if not isinstance(row, JobRow):
+            _show_search(store, row, is_job_wanted=origin or history, manifest=manifest, json=json)
+            return
         if trouble := store_trouble(store.home, [row]):
             warn(trouble)
         if json:
@@ -68,6 +76,25 @@ def show(
             if page.error:
                 raise page.error
             sys.stdout.write(_overview(page, now))
+
+
+def _show_search(
+    store: Store, row: ExperimentRow, *, is_job_wanted: bool, manifest: bool, json: bool
+) -> None:
+    from workbench.cli.follow.report import print_experiment
+    from workbench.errors import UsageError
+    from workbench.store.queries.experiments import read_experiment_file, short_experiment_id
+
+    if is_job_wanted:
+        raise UsageError(
+            f"{row.name} is a search: --origin and --history are of a job",
+            hint=f"`fabric experiment trials {short_experiment_id(row.id)}` lists its jobs",
+        )
+    if manifest:
+        text = str(read_experiment_file(store.home, row.id)["manifest_text"])
+        sys.stdout.write(text.rstrip("\n") + "\n")
+    else:
+        print_experiment(store, row, json=json)
 
 
 def _print_origins(detail: JobDetail) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.framework.completion import job_names
+from workbench.cli.framework.completion import job_and_search_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json, MatchingJobs
+from workbench.formats import count
 from workbench.job import short_id
 from workbench.terminal.console import narrate
 
@@ -21,7 +22,9 @@ Tags = Annotated[
 OptionalJob = Annotated[
     str,
     typer.Argument(
-        metavar="[JOB]", help="Its id, a unique part of it, its name, or @last.", autocompletion=job_names
+        metavar="[JOB]",
+        help="Its id, a unique part of it, its name, or @last; or a search's id or name.",
+        autocompletion=job_and_search_names,
     ),
 ]
 Remove = Annotated[
@@ -50,28 +53,34 @@ def tag(
 ) -> None:
     """Add, remove or print a job's tags.
 
-    With --where all arguments are tags. `fabric list --where tags:best` finds jobs by them.
+    Tags of a search are given to all its trials. With --where all arguments are tags.
+    `fabric list --where tags:best` finds jobs by them.
     """
     from workbench.services.control.annotate import Annotations, annotate
-    from workbench.services.control.select import JobSelector, select
+    from workbench.services.control.select import JobSelector, select_all
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import store_of
+    from workbench.store.queries.experiments import trial_jobs
     from workbench.terminal.json_output import print_document
 
     names = (job,) if job and not where else ()
     added = (*((job,) if job and where else ()), *(tags or ()))
     changes = Annotations(add_tags=added, remove_tags=tuple(remove or ()))
     with store_of(job) as store:
-        chosen = select(store, JobSelector(names, where=tuple(where or ())))
+        selection = select_all(store, JobSelector(names, where=tuple(where or ())))
+        searches = selection.searches
+        chosen = [*selection.jobs, *(row for each in searches for row in trial_jobs(store, each.id))]
         rows = [annotate(store, row, changes, origin=ORIGIN) for row in chosen]
     if json:
         documents = [job_document(row) for row in rows]
-        print_document(documents if where else documents[0])
+        print_document(documents if where or searches else documents[0])
         return
-    if not rows:
+    for search in searches:
+        narrate(f"{search.name} is a search: {count(len(rows), 'trial')}{' tagged' if added else ''}")
+    if not rows and not searches:
         narrate("no job matches")
     for row in rows:
-        if where:
+        if where or searches:
             print(f"{short_id(row.id)} {row.name}: {' '.join(row.tags)}")
         elif row.tags:
             print(" ".join(row.tags))

@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.framework.declare import Family, command
-from workbench.cli.framework.options import Json
-from workbench.terminal.console import narrate, width
+from workbench.cli.framework.options import Json, Yes
+from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workbench.documents.experiments import ExperimentDocument, TrialDocument
+    from workbench.documents.experiments import TrialDocument
     from workbench.store.db.database import Store
     from workbench.store.queries.experiments import ExperimentRow
 
 Which = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="An id, the beginning of one, a name, or @last.")
 ]
+
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="TIME", help="Give up after this time, e.g. 90s or 2h, with exit code 124."
+    ),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
 
 
 @command("list", "fabric experiment list", "fabric experiment list --all", "fabric experiment list --json")
@@ -45,6 +53,7 @@ def list_experiments(
         else:
             narrate("there are no experiments; `fabric run` of a manifest with search: starts one")
         return 0
+    from workbench.services.submit.experiments import best_text
     from workbench.terminal.table import Column, render
 
     columns = (
@@ -64,7 +73,7 @@ def list_experiments(
             each["method"],
             f"{each['trials']}/{each['expected_trials']}",
             str(each["running"]),
-            _best_text(each["metric"], each["best"]),
+            best_text(each["metric"], each["best"]),
         )
         for each in found
     ]
@@ -75,30 +84,12 @@ def list_experiments(
 @command("show", "fabric experiment show digits", "fabric experiment show @last --json")
 def show(which: Which, json: Json = False) -> int:
     """Show how a search stands: its state, why, how far it has come, when it ends, and the best trial so far."""
+    from workbench.cli.follow.report import print_experiment
     from workbench.services.open_store import store_of
-    from workbench.services.submit.experiments import experiment_document
     from workbench.store.queries.experiments import resolve_experiment
-    from workbench.terminal.table import fields
 
     with store_of(which) as store:
-        document = experiment_document(store, resolve_experiment(store, which))
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document(document)
-        return 0
-    goal = f", {document['goal']} {document['metric']}" if document["metric"] else ""
-    pairs = [
-        ("experiment", document["id"]),
-        ("name", document["name"]),
-        ("state", document["state"] + (f": {document['reason']}" if document["reason"] else "")),
-        ("method", f"{document['method']}{goal}"),
-        ("trials", _trials_text(document)),
-        *(("rungs", text) for text in (_rungs_text(document),) if text),
-        *(("ends", text) for text in (_end_text(document),) if text),
-        ("best", _best_text(document["metric"], document["best"]) or "none has reported yet"),
-    ]
-    print(fields(pairs), end="")
+        print_experiment(store, resolve_experiment(store, which), json=json)
     return 0
 
 
@@ -251,6 +242,63 @@ def kill(which: Which, json: Json = False) -> int:
     return _steer(which, json, kill_experiment, "is being ended")
 
 
+@command(
+    "wait",
+    "fabric experiment wait digits",
+    "fabric experiment wait @last --timeout 8h --json",
+)
+def wait(which: Which, timeout: Timeout = None, json: Json = False) -> int:
+    """Wait until a search is over, and with it all its trials.
+
+    The exit code is 0 if it completed, 1 if it failed and 137 if it was killed.
+    """
+    from workbench.cli.follow.report import print_ends
+    from workbench.job import EXIT_TIMED_OUT
+    from workbench.services.control.searches import exit_code_of_search, wait_until_over
+    from workbench.services.durations import seconds_of
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import experiment_document
+    from workbench.store.queries.experiments import resolve_experiment
+    from workbench.terminal.errors import warn
+
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
+    with store_of(which) as store:
+        row = resolve_experiment(store, which)
+        _, (row,), in_time = wait_until_over(store, (), (row,), timeout_seconds=seconds, warn=warn)
+        if json:
+            from workbench.terminal.json_output import print_document
+
+            print_document(experiment_document(store, row))
+        else:
+            print_ends(store, (row,))
+    return exit_code_of_search(row) if in_time else EXIT_TIMED_OUT
+
+
+@command("delete", "fabric experiment delete digits --yes", "fabric experiment delete @last --yes --no-wait")
+def delete(which: Which, yes: Yes = False, no_wait: NoWait = False) -> int:
+    """Delete a search and all its trials, with everything that they left behind.
+
+    One that is not over is ended first.
+    """
+    from workbench.services.control.searches import deletion_question, wait_until_gone
+    from workbench.services.open_store import store_of
+    from workbench.services.submit.experiments import delete_experiment
+    from workbench.store.queries.experiments import resolve_experiment, short_experiment_id
+
+    with store_of(which, steers=True) as store:
+        row = resolve_experiment(store, which)
+        if not confirm(deletion_question(store, row), yes=yes):
+            narrate("nothing was deleted")
+            return 0
+        delete_experiment(store, row)
+        left = None if no_wait else wait_until_gone(store, row, narrate)
+    if left:
+        narrate(f"still being removed: {left}")
+    outcome = "deletion requested" if no_wait else "deleted"
+    narrate(f"{short_experiment_id(row.id)} {row.name}: {outcome}")
+    return 0
+
+
 @command("archive", "fabric experiment archive digits", "fabric experiment archive digits --undo")
 def archive(
     which: Which,
@@ -324,48 +372,26 @@ def _print_trials(found: list[TrialDocument]) -> None:
     print(render(columns, rows, width=width()), end="")
 
 
-def _trials_text(document: ExperimentDocument) -> str:
-    begun, expected, running = document["trials"], document["expected_trials"], document["running"]
-    of = f"{begun:,}" if expected == begun else f"{begun:,} of {expected:,}"
-    waiting = begun - document["ended_trials"] - running
-    parts = [f"{of} begun", f"{document['ended_trials']:,} over"]
-    parts += [f"{running:,} under way"] if running else []
-    parts += [f"{waiting:,} halted"] if waiting else []
-    return ", ".join(parts)
-
-
-def _rungs_text(document: ExperimentDocument) -> str:
-    return ", ".join(f"{each['units']:,}: {each['reached']:,}" for each in document["rungs"])
-
-
-def _end_text(document: ExperimentDocument) -> str:
-    """Return when a search probably ends; empty where nobody can tell."""
-    from workbench.clock import now_us
-    from workbench.formats import clock_time, duration
-    from workbench.time_expressions import iso_us
-
-    now = now_us()
-    end = None if document["expected_end"] is None else iso_us(document["expected_end"])
-    if end is None or end <= now:
-        return ""
-    return f"in about {duration((end - now) / 1e6)}, at {clock_time(end, now_us=now)}"
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _best_text(metric: str, found: TrialDocument | None) -> str:
-    if found is None:
-        return ""
-    from workbench.services.submit.search_preview import sample_text
-
-    return f"{metric}={_number(found['best'])} of trial {found['number']}: {sample_text(found['hparams'])}"
-
-
 experiment = Family(
     "experiment",
-    "Look at searches for hyper-parameters, pause, continue and end them.",
-    (list_experiments, show, trials, best, pause, resume, continue_search, fork, kill, archive),
+    "Look at searches for hyper-parameters, pause, continue, end and delete them.",
+    (
+        list_experiments,
+        show,
+        trials,
+        best,
+        wait,
+        pause,
+        resume,
+        continue_search,
+        fork,
+        kill,
+        archive,
+        delete,
+    ),
     default="list",
 )

@@ -8,11 +8,14 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.follow_options import Junit, Notify, Require, Summary
-from workbench.cli.framework.options import Json, Labelled, SomeJobs
-from workbench.terminal.console import state_style
+from workbench.cli.framework.options import JobsOrSearches, Json, Labelled
 
 if TYPE_CHECKING:
+    from workbench.cli.follow.options import FollowOptions
+    from workbench.services.control.select import Selection
+    from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import ExperimentRow
 
 Any_ = Annotated[bool, typer.Option("--any", help="Wait only until one of them has ended.")]
 Timeout = Annotated[
@@ -31,7 +34,7 @@ Timeout = Annotated[
     "fabric wait --any a b --json",
 )
 def wait(
-    jobs: SomeJobs = None,
+    jobs: JobsOrSearches = None,
     label: Labelled = "",
     any_: Any_ = False,
     timeout: Timeout = None,
@@ -41,59 +44,71 @@ def wait(
     notify: Notify = False,
     json: Json = False,
 ) -> int:
-    """Wait until jobs have ended.
+    """Wait until jobs, or searches with all their trials, have ended.
 
-    The exit code is the job's own; with several jobs, that of the first named job that failed.
+    The exit code is the job's own; with several jobs, that of the first named job that failed. That of a search is 0
+    if it completed, 1 if it failed and 137 if it was killed; --require holds against its best trial.
     """
-    from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.options import FollowOptions
-    from workbench.cli.follow.report import finish
     from workbench.job import EXIT_TIMED_OUT
-    from workbench.services.control.select import JobSelector, select
+    from workbench.services.control.searches import wait_until_over
+    from workbench.services.control.select import JobSelector, Selection, select_all
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
-    from workbench.services.follow.full_disk import TroubleReport, check_every_second
-    from workbench.services.follow.wait import wait_until
     from workbench.services.inspect.job_report import ReportFiles
     from workbench.services.open_store import open_store
-    from workbench.store.db.rows import is_over
     from workbench.terminal.errors import warn
 
     options = FollowOptions(require=read_conditions(require or []), report_files=ReportFiles(junit, summary))
     options.report_files.check()
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
-        rows = list(select(store, JobSelector(tuple(jobs or ()), label)))
-        enough = any if any_ else all
-        rows, in_time = wait_until(
-            store,
-            rows,
-            lambda now: enough(is_over(row) for row in now),
-            timeout_seconds=seconds,
-            check=check_every_second(TroubleReport(store.home, warn).check),
+        selection = select_all(store, JobSelector(tuple(jobs or ()), label))
+        rows, searches, in_time = wait_until_over(
+            store, selection.jobs, selection.searches, any_one=any_, timeout_seconds=seconds, warn=warn
         )
-        ended = [row for row in rows if is_over(row)]
+        now: dict[str, JobRow | ExperimentRow] = {each.id: each for each in rows}
+        now |= {each.id: each for each in searches}
+        selection = Selection(tuple(now[each.id] for each in selection.found))
         if json:
-            from workbench.services.inspect.job_document import job_document
+            from workbench.cli.follow.report import documents_of
             from workbench.terminal.json_output import print_document
 
-            print_document([job_document(row) for row in rows])
+            print_document(documents_of(store, selection.found))
         else:
-            _print_rows(rows)
+            from workbench.cli.follow.report import print_ends
+
+            print_ends(store, selection.found)
         if notify:
             from workbench.cli.follow.notifications import notify as call
 
-            call("fabric", ", ".join(f"{row.name} {row.state.lower()}" for row in rows))
-        codes = [(row, exit_code_of(row)) for row in ended]
-        first_failure = next((code for _, code in codes if code), 0)
-        code = finish(store, codes, options) if options.needs_the_end else first_failure
+            call("fabric", ", ".join(f"{row.name} {row.state.lower()}" for row in selection.found))
+        code = _finish(store, selection, options)
     return code if in_time else EXIT_TIMED_OUT
 
 
-def _print_rows(rows: list[JobRow]) -> None:
-    from workbench.job import short_id
+def _finish(store: Store, selection: Selection, options: FollowOptions) -> int:
+    """Check and write what is asked for of those that have ended, and return the exit code."""
+    from workbench.cli.follow.attach import exit_code_of
+    from workbench.cli.follow.report import EndedSearch, finish
+    from workbench.services.control.searches import exit_code_of_search
+    from workbench.store.db.rows import JobRow, is_over
+    from workbench.store.queries.experiments import best_trial, trial_jobs, trials
+    from workbench.store.queries.jobs import job
 
-    for row in rows:
-        code = "" if row.exit_code is None else f"  exit code {row.exit_code}"
-        reason = f"  {row.reason.text}" if row.reason.text else ""
-        print(f"{short_id(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")
+    ended: list[tuple[JobRow | EndedSearch, int]] = []
+    for each in selection.found:
+        if isinstance(each, JobRow):
+            ended += [(each, exit_code_of(each))] if is_over(each) else []
+        elif not each.is_open:
+            best = best_trial(each, trials(store, each.id)) if options.require else None
+            found = [] if not options.needs_the_end else trial_jobs(store, each.id)
+            search = EndedSearch(
+                each,
+                tuple((row, exit_code_of(row)) for row in found),
+                None if best is None else job(store, best.job_id),
+            )
+            ended.append((search, exit_code_of_search(each)))
+    if not options.needs_the_end:
+        return next((code for _, code in ended if code), 0)
+    return finish(store, ended, options)
