@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from workbench.manifest.builder.params import flat_params
-from workbench.search.config import SearchConfig
+from workbench.search.config import DISTRIBUTIONS, SearchConfig
 from workbench.store.db.database import Store
 from workbench.store.history.journal import read_events
 from workbench.store.queries.experiments import (
@@ -18,6 +18,7 @@ from workbench.store.queries.experiments import (
     WAITING,
     ExperimentRow,
     TrialRow,
+    archived_experiments,
     best_trial,
     experiment,
     read_experiment_file,
@@ -57,6 +58,16 @@ class TrialCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedRange:
+    """From what the values of a hyper-parameter are drawn."""
+
+    kind: str
+    """One of :data:`workbench.search.config.DISTRIBUTIONS`."""
+    values: tuple[Any, ...]
+    """The lowest and the highest one, or all that may be chosen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchStanding:
     """A search and all its trials at one time."""
 
@@ -75,6 +86,11 @@ class SearchStanding:
     """The names of the hyper-parameters in which trials differ."""
     ends_us: int | None
     """When it ends if it goes on at its rate; None where that is not known."""
+    ranges: Mapping[str, TriedRange]
+    """By the name of the hyper-parameter, with dots as in ``params``; those that stay the same are left out."""
+    seed: int
+    """What its trials are drawn with."""
+    is_archived: bool = False
 
     @property
     def ended(self) -> int:
@@ -94,6 +110,7 @@ class SearchReader:
         self._seed = 0
         self._expected = 0
         self._rungs: tuple[int, ...] = ()
+        self._ranges: dict[str, TriedRange] = {}
         self._offset = 0
         self._curves: dict[str, TrialCurve] = {}
         """By the id that the search drew for the trial."""
@@ -139,6 +156,9 @@ class SearchReader:
             self._axis or "",
             _differing(found),
             None,
+            self._ranges,
+            self._seed,
+            is_archived=self._id in archived_experiments(store),
         )
         return replace(standing, ends_us=self._ends_us(standing))
 
@@ -149,6 +169,12 @@ class SearchReader:
         method = config.make_method()
         self._expected = sum(method.outlook(self._seed).values())
         self._rungs = tuple(method.rungs())
+        split = ((name.rpartition("."), values) for name, values in flat_params(config.params))
+        self._ranges = {
+            name: TriedRange(kind, tuple(values))
+            for (name, _, kind), values in split
+            if kind in DISTRIBUTIONS
+        }
 
     def _read_events(self, store: Store, written: int) -> None:
         """Take in what the history holds up to where the rows are."""
