@@ -357,7 +357,7 @@ class ParallelPage:
 def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: bool) -> ParallelPage:
     """Return what is drawn: the best quarter of the trials over the others, and over all that under the cursor.
 
-    Trials without a value are left out and counted, but for the one under the cursor, whose line ends before the metric.
+    Trials without a value are left out and counted; the line of the one under the cursor ends before the metric then.
     """
     if standing.best is None or not standing.params:
         notice = NO_DIFFERENCE if standing.best else NO_VALUES if standing.trials else NO_TRIALS
@@ -373,8 +373,8 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
     levels |= dict.fromkeys(_spread(by_value[:best_count], LIT_MOST), BEST)
     values = [value for _, value in valued]
     missing = len(standing.trials) - len(valued)
-    shown = [formats.count(len(valued), "trial"), f"the best {best_count:,} are lit"]
-    shown += [f"{len(levels):,} are drawn"] if len(levels) < len(valued) else []
+    shown = [f"{formats.count(len(valued), 'trial')}, the best {best_count:,} lit"]
+    shown += [f"{len(levels):,} drawn"] if len(levels) < len(valued) else []
     shown += [f"{missing:,} without a value"] if missing else []
     levels |= {at: CHOSEN for at, one in enumerate(standing.trials) if one.row.number == chosen}
     axes = [_upright(standing, name) for name in standing.params]
@@ -390,7 +390,9 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
         texts = _texts(one, standing) if levels[at] == CHOSEN else ()
         lines.append(AcrossLine(places, levels[at], texts))
     return ParallelPage(
-        f"{metric.title} over all hyper-parameters", f" {glyphs().dot} ".join(shown), ParallelAxes((*axes, metric), tuple(lines))
+        metric.title,
+        f" {glyphs().dot} ".join(shown),
+        ParallelAxes((*axes, metric), tuple(lines)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The page of a search: how it stands, its trials, their curves, and what hyper-parameters have to do with the metric."""
+"""The page of a search: how it stands, its trials, their curves, and which hyper-parameters make them good."""
 
 from __future__ import annotations
 
@@ -56,8 +56,6 @@ from screens.widgets.tabs import TabBar, TabKeys
 from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.paths import Home
-from workbench.search.config import CONTINUED
-from workbench.search.stream import SEED_LIMIT
 from workbench.services.inspect.search_importance import ImportanceRanking
 from workbench.services.inspect.search_standing import SearchReader, SearchStanding, StandingTrial
 from workbench.store.db.database import Store
@@ -275,7 +273,7 @@ class ParallelPlot(TrialPlot, inherit_bindings=False):
         facts = page.facts
         if self.hidden:
             last = first + page.plot.shown(width)
-            facts += f" {glyphs().dot} axes {first + 1}-{last} of {len(page.plot.axes) - 1}"
+            facts = f"axes {first + 1}-{last} of {len(page.plot.axes) - 1} {glyphs().dot} {facts}"
         mark = (glyphs().mark, "key", "") if self.has_focus else (" ", "text", "")
         strips = [self.text_strip([mark, (page.title, "text", "bold"), (f"  {facts}", "dim", "")], width)]
         for row in page.plot.draw(width, max(1, height - 1), first, marked=not paint.coloured):
@@ -526,10 +524,9 @@ class SearchScreen(JobActions, TabKeys):
                 parallel = self.query_one(ParallelPlot)
                 return parallel.display and parallel.hidden > 0
             case "search.continue":
-                return self._is_over and standing is not None and standing.row.method in CONTINUED
+                return standing is not None and standing.can_go_on
             case "search.fork":
-                # Where it runs, other keys have that room in the bar.
-                return self._is_over or (standing is not None and state == "PAUSED")
+                return standing is not None
             case "search.archive":
                 return self._is_over
             case "search.pause":
@@ -584,12 +581,18 @@ class SearchScreen(JobActions, TabKeys):
     def _is_over(self) -> bool:
         return self._standing is not None and not self._standing.row.is_open
 
+    def _says_it_is_over(self, standing: SearchStanding) -> bool:
+        """Return whether a search is over; where it is not, say so."""
+        if standing.row.is_open:
+            self.fabric.show_message(f"the search is {standing.row.state}, and not over", "warning")
+        return not standing.row.is_open
+
     def action_search_archive(self) -> None:
         """Take a search that is over out of the list of experiments, or put it back."""
         from workbench.services.submit.experiments import archive_experiment
 
         standing = self._standing
-        if standing is None or self.refused():
+        if standing is None or self.refused() or not self._says_it_is_over(standing):
             return
         undo = standing.is_archived
         change = partial(archive_experiment, undo=undo)
@@ -599,7 +602,7 @@ class SearchScreen(JobActions, TabKeys):
     def action_search_continue(self) -> None:
         """Ask for limits, and have a search that is over go on."""
         standing = self._standing
-        if standing is None or self.refused():
+        if standing is None or self.refused() or not self._says_it_is_over(standing):
             return
         row = standing.row
         limit = "" if row.method == "grid" else f"search.max_trials={standing.expected_trials}"
@@ -609,8 +612,9 @@ class SearchScreen(JobActions, TabKeys):
         """Ask for what is to differ, and begin another search."""
         standing = self._standing
         if standing is not None and not self.refused():
-            other_seed = f"seed={(standing.seed + 1) % SEED_LIMIT}"
-            self._ask_overrides("fork", other_seed, partial(_fork, self.fabric.home, standing.row))
+            self._ask_overrides(
+                "fork", f"seed={standing.next_seed}", partial(_fork, self.fabric.home, standing.row)
+            )
 
     def _ask_overrides(self, verb: str, before: str, work: Callable[[Sequence[str]], SteeredSearch]) -> None:
         """Ask for KEY=VALUE of what is to differ, and do it in the background."""

@@ -16,7 +16,7 @@ NAMES = ("noise", "kind", "lr")
 def drawn(count: int, seed: int = 1) -> tuple[list[dict[str, Any]], list[float]]:
     """Return samples, and values that fall to a learning rate in the middle of the range: the rest is noise."""
     stream = random.Random(seed)
-    samples = [
+    samples: list[dict[str, Any]] = [
         {"noise": stream.random(), "kind": stream.choice(("adam", "sgd")), "lr": 10 ** stream.uniform(-4, 0)}
         for _ in range(count)
     ]
@@ -44,7 +44,9 @@ def test_noise_explains_nothing_of_many_trials() -> None:
 
 def test_a_choice_that_decides_comes_first_whether_of_texts_switches_or_few_numbers() -> None:
     stream = random.Random(3)
-    samples = [{"kind": "ab"[at % 2], "on": at % 2 == 0, "size": (16, 64)[at % 2]} for at in range(30)]
+    samples: list[dict[str, Any]] = [
+        {"kind": "ab"[at % 2], "on": at % 2 == 0, "size": (16, 64)[at % 2]} for at in range(30)
+    ]
     samples = [{**each, "noise": stream.random()} for each in samples]
     values = [at % 2 + 0.1 * stream.random() for at in range(30)]
 

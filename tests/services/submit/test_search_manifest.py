@@ -1,4 +1,4 @@
-"""The search that is made of a job: a manifest that is valid, tries what lies around the job's values, and is a beginning."""
+"""The search that is made of a job: a valid manifest that tries what lies around the job's values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_the_rest_of_the_manifest_stays_as_it_was_written(home: Home) -> None:
 
 
 def test_a_search_in_the_manifest_gives_way(home: Home) -> None:
-    before = "name: d\nsearch:\n  method: grid\n  params: {lr: {choice: [1, 2]}}\nframework: {name: custom, command: a}\n"
+    before = "name: d\nsearch:\n  method: grid\n  params: {lr: {choice: [1, 2]}}\n"
+    before += "framework: {name: custom, command: a}\n"
 
     text = made(home, before, {"lr": 0.01, "optimizer": {"kind": "adam"}})
 
@@ -155,10 +156,14 @@ def test_a_score_is_maximised(home: Home) -> None:
     assert (search["metric"], search["goal"]) == ("accuracy", "maximize")
 
 
-def test_a_job_that_reports_epochs_is_searched_by_them_and_else_by_its_steps(home: Home) -> None:
-    by_epoch = {"val_loss": [1.0] * 12, "epoch": [float(at // 2 + 1) for at in range(12)]}
-
-    found = search_of(made(home, reported=by_epoch))
+@pytest.mark.parametrize("kind", ["values", "etimes"])
+def test_a_job_that_reports_epochs_is_searched_by_them(home: Home, kind: str) -> None:
+    epochs = {"epoch": [float(at // 2 + 1) for at in range(12)]}
+    with Store.open(home) as store:
+        row = job_with(store, PARAMS)
+        values = {"val_loss": [1.0] * 12, **(epochs if kind == "values" else {})}
+        seeding.report(store, row, values, group="", etimes=epochs if kind == "etimes" else None)
+        found = search_of(search_manifest(store, detail(store, row.id), MANIFEST))
 
     assert (found["method"], found["time_metric"], found["max_time"]) == ("asha", "epoch", 6)
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from workbench.manifest.builder.params import flat_params
-from workbench.search.config import DISTRIBUTIONS, SearchConfig
+from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
+from workbench.search.stream import SEED_LIMIT
 from workbench.store.db.database import Store
 from workbench.store.history.journal import read_events
 from workbench.store.queries.experiments import (
@@ -96,6 +97,16 @@ class SearchStanding:
     def ended(self) -> int:
         """How many trials have ended."""
         return sum(not one.is_open for one in self.trials)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it is over, and of a method that can be continued then."""
+        return not self.row.is_open and self.row.method in CONTINUED
+
+    @property
+    def next_seed(self) -> int:
+        """A seed with which a search like it draws other trials."""
+        return (self.seed + 1) % SEED_LIMIT
 
 
 class SearchReader:

@@ -111,7 +111,7 @@ def search_manifest(store: Store, found: JobDetail, manifest_text: str) -> str:
 
     A positive number may be ten times smaller or larger, but one below 1 stays below it: most of those are shares or
     rates. A positive whole number may be half or twice as large. Anything else is a choice of the one value that the
-    job has, to which others are added by hand. What the manifest says otherwise stays as it is written, with its comments.
+    job has, to which others are added by hand. The rest of the manifest stays as it is written, with its comments.
 
     Args:
         store: where its metrics are.
@@ -182,11 +182,15 @@ def _goal_lines(store: Store, found: JobDetail) -> list[str]:
     from workbench.metrics.direction import goal_metric, smaller_is_better
     from workbench.metrics.queries import series
 
-    reported = {
-        row.name: row for row in reversed(series(store, found.row.id, kinds=("value",))) if row.points
-    }
+    rows = series(store, found.row.id, kinds=("value", "etime"))
+    reported = {row.name: row for row in reversed(rows) if row.points}
+    # What says how long a job was trained is of the kind etime where fabric knows it as such.
+    names = [
+        name
+        for name, row in reported.items()
+        if row.kind == "value" and name.rpartition("/")[2] not in TIME_NAMES
+    ]
     limits = [f"  max_trials: {DRAFT_TRIALS}", f"  max_concurrent: {DRAFT_CONCURRENT}"]
-    names = [name for name in reported if name.rpartition("/")[2] not in TIME_NAMES]
     metric = goal_metric(names)
     if metric is None:
         lines = ["  method: random  # the job has reported no metric: nothing says which trial is the best"]
