@@ -144,7 +144,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("job.charts", ("m",), tuple(p for p in _JOB if p != "charts"), "jobs", "charts", "Show the job's metrics as charts.", 3),
     Action("job.overview", ("d",), tuple(p for p in _JOB_THAT_WAITS if p != "overview"), "jobs", "overview", "Show state, reason, times, command and where results are.", 4),
     Action("job.search", ("E",), tuple(p for p in _JOB if p != "logs"), "jobs", "search", "Show the search for hyper-parameters that the job is a trial of."),
-    Action("job.new-search", ("H",), _JOB, "jobs", "search from this", "Open the form with a search for hyper-parameters around those of the job.", 0, True),
+    Action("job.new-search", ("O",), _JOB, "jobs", "search from this", "Open the form with a search for hyper-parameters around those of the job.", 0, True),
     Action("job.tags", ("t",), (*RUNS_PANES, *PAGES), "jobs", "tags", "Set the job's tags; filter by them with tag:NAME.", 0, True),
     Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "jobs", "copy", "Copy the job's name, id, folder or command."),
     Action("job.note", ("N",), (*RUNS_PANES, *PAGES), "jobs", "note", "Write a note on the job.", 0, True),

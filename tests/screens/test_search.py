@@ -609,7 +609,7 @@ async def test_a_search_is_begun_from_a_job_in_the_form_with_what_it_would_try(h
         seeding.remember_runs(store)
     async with opened(home, (160, 50)) as shown:
         await shown.until_shown("digits")
-        await shown.press("H")
+        await shown.press("O")
         await shown.until(lambda: isinstance(shown.app.screen, LaunchScreen))
         await shown.until_shown(
             "as a search", "Search by asha", "4 trials to step 12", "lr=0.0", "fabric run"
@@ -623,7 +623,7 @@ async def test_a_job_without_params_begins_no_search_and_it_says_what_to_write(h
         seeding.remember_runs(store)
     async with opened(home, (160, 50)) as shown:
         await shown.until_shown("digits")
-        await shown.press("H")
+        await shown.press("O")
         await shown.until_shown("has no params", "write params: {lr: 0.1}")
 
 
@@ -634,5 +634,5 @@ async def test_readonly_begins_no_search(home: Home) -> None:
         seeding.remember_runs(store)
     async with opened(home, readonly=True) as shown:
         await shown.until_shown("digits")
-        await shown.press("H")
+        await shown.press("O")
         await shown.until_shown("read-only")
