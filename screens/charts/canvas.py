@@ -105,6 +105,14 @@ class Canvas:
             self.run(column, start, row, colour)
             before = row
 
+    def lay_over(self, front: Canvas) -> None:
+        """Have the cells of another canvas of the same size hide those of this one where it has anything."""
+        for index, bits in enumerate(front._bits):
+            if bits:
+                self._bits[index], self._colours[index] = bits, front._colours[index]
+                self._signs.pop(index, None)
+        self._signs |= front._signs
+
     def rows_of_text(
         self, behind: Mapping[int, str] = {}, behind_colour: int = 0
     ) -> list[list[tuple[str, int]]]:

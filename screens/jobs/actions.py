@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from screens.base.dialogs import Choice
     from screens.core.app_protocol import AppProtocol
     from screens.jobs.files import FoundFile
+    from screens.launch.draft import Draft
     from workbench.services.control.requests import RequestKind
 
 _REQUESTED: Final = {
@@ -299,14 +300,24 @@ class Steering:
 
     def action_job_rerun(self) -> None:
         """Open the form with the job as it was."""
+        from screens.launch.draft_sources import draft_of_job
+
+        self._begin_draft(draft_of_job)
+
+    def action_job_new_search(self) -> None:
+        """Open the form with a search around the job's hyper-parameters."""
+        from screens.launch.draft_sources import draft_of_search
+
+        self._begin_draft(draft_of_search)
+
+    def _begin_draft(self, make: Callable[[Home, str], Draft]) -> None:
         if self.screen.refused():
             return
-        from screens.launch.draft_sources import draft_of_job
         from screens.launch.form_screen import open_form
 
         home = self.fabric.home
         if (job := self.screen.in_view()) is not None:
-            self.fabric.background.run(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
+            self.fabric.background.run(partial(make, home, job.id), partial(open_form, self.fabric))
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""

@@ -90,7 +90,10 @@ class ParameterPlot(MadeLines, can_focus=True):
 
     def make_lines(self) -> list[Strip]:
         """Make the title and the plot, or say why there is none."""
-        width, height = self.size
+        return self.plot_lines(*self.size)
+
+    def plot_lines(self, width: int, height: int) -> list[Strip]:
+        """Make them for so many columns and lines."""
         paint, drawn = paint_of(self), self._drawn
         if drawn is None or not drawn.points:
             notice = drawn.notice if drawn else EmptyNotice("reading the jobs")

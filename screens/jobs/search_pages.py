@@ -1,4 +1,7 @@
-"""What the page of a search shows: how it stands, its trials, their curves, the metric over a parameter. No widget."""
+"""What the page of a search shows: how it stands, its trials, their curves, what they have to do with parameters.
+
+No widget.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,23 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from screens.charts.axis import around
+from screens.charts.axis import Axis, around
 from screens.charts.curve import OTHER, Curve
 from screens.charts.data import ChartData
+from screens.charts.parallel import AcrossLine, ParallelAxes, UprightAxis
 from screens.charts.plot import NUMBER
 from screens.core.app_protocol import Part
 from screens.jobs.compare_pages import ParameterValues, metric_over
 from screens.style import text
 from screens.style.glyphs import glyphs
-from screens.style.notices import EmptyNotice
+from screens.style.notices import NOTHING, EmptyNotice
 from workbench import formats
 from workbench.services.inspect.comparison import ComparedValue
+from workbench.services.inspect.search_importance import (
+    LEAST_TRIALS,
+    ImportanceRanking,
+    parameter_importance,
+)
 from workbench.services.inspect.search_standing import SearchStanding, StandingTrial, TrialCurve
 from workbench.values import dataclass
 
@@ -40,6 +49,14 @@ BEST, CHOSEN = 1, 2
 """The colours of the best trial and of that under the cursor; all others stay behind them."""
 CURVES_BEHIND: Final = 150
 """So many curves are drawn behind those that are lit: more would be one area, and take long."""
+BEST_SHARE: Final = 0.25
+"""Of the trials with a value this share is lit in parallel coordinates."""
+LIT_MOST: Final = 50
+"""So many of them are drawn at most, evenly by their values: more would be one area."""
+IMPORTANCE_BAR: Final = 8
+"""Cells of the bar of a hyper-parameter that explains everything."""
+IMPORTANCE_NAME: Final = 16
+"""A longer name is cut there."""
 POINTS_BEHIND: Final = 16
 """Each of them is drawn through so many of its points."""
 NO_TRIALS: Final = EmptyNotice(
@@ -76,6 +93,8 @@ def facts(standing: SearchStanding) -> list[list[Part]]:
     if standing.rungs:
         how.append("rungs " + ", ".join(f"{each:,}" for each in standing.rungs))
     state: list[Part] = [(row.state.lower(), role_of(row.state)), (f"  {dot.join(how)}", "dim")]
+    if standing.is_archived:
+        state.append((f"{dot}archived", "dim"))
     if row.reason:
         state.append((f"{dot}{formats.printable(row.reason)}", "text"))
     best = standing.best
@@ -274,3 +293,146 @@ def scatter_values(
         noun="trial",
         logarithmic=logarithmic,
     )
+
+
+# Which hyper-parameters matter
+
+
+def ranked(standing: SearchStanding) -> ImportanceRanking:
+    """Rank the hyper-parameters in which trials differ by how much of the metric each explains."""
+    return parameter_importance(
+        [one.hparams for one in standing.trials], [one.row.best for one in standing.trials], standing.params
+    )
+
+
+def in_order(standing: SearchStanding, ranking: ImportanceRanking) -> tuple[str, ...]:
+    """Return the names of the hyper-parameters in which trials differ, those that matter most first."""
+    return tuple(one.name for one in ranking.parameters) or standing.params
+
+
+def importance_lines(ranking: ImportanceRanking, drawn: str, width: int) -> list[list[text.Part]]:
+    """Return the list of hyper-parameters with bars; the one that is drawn beside it is marked."""
+    if not ranking.parameters:
+        have = "has" if ranking.trials == 1 else "have"
+        lines = [f"needs {LEAST_TRIALS} trials,", f"{ranking.trials:,} {have} a value"]
+        return [[(" importance", "text", "bold")], *([(f" {line}", "dim", "")] for line in lines)]
+    room = width - IMPORTANCE_BAR - 8
+    lines_shown: list[list[text.Part]] = [[(" importance", "text", "bold")]]
+    for one in ranking.parameters:
+        name = text.shorten(formats.printable(one.name.removeprefix("params.")), room)
+        full = round(one.share * IMPORTANCE_BAR)
+        is_drawn = one.name == drawn
+        lines_shown.append(
+            [
+                (f"{glyphs().folded if is_drawn else ' '}", "key", ""),
+                (name + " " * (room - text.cells(name)) + " ", "key" if is_drawn else "text", ""),
+                (glyphs().bar * full, "accent", ""),
+                (glyphs().bar_rest * (IMPORTANCE_BAR - full), "dim", ""),
+                (f" {one.share:>4.0%}", "text", ""),
+            ]
+        )
+    return lines_shown
+
+
+def importance_width(ranking: ImportanceRanking) -> int:
+    """Return how many cells the list takes."""
+    longest = max((text.cells(formats.printable(one.name)) for one in ranking.parameters), default=0)
+    return max(8, min(longest, IMPORTANCE_NAME)) + IMPORTANCE_BAR + 8
+
+
+# Parallel coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPage:
+    """All trials across an axis for each hyper-parameter and one for the metric."""
+
+    title: str
+    facts: str
+    plot: ParallelAxes | None
+    notice: EmptyNotice = NOTHING
+    """Why nothing is drawn."""
+
+
+def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: bool) -> ParallelPage:
+    """Return what is drawn: the best quarter of the trials over the others, and over all that under the cursor.
+
+    Trials without a value are left out and counted; the line of the one under the cursor ends before the metric then.
+    """
+    if standing.best is None or not standing.params:
+        notice = NO_DIFFERENCE if standing.best else NO_VALUES if standing.trials else NO_TRIALS
+        return ParallelPage("", "", None, notice)
+    sign = 1.0 if standing.row.goal == "minimize" else -1.0
+    valued = [
+        (at, value) for at, one in enumerate(standing.trials) if (value := _finite(one.row.best)) is not None
+    ]
+    valued.sort(key=lambda each: sign * each[1])
+    best_count = math.ceil(len(valued) * BEST_SHARE)
+    by_value = [at for at, _ in valued]
+    levels = dict.fromkeys(_spread(by_value[best_count:], CURVES_BEHIND), OTHER)
+    levels |= dict.fromkeys(_spread(by_value[:best_count], LIT_MOST), BEST)
+    values = [value for _, value in valued]
+    missing = len(standing.trials) - len(valued)
+    shown = [f"{formats.count(len(valued), 'trial')}, the best {best_count:,} lit"]
+    shown += [f"{len(levels):,} drawn"] if len(levels) < len(valued) else []
+    shown += [f"{missing:,} without a value"] if missing else []
+    levels |= {at: CHOSEN for at, one in enumerate(standing.trials) if one.row.number == chosen}
+    axes = [_upright(standing, name) for name in standing.params]
+    metric = UprightAxis(
+        formats.printable(standing.row.metric),
+        around(values, logarithmic=logarithmic and min(values) > 0),
+    )
+    placed = [_place_on(axis, standing, name) for axis, name in zip(axes, standing.params, strict=True)]
+    lines = []
+    for at in sorted(levels, key=lambda at: (OTHER, BEST, CHOSEN).index(levels[at])):  # from back to front
+        one = standing.trials[at]
+        places = (*(places[at] for places in placed), _finite(one.row.best))
+        texts = _texts(one, standing) if levels[at] == CHOSEN else ()
+        lines.append(AcrossLine(places, levels[at], texts))
+    return ParallelPage(
+        metric.title,
+        f" {glyphs().dot} ".join(shown),
+        ParallelAxes((*axes, metric), tuple(lines)),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _texts(one: StandingTrial, standing: SearchStanding) -> tuple[str, ...]:
+    beside = [value_text(one.hparams[name]) if name in one.hparams else "" for name in standing.params]
+    return (*beside, formats.compact_number(one.row.best))
+
+
+def _upright(standing: SearchStanding, name: str) -> UprightAxis:
+    """Return the axis of a hyper-parameter: as its values are drawn, and wide enough for those that were tried."""
+    tried = standing.ranges.get(name)
+    found = [one.hparams[name] for one in standing.trials if name in one.hparams]
+    listed = tried.values if tried is not None and tried.kind == "choice" else ()
+    title = formats.printable(name)
+    numbers = [float(each) for each in found if isinstance(each, int | float) and not isinstance(each, bool)]
+    if listed or len(numbers) < len(found):
+        kinds = tuple(dict.fromkeys(value_text(each) for each in (*listed, *found)))
+        return UprightAxis(title, Axis(-0.5, len(kinds) - 0.5), kinds)
+    if tried is not None:
+        numbers += map(float, tried.values)
+        return UprightAxis(
+            title, around(numbers, logarithmic=tried.kind == "loguniform" and min(numbers) > 0)
+        )
+    spans_decades = min(numbers) > 0 and max(numbers) >= 10 * min(numbers)
+    return UprightAxis(title, around(numbers, logarithmic=spans_decades))
+
+
+def _place_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[float | None]:
+    """Return where each trial stands on the axis of a hyper-parameter; None where it has none."""
+    kinds = {kind: float(at) for at, kind in enumerate(axis.categories)}
+    found: list[float | None] = []
+    for one in standing.trials:
+        if name not in one.hparams:
+            found.append(None)
+        elif kinds:
+            found.append(kinds[value_text(one.hparams[name])])
+        else:
+            found.append(_finite(float(one.hparams[name])))
+    return found

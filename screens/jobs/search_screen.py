@@ -1,11 +1,12 @@
-"""The page of a search: how it stands, its trials, their learning curves, and the metric over a hyper-parameter."""
+"""The page of a search: how it stands, its trials, their curves, and which hyper-parameters make them good."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from rich.segment import Segment
 from textual import on
 from textual.containers import Container
 from textual.content import Content
@@ -18,7 +19,7 @@ from textual.widgets import Static
 
 from screens.charts.data import ChartData
 from screens.charts.plot import ChartView
-from screens.charts.tile import Plots, tile
+from screens.charts.tile import Plots, style_of, tile
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget, Part
 from screens.jobs.actions import JobActions
@@ -29,10 +30,16 @@ from screens.jobs.search_pages import (
     NO_TRIALS,
     NO_VALUES,
     SORTS,
+    ParallelPage,
     TrialTable,
     amount,
     curves_chart,
     facts,
+    importance_lines,
+    importance_width,
+    in_order,
+    parallel_page,
+    ranked,
     role_of,
     scatter_values,
     trial_facts,
@@ -49,19 +56,23 @@ from screens.widgets.tabs import TabBar, TabKeys
 from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.paths import Home
+from workbench.services.inspect.search_importance import ImportanceRanking
 from workbench.services.inspect.search_standing import SearchReader, SearchStanding, StandingTrial
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.experiments import ID_PREFIX, resolve_experiment
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.store.queries.experiments import ExperimentRow
 
-TABS: Final = ("trials", "curves", "parameters")
+TABS: Final = ("trials", "curves", "parameters", "parallel")
 WIDE: Final = 160
-"""From so many columns on all three stand side by side."""
+"""From so many columns on trials, curves and one of the others stand side by side."""
 HIGH: Final = 36
 """From so many lines on the curves stand below the trials."""
+LIST_BESIDE: Final = 60
+"""From so many columns on the list of what matters stands beside the plot."""
 READ_SECONDS: Final = 0.5
 """How often what has changed is read."""
 
@@ -145,8 +156,8 @@ class TrialList(CursorList):
         return parts
 
 
-class CurvePlot(MadeLines, can_focus=True):
-    """The learning curves of all trials; the keys that move go through the trials."""
+class TrialPlot(MadeLines, can_focus=True):
+    """A plot of all trials; the keys that move go through the trials."""
 
     PANE: ClassVar = "search"
     BINDINGS: ClassVar = actions.bindings("search")
@@ -157,28 +168,6 @@ class CurvePlot(MadeLines, can_focus=True):
         def __init__(self, action: str) -> None:
             super().__init__()
             self.action = action
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._data: ChartData | None = None
-        self._view = ChartView()
-        self._plots = Plots()
-
-    def show(self, data: ChartData, view: ChartView) -> None:
-        """Draw these curves."""
-        if (data, view) != (self._data, self._view):
-            self._data, self._view = data, view
-            self.redraw()
-
-    def make_lines(self) -> list[Strip]:
-        """Make the title, the legend and the plot, or say why there is none."""
-        width, height = self.size
-        if self._data is None or not self._data.curves:
-            return [self.notice_strip(NO_VALUES, y, (width, height)) for y in range(height)]
-        size, focused = (width, height), self.has_focus
-        return tile(
-            self._data, self._view, size, paint_of(self), self.base, focused=focused, plots=self._plots
-        )
 
     def on_focus(self) -> None:
         """Mark its title."""
@@ -213,11 +202,117 @@ class CurvePlot(MadeLines, can_focus=True):
         self.post_message(self.MoveRequested("bottom"))
 
 
-class TrialScatter(ParameterPlot, inherit_bindings=False):
-    """The best value of each trial over a hyper-parameter; the keys that move go through the hyper-parameters."""
+class CurvePlot(TrialPlot):
+    """The learning curves of all trials."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._data: ChartData | None = None
+        self._view = ChartView()
+        self._plots = Plots()
+
+    def show(self, data: ChartData, view: ChartView) -> None:
+        """Draw these curves."""
+        if (data, view) != (self._data, self._view):
+            self._data, self._view = data, view
+            self.redraw()
+
+    def make_lines(self) -> list[Strip]:
+        """Make the title, the legend and the plot, or say why there is none."""
+        width, height = self.size
+        if self._data is None or not self._data.curves:
+            return [self.notice_strip(NO_VALUES, y, (width, height)) for y in range(height)]
+        size, focused = (width, height), self.has_focus
+        return tile(
+            self._data, self._view, size, paint_of(self), self.base, focused=focused, plots=self._plots
+        )
+
+
+class ParallelPlot(TrialPlot, inherit_bindings=False):
+    """All trials across an axis for each hyper-parameter."""
 
     PANE: ClassVar = "search"
     BINDINGS: ClassVar = actions.bindings("search")
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._page = ParallelPage("", "", None, EmptyNotice("reading the search"))
+        self._first = 0
+        """The first axis that is in view."""
+
+    def show(self, page: ParallelPage) -> None:
+        """Draw this."""
+        if page != self._page:
+            self._page = page
+            self.offer_keys(has_content=page.plot is not None)
+            self.redraw()
+
+    @property
+    def hidden(self) -> int:
+        """How many axes have no room."""
+        plot = self._page.plot
+        return 0 if plot is None else len(plot.axes) - 1 - plot.shown(self.size.width)
+
+    def scroll_axes(self, by: int) -> None:
+        """Bring another axis into view."""
+        first = max(0, min(self._at_first + by, self.hidden))
+        if first != self._first:
+            self._first = first
+            self.redraw()
+
+    @property
+    def _at_first(self) -> int:
+        return min(self._first, self.hidden)  # there may be more room now
+
+    def make_lines(self) -> list[Strip]:
+        """Make the title and the plot, or say why there is none."""
+        width, height = self.size
+        page, paint, first = self._page, paint_of(self), self._at_first
+        if page.plot is None:
+            return [self.notice_strip(page.notice, y, (width, height)) for y in range(height)]
+        facts = page.facts
+        if self.hidden:
+            last = first + page.plot.shown(width)
+            facts = f"axes {first + 1}-{last} of {len(page.plot.axes) - 1} {glyphs().dot} {facts}"
+        mark = (glyphs().mark, "key", "") if self.has_focus else (" ", "text", "")
+        strips = [self.text_strip([mark, (page.title, "text", "bold"), (f"  {facts}", "dim", "")], width)]
+        for row in page.plot.draw(width, max(1, height - 1), first, marked=not paint.coloured):
+            segments = [Segment(shown, self.base + style_of(colour, paint)) for shown, colour in row]
+            strips.append(Strip(segments).adjust_cell_length(width, self.base))
+        return strips
+
+
+class TrialScatter(ParameterPlot, inherit_bindings=False):
+    """The best value of each trial over a hyper-parameter, and beside it which of these matter.
+
+    The keys that move go through the hyper-parameters.
+    """
+
+    PANE: ClassVar = "search"
+    BINDINGS: ClassVar = actions.bindings("search")
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._ranking = ImportanceRanking(0, ())
+        self._parameter = ""
+
+    def rank(self, ranking: ImportanceRanking, parameter: str) -> None:
+        """Show what matters; the parameter is the one that is drawn."""
+        if (ranking, parameter) != (self._ranking, self._parameter):
+            self._ranking, self._parameter = ranking, parameter
+            self.redraw()
+
+    def make_lines(self) -> list[Strip]:
+        """Make the list and the plot, or say why there is none."""
+        width, height = self.size
+        listed = importance_width(self._ranking)
+        if not self.has_points or width < LIST_BESIDE:
+            return self.plot_lines(width, height)
+        lines = importance_lines(self._ranking, self._parameter, listed)[:height]
+        beside = [self.text_strip(parts, listed) for parts in lines]
+        beside += [Strip.blank(listed, self.base)] * (height - len(beside))
+        plot = self.plot_lines(width - listed, height)
+        return [Strip.join(pair) for pair in zip(beside, plot, strict=False)]
 
 
 class SearchScreen(JobActions, TabKeys):
@@ -234,6 +329,8 @@ class SearchScreen(JobActions, TabKeys):
         self._is_reversed = False
         self._parameter = ""
         self._logarithmic = False
+        self._ranked: tuple[SearchStanding, ImportanceRanking] | None = None
+        """What matters, and how the search stood then: it is worked out once."""
 
     def body(self) -> Iterator[Widget]:
         """Make what is known of the search, its tabs, and what is known of the trial under the cursor."""
@@ -244,6 +341,7 @@ class SearchScreen(JobActions, TabKeys):
             with Container(id="search-plots"):
                 yield CurvePlot(id="curves")
                 yield TrialScatter(id="parameters")
+                yield ParallelPlot(id="parallel")
         yield Static(id="search-trial", classes="-empty", markup=False)
 
     @property
@@ -298,8 +396,8 @@ class SearchScreen(JobActions, TabKeys):
         is_wide, is_high = size.width >= WIDE, size.height >= HIGH
         in_view = {self.tab}
         if is_wide:
-            in_view = set(TABS)
-        elif is_high and self.tab != "parameters":
+            in_view = {"trials", "curves", "parallel" if self.tab == "parallel" else "parameters"}
+        elif is_high and self.tab in ("trials", "curves"):
             in_view = {"trials", "curves"}
         for name in TABS:
             self.query_one(f"#{name}").display = name in in_view
@@ -319,13 +417,24 @@ class SearchScreen(JobActions, TabKeys):
         chosen = self.trials.chosen
         number = None if chosen is None else chosen.row.number
         curves, scatter = self.query_one(CurvePlot), self.query_one(TrialScatter)
+        parallel = self.query_one(ParallelPlot)
         if curves.display:
             curves.show(curves_chart(self._standing, number), ChartView(logarithmic=self._logarithmic))
         if scatter.display:
             scatter.show(self._scatter(self._standing, number))
+            scatter.rank(self._ranking(self._standing), self._parameter)
+        if parallel.display:
+            parallel.show(parallel_page(self._standing, number, logarithmic=self._logarithmic))
 
     def _scatter(self, standing: SearchStanding, number: int | None) -> ParameterValues:
+        if self._parameter not in standing.params:  # it stays when another one comes to matter more
+            self._parameter = next(iter(in_order(standing, self._ranking(standing))), "")
         return scatter_values(standing, number, self._parameter, logarithmic=self._logarithmic)
+
+    def _ranking(self, standing: SearchStanding) -> ImportanceRanking:
+        if self._ranked is None or self._ranked[0] is not standing:
+            self._ranked = standing, ranked(standing)
+        return self._ranked[1]
 
     def _write_chosen(self) -> None:
         shown, chosen = self.query_one("#search-trial", Static), self.trials.chosen
@@ -340,8 +449,8 @@ class SearchScreen(JobActions, TabKeys):
             self._write_chosen()
             self._write_plots()
 
-    @on(CurvePlot.MoveRequested)
-    def _move_requested(self, asked: CurvePlot.MoveRequested) -> None:
+    @on(TrialPlot.MoveRequested)
+    def _move_requested(self, asked: TrialPlot.MoveRequested) -> None:
         getattr(self.trials, f"action_move_{asked.action}")()
 
     def refresh_head(self) -> None:
@@ -378,7 +487,8 @@ class SearchScreen(JobActions, TabKeys):
         self._choose_parameter(asked.by)
 
     def _choose_parameter(self, by: int) -> None:
-        names = self._standing.params if self._standing is not None else ()
+        standing = self._standing
+        names = () if standing is None else in_order(standing, self._ranking(standing))
         if names:
             at = names.index(self._parameter) if self._parameter in names and by else 0
             self._parameter = names[(at + by) % len(names)]
@@ -388,6 +498,14 @@ class SearchScreen(JobActions, TabKeys):
         """Logarithmic or linear."""
         self._logarithmic = not self._logarithmic
         self._write_plots()
+
+    def action_search_left(self) -> None:
+        """Bring the axis before those in view into view."""
+        self.query_one(ParallelPlot).scroll_axes(-1)
+
+    def action_search_right(self) -> None:
+        """Bring the next axis into view."""
+        self.query_one(ParallelPlot).scroll_axes(1)
 
     # What is done
 
@@ -402,6 +520,15 @@ class SearchScreen(JobActions, TabKeys):
                 return standing is not None and len(standing.params) > 1
             case "search.log":
                 return standing is not None and bool(standing.curves)
+            case "search.left" | "search.right":
+                parallel = self.query_one(ParallelPlot)
+                return parallel.display and parallel.hidden > 0
+            case "search.continue":
+                return standing is not None and standing.can_go_on
+            case "search.fork":
+                return standing is not None
+            case "search.archive":
+                return self._is_over
             case "search.pause":
                 return state == "RUNNING"
             case "search.resume":
@@ -450,6 +577,63 @@ class SearchScreen(JobActions, TabKeys):
 
         self._ask("kill", kill_experiment, "It and all its trials end at once; what they have stored stays.")
 
+    @property
+    def _is_over(self) -> bool:
+        return self._standing is not None and not self._standing.row.is_open
+
+    def _says_it_is_over(self, standing: SearchStanding) -> bool:
+        """Return whether a search is over; where it is not, say so."""
+        if standing.row.is_open:
+            self.fabric.show_message(f"the search is {standing.row.state}, and not over", "warning")
+        return not standing.row.is_open
+
+    def action_search_archive(self) -> None:
+        """Take a search that is over out of the list of experiments, or put it back."""
+        from workbench.services.submit.experiments import archive_experiment
+
+        standing = self._standing
+        if standing is None or self.refused() or not self._says_it_is_over(standing):
+            return
+        undo = standing.is_archived
+        change = partial(archive_experiment, undo=undo)
+        done = "is in the list of experiments again" if undo else "is archived"
+        self.fabric.write("archive", partial(_steer, standing.row, done, change))
+
+    def action_search_continue(self) -> None:
+        """Ask for limits, and have a search that is over go on."""
+        standing = self._standing
+        if standing is None or self.refused() or not self._says_it_is_over(standing):
+            return
+        row = standing.row
+        limit = "" if row.method == "grid" else f"search.max_trials={standing.expected_trials}"
+        self._ask_overrides("continue", limit, partial(_continue, self.fabric.home, row))
+
+    def action_search_fork(self) -> None:
+        """Ask for what is to differ, and begin another search."""
+        standing = self._standing
+        if standing is not None and not self.refused():
+            self._ask_overrides(
+                "fork", f"seed={standing.next_seed}", partial(_fork, self.fabric.home, standing.row)
+            )
+
+    def _ask_overrides(self, verb: str, before: str, work: Callable[[Sequence[str]], SteeredSearch]) -> None:
+        """Ask for KEY=VALUE of what is to differ, and do it in the background."""
+        assert self._standing is not None
+        name = formats.printable(self._standing.row.name)
+
+        def typed(line: str) -> None:
+            from screens.launch.draft import split_arguments
+
+            title, background = f"{verb} {name}", self.fabric.background
+            background.begin(title, lambda report: work(split_arguments(line)), self._steered, is_kept=True)
+
+        self.fabric.ask_line(f"{verb} {name} with", before, _LIMITS[verb], typed)
+
+    def _steered(self, done: SteeredSearch) -> None:
+        self.fabric.show_message(done.message)
+        if done.begun and self.fabric.screen is self:
+            self.fabric.open_search(done.begun)
+
     def _ask(self, verb: str, change: Callable[[Store, ExperimentRow], bool], consequence: str) -> None:
         from screens.base.dialogs import Confirm, Question
 
@@ -478,6 +662,39 @@ def _steer(
 ) -> str:
     name = formats.printable(row.name)
     return f"{name} {done}" if change(store, row) else f"{name} has changed meanwhile: nothing was done"
+
+
+@dataclass(frozen=True, slots=True)
+class SteeredSearch:
+    """What has come of a search that was continued or forked."""
+
+    message: str
+    begun: str = ""
+    """The id of the search that began."""
+
+
+_LIMITS: Final = {
+    "continue": ("search.max_trials=", "search.max_concurrent="),
+    "fork": ("name=", "seed=", "search.max_trials=", "search.max_concurrent=", "search.max_time="),
+}
+"""What is offered to be typed."""
+
+
+def _continue(home: Home, row: ExperimentRow, overrides: Sequence[str]) -> SteeredSearch:
+    from workbench.services.submit.experiments import continue_experiment
+
+    with Store.open(home) as store:
+        count = continue_experiment(store, row, overrides)
+    going = f": {formats.count(count, 'trial')} from where they ended" if count else ""
+    return SteeredSearch(f"{formats.printable(row.name)} goes on{going}")
+
+
+def _fork(home: Home, row: ExperimentRow, overrides: Sequence[str]) -> SteeredSearch:
+    from workbench.services.submit.experiments import fork_experiment
+
+    with Store.open(home) as store:
+        begun = fork_experiment(store, row, overrides)
+    return SteeredSearch(f"{formats.printable(begun.name)} has begun", begun.id)
 
 
 def _lines(found: list[list[Part]]) -> Content:

@@ -92,6 +92,26 @@ def draft_of_job(home: Home, job_id: str) -> Draft:
     return replace(begun, text=text, again=str(row.id), origin=f"job {short_id(row.id)} {row.name}")
 
 
+def draft_of_search(home: Home, job_id: str) -> Draft:
+    """Begin with a search for hyper-parameters around those of an earlier job.
+
+    Raises:
+        UnknownName: there is no such job.
+        UsageError: it has no hyper-parameters.
+        CannotWrite: the manifest cannot be put down for the command to read.
+    """
+    from workbench.services.submit.search_draft import search_manifest
+
+    begun = draft_of_job(home, job_id)
+    with Store.open(home) as store:
+        found = detail(store, resolve(store, job_id).id)
+        text = search_manifest(store, found, begun.text)
+    short = short_id(found.row.id)
+    file = write_draft(home, f"search-{short}", text)
+    origin = f"job {short} {found.row.name}, as a search"
+    return replace(begun, manifest=str(file), text=text, again="", origin=origin)
+
+
 def with_changes(manifest: str, changes: Mapping[str, str]) -> str:
     """Return a manifest's text with values of the former command line in it, where there were any."""
     if not changes:

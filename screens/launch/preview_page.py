@@ -25,6 +25,9 @@ LINES: Final = 600
 JOBS: Final = 4
 """So many jobs of a sweep are listed."""
 
+SAMPLES: Final = 3
+"""Of the trials of a search so many are shown."""
+
 RunOptionsReader = Callable[[Sequence[str]], "RunRequest"]
 """Reads the arguments of ``fabric run`` as the command does."""
 
@@ -96,7 +99,9 @@ def preview_page(
         hint = [plain(error.hint)] if error.hint else []
         return DraftPlan(page([heading("Not ready")], again, [plain(str(error), "error"), *hint]))
     natives = [_native(preview, at, len(previews)) for at, preview in enumerate(previews, 1)]
-    shown = page(again, _jobs(previews), _summary(previews), _remarks(previews), *natives)
+    shown = page(
+        again, _jobs(previews), _search(previews[0]), _summary(previews), _remarks(previews), *natives
+    )
     return DraftPlan(shown, ready=True, jobs=len(previews))
 
 
@@ -124,6 +129,27 @@ def _jobs(previews: Sequence[SubmissionPreview]) -> list[Content]:
     more = len(previews) - len(specs)
     rest = [plain(f"  and {formats.count(more, 'more job')}", "dim")] if more > 0 else []
     return [heading(f"Starts {formats.count(len(previews), 'job')}"), *shown, *rest]
+
+
+def _search(preview: SubmissionPreview) -> list[Content]:
+    """Say how many trials of a search get how far, and what the first ones try."""
+    spec = preview.submission.loaded.spec
+    if spec.search is None:
+        return []
+    from workbench.services.submit.search_preview import sample_text, search_preview
+
+    found = search_preview(spec, samples=SAMPLES)
+    unit = spec.search.get("time_metric") or "units"
+    lengths = [
+        f"{formats.count(each['count'], 'trial')} "
+        + (f"to {unit} {each['units']:,}" if each.get("units") is not None else "to the end")
+        for each in found["trials"]
+    ]
+    samples = [
+        plain(f"  {formats.printable(sample_text(each['hparams']))}", "dim") for each in found["samples"]
+    ]
+    title = f"Search by {found['method']}"
+    return [heading(title), *(plain(f"  {line}") for line in lengths), *samples]
 
 
 def _summary(previews: Sequence[SubmissionPreview]) -> list[Content]:

@@ -72,7 +72,7 @@ def add_job(
         gpus=gpus,
         cpus=cpus,
         memory_bytes=memory_bytes,
-        params=params or {"lr": 0.1},
+        params={"lr": 0.1} if params is None else params,
         data_stores=data_stores,
     )
     row = JobRow(

@@ -240,6 +240,7 @@ def test_a_search_and_its_trials(home: Home, size: tuple[int, int], same: Same) 
         await walk.pressed("curves of the best and another", "2", "trial 6:", "trial 1:")
         await walk.pressed("parameters", "3", "over lr")
         await walk.pressed("another parameter on a logarithmic axis", "a", "over optimizer.kind")
+        await walk.pressed("parallel coordinates", "4", "the best 3 lit")
         await walk.window("pause", ["x"], "Pause the search digits?")
         await walk.window("help", ["question_mark"], "Keys")
 

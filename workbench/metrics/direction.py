@@ -60,6 +60,19 @@ def is_held_out(name: str) -> bool:
     return bool(_parts(name) & HELD_OUT)
 
 
+def goal_metric(names: Iterable[str]) -> str | None:
+    """Return the metric by which jobs are told good from bad: one measured on data held out, if there is any.
+
+    One whose name says which values are better comes first, what only accompanies the others last. None of none.
+    """
+
+    def key(name: str) -> tuple[bool, bool, bool, tuple[int, bool, str]]:
+        main = _main_key(name)
+        return main[0] == 3, smaller_is_better(name) is None, not main[1], main
+
+    return min(names, key=key, default=None)
+
+
 def _main_key(name: str) -> tuple[int, bool, str]:
     parts = _parts(name.rpartition("/")[2])
     if parts & _INSTRUMENTS or _SPEED.search(_CAPITALS.sub(" ", name).lower()):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from workbench.errors import InputMissing
 from workbench.manifest.builder.params import flat_params
-from workbench.search.config import CONTINUED, SearchConfig
+from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
+from workbench.search.stream import SEED_LIMIT
 from workbench.store.db.database import Store
 from workbench.store.history.journal import read_events
 from workbench.store.queries.experiments import (
@@ -20,6 +21,7 @@ from workbench.store.queries.experiments import (
     WAITING,
     ExperimentRow,
     TrialRow,
+    archived_experiments,
     best_trial,
     experiment,
     newest_search,
@@ -77,6 +79,16 @@ class SearchProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedRange:
+    """From what the values of a hyper-parameter are drawn."""
+
+    kind: str
+    """One of :data:`workbench.search.config.DISTRIBUTIONS`."""
+    values: tuple[Any, ...]
+    """The lowest and the highest one, or all that may be chosen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchStanding:
     """A search and all its trials at one time."""
 
@@ -95,11 +107,26 @@ class SearchStanding:
     """The names of the hyper-parameters in which trials differ."""
     ends_us: int | None
     """When it ends if it goes on at its rate; None where that is not known."""
+    ranges: Mapping[str, TriedRange]
+    """By the name of the hyper-parameter, with dots as in ``params``; those that stay the same are left out."""
+    seed: int
+    """What its trials are drawn with."""
+    is_archived: bool = False
 
     @property
     def ended(self) -> int:
         """How many trials have ended."""
         return sum(not one.is_open for one in self.trials)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it is over, and of a method that can be continued then."""
+        return not self.row.is_open and self.row.method in CONTINUED
+
+    @property
+    def next_seed(self) -> int:
+        """A seed with which a search like it draws other trials."""
+        return (self.seed + 1) % SEED_LIMIT
 
 
 class SearchReader:
@@ -114,6 +141,7 @@ class SearchReader:
         self._seed = 0
         self._expected = 0
         self._rungs: tuple[int, ...] = ()
+        self._ranges: dict[str, TriedRange] = {}
         self._offset = 0
         self._curves: dict[str, TrialCurve] = {}
         """By the id that the search drew for the trial."""
@@ -159,6 +187,9 @@ class SearchReader:
             self._axis or "",
             _differing(found),
             None,
+            self._ranges,
+            self._seed,
+            is_archived=self._id in archived_experiments(store),
         )
         return replace(standing, ends_us=self._ends_us(standing))
 
@@ -169,6 +200,12 @@ class SearchReader:
         method = config.make_method()
         self._expected = sum(method.outlook(self._seed).values())
         self._rungs = tuple(method.rungs())
+        split = ((name.rpartition("."), values) for name, values in flat_params(config.params))
+        self._ranges = {
+            name: TriedRange(kind, tuple(values))
+            for (name, _, kind), values in split
+            if kind in DISTRIBUTIONS
+        }
 
     def _read_events(self, store: Store, written: int) -> None:
         """Take in what the history holds up to where the rows are."""
