@@ -14,6 +14,7 @@ from textual.notifications import Notification, Notify
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.theme import Theme
+from textual.widget import Widget
 
 from screens.app.app_actions import AppActions
 from screens.app.terminal import print_last
@@ -27,7 +28,6 @@ from screens.jobs.table_screen import JobsScreen
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
-from screens.widgets.box_cache import forget_boxes_on_refresh
 from screens.widgets.lean_strips import use_lean_strips
 from screens.workers.background import Background, DaemonThreads, Finished, start_loop
 from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
@@ -112,6 +112,25 @@ class ParsedOnce(Stylesheet):
             self._has_others = False
         elif self._require_parse:
             self.parse()
+
+
+_refresh: Final = Widget.refresh
+
+
+def forget_boxes_on_refresh() -> None:
+    """Have each refresh that asks for a layout forget the sizes that were worked out before it.
+
+    Textual 8.2.8 keeps a widget's size by the number of its layouts, and counts further refreshes only when the widget
+    has been idle since. Where something else lays the screen out in between, the size of the first content is kept
+    for the second one: a complaint that follows an empty text has no width and is never seen.
+    """
+    Widget.refresh = _refresh_and_count  # type: ignore[method-assign, assignment]
+
+
+def _refresh_and_count(widget: Widget, *regions: Any, layout: bool = False, **options: Any) -> Widget:
+    if layout and widget._layout_required:
+        widget._layout_updates += 1
+    return _refresh(widget, *regions, layout=layout, **options)
 
 
 class FabricApp(AppActions):

@@ -279,13 +279,18 @@ def decided(ground: Ground, experiment_id: str) -> tuple[list[Any], list[Any]]:
     return compared, [one for each in decisions for one in each[-1] if one["do"] == "create"]
 
 
+def kill_later(pid: int, seconds: float) -> None:
+    """Kill a controller after a time that was drawn: the instant itself is what is tried."""
+    time.sleep(seconds)
+    kill(pid)
+
+
 def killed_at_random(home: Home, kills: int, draw: random.Random) -> None:
     """Kill a home's controller so many times, each time at a random instant, and leave one running."""
     for _ in range(kills):
         there = status(home)
         pid = controller(home).pid if there is None else there.pid
-        time.sleep(draw.uniform(0.1, 0.7))  # the random instant itself
-        kill(pid)
+        kill_later(pid, draw.uniform(0.1, 0.7))
     ensure_controller(home)
 
 
@@ -818,8 +823,7 @@ def test_a_controller_that_is_killed_while_a_search_is_paused_and_resumed_loses_
     for turn in range(6):
         there = status(ground.home)
         steers(ground, experiment_id, *(("resume", "RUNNING") if turn % 2 else ("pause", "PAUSED")))
-        time.sleep(draw.uniform(0.0, 0.4))  # the random instant itself
-        kill(controller(ground.home).pid if there is None else there.pid)
+        kill_later(controller(ground.home).pid if there is None else there.pid, draw.uniform(0.0, 0.4))
         note_harm("controller killed as a search is paused or resumed")
     (tmp_path / "go").touch()
     ensure_controller(ground.home)

@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 from textual.widgets import Static
 
-from screens.widgets.box_cache import forget_boxes_on_refresh
+from screens.app.app import forget_boxes_on_refresh
 
 
 @pytest.fixture(autouse=True)
