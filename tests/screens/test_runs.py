@@ -177,6 +177,7 @@ async def test_nothing_is_proposed_where_no_term_is_begun(three: Home) -> None:
         for typed in ("", "name:big "):
             await shown.type(typed)
             await shown.until(lambda: isinstance(shown.app.focused, Input))
+            await shown.until(lambda: typed_line(shown) == typed)  # noqa: B023 - it is waited for here
             await shown.press("tab")
             assert typed_line(shown) == typed
 
