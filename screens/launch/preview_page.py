@@ -132,24 +132,14 @@ def _jobs(previews: Sequence[SubmissionPreview]) -> list[Content]:
 
 
 def _search(preview: SubmissionPreview) -> list[Content]:
-    """Say how many trials of a search get how far, and what the first ones try."""
-    spec = preview.submission.loaded.spec
-    if spec.search is None:
+    """List what the first trials of a search try; how many get how far is among the facts."""
+    if preview.searched is None:
         return []
     from workbench.services.submit.search_preview import sample_text, search_preview
 
-    found = search_preview(spec, samples=SAMPLES)
-    unit = spec.search.get("time_metric") or "units"
-    lengths = [
-        f"{formats.count(each['count'], 'trial')} "
-        + (f"to {unit} {each['units']:,}" if each.get("units") is not None else "to the end")
-        for each in found["trials"]
-    ]
-    samples = [
-        plain(f"  {formats.printable(sample_text(each['hparams']))}", "dim") for each in found["samples"]
-    ]
-    title = f"Search by {found['method']}"
-    return [heading(title), *(plain(f"  {line}") for line in lengths), *samples]
+    found = search_preview(preview.searched, samples=SAMPLES)["samples"]
+    samples = [plain(f"  {formats.printable(sample_text(each['hparams']))}", "dim") for each in found]
+    return [heading("First trials"), *samples] if samples else []
 
 
 def _summary(previews: Sequence[SubmissionPreview]) -> list[Content]:

@@ -425,6 +425,8 @@ def test_requirements_of_a_search_hold_against_its_best_trial(
     assert "not met: digits-1" in missed.stderr
     report = (fabric.folder / "tests.xml").read_text()
     assert 'name="digits-1"' in report and 'name="digits-2"' in report
+    fabric("delete", "digits-1", "--yes")
+    assert "loss is 0.5, required < 0.3" in fabric("wait", "digits", "--require", "loss<0.3", expect=1).stderr
 
 
 def test_commands_that_stop_jobs_stop_searches_with_their_trials(fabric: Fabric, manifest: str) -> None:

@@ -19,10 +19,12 @@ from tests.support.controllers import controller, end_all, kill, log_of
 from tests.support.real_jobs import Ground
 from tests.support.waiting import until
 from workbench.controller.client.connect import ensure_controller, status
-from workbench.errors import UnknownName
-from workbench.job import State
+from workbench.controller.runtime.secrets import read_secrets, write_secrets
+from workbench.errors import InputMissing, UnknownName
+from workbench.job import State, new_job_id
 from workbench.metrics import ingest
 from workbench.paths import Home
+from workbench.services.submit.experiments import kill_experiment
 from workbench.spec import Framework, JobSpec, spec_to_json
 from workbench.store.db.database import Store
 from workbench.store.db.rows import TargetRef
@@ -726,6 +728,42 @@ def test_a_deletion_that_is_cut_off_goes_on(
     ground.store.close()
     ground.store = Store.open(ground.home)
     assert is_gone(ground, experiment_id, jobs)
+
+
+def test_a_search_whose_file_is_damaged_holds_up_no_other_one(own_ground: Ground) -> None:
+    ground = own_ground
+    damaged = search(ground, RANDOM, train(), wakes=False)
+    deleted = search(ground, RANDOM, train(), wakes=False)
+    delete(ground, deleted)
+    ground.home.deleted_experiments.write_text("its folder cannot be moved")
+    ground.home.experiment(damaged).experiment_file.write_text("{")
+    other = search(ground, {**RANDOM, "max_trials": 2}, train())
+
+    assert ended(ground, other).state == "COMPLETED"
+    assert f"{damaged}/experiment.json cannot be read" in log_of(ground.home)
+    assert row_of(ground, deleted).state == "STOPPING"
+    with pytest.raises(InputMissing) as raised:
+        kill_experiment(ground.store, row_of(ground, damaged))
+    assert "fabric experiment delete" in raised.value.hint
+    ground.home.deleted_experiments.unlink()
+    delete(ground, damaged)
+    until_gone(ground, deleted, [])
+    until_gone(ground, damaged, [])
+
+
+def test_a_deleted_search_forgets_the_secrets_of_a_trial_that_had_not_begun(own_ground: Ground) -> None:
+    ground = own_ground
+    experiment_id = search(ground, RANDOM, train(), wakes=False)
+    job_id = new_job_id()
+    created = {"do": "create", "trial": "t", "number": 1, "job": job_id, "hparams": {}, "seed": 1}
+    record_event(ground.store, experiment_id, {"do": "begin", "operations": [created]})
+    write_secrets(ground.home, job_id, {"TOKEN": "canary"})
+    delete(ground, experiment_id)
+
+    ensure_controller(ground.home)
+
+    until_gone(ground, experiment_id, [])
+    assert not read_secrets(ground.home, job_id)
 
 
 def test_a_search_that_runs_is_deleted_though_its_controller_is_killed(home: Home) -> None:

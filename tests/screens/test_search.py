@@ -612,7 +612,7 @@ async def test_a_search_is_begun_from_a_job_in_the_form_with_what_it_would_try(h
         await shown.press("O")
         await shown.until(lambda: isinstance(shown.app.screen, LaunchScreen))
         await shown.until_shown(
-            "as a search", "Search by asha", "4 trials to step 12", "lr=0.0", "fabric run"
+            "as a search", "digits: asha, minimize val_loss", "4 to step 12", "First trials", "fabric run"
         )
 
 

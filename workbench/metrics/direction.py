@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 SMALLER_IS_BETTER: Final = frozenset((
@@ -24,6 +25,9 @@ _INSTRUMENTS: Final = frozenset((
     "flops",
 ))  # fmt: skip
 """Parts of the names of what is watched and not aimed at."""
+
+_AMOUNTS: Final = frozenset(("steps", "tokens", "batch", "batches", "samples", "std"))
+"""Parts of the names of what is counted or spread."""
 
 _CAPITALS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
@@ -55,9 +59,14 @@ def main_metrics(names: Iterable[str], most: int) -> tuple[str, ...]:
     return tuple(sorted(names, key=_main_key)[:most])
 
 
+@lru_cache(maxsize=4096)
 def is_held_out(name: str) -> bool:
-    """Say whether a metric is measured on data held out from the training, as far as its name says."""
-    return bool(_parts(name) & HELD_OUT)
+    """Say whether a metric is measured on data held out from the training, as far as its name says.
+
+    What only says how that went, such as ``eval_steps`` and ``valid_tokens``, is no such metric.
+    """
+    parts = _parts(name)
+    return bool(parts & (HELD_OUT | {"evaluation"})) and not parts & (_INSTRUMENTS | _AMOUNTS)
 
 
 def goal_metric(names: Iterable[str]) -> str | None:

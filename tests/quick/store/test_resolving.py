@@ -10,8 +10,10 @@ from workbench.job import JobId, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.resolve import resolve
+from workbench.store.queries.experiments import ExperimentRow
+from workbench.store.queries.resolve import resolve, resolve_any
 from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.experiments import insert_experiment, new_experiment_id
 from workbench.store.updates.jobs import insert_job
 
 
@@ -36,6 +38,18 @@ def test_ids_prefixes_names_and_last_all_stand_for_a_job(store: Store) -> None:
         assert resolve(store, text).id == first.id, text
     for text in ("@last", "digits run", "abx"):
         assert resolve(store, text).id == second.id, text
+
+
+def test_a_search_goes_by_its_name_before_a_job_by_the_beginning_of_its_id(store: Store) -> None:
+    job = named(store, "lrcdefghj", "precious")
+    experiment_id = new_experiment_id()
+    document = {"spec": {"name": "lr", "search": {"method": "random"}}}
+    insert_experiment(store, experiment_id, document)
+
+    found = resolve_any(store, "lr", one=True)
+    assert isinstance(found, ExperimentRow) and found.id == experiment_id
+    assert resolve_any(store, "lrc") == job
+    assert resolve_any(store, experiment_id[:16]) == found
 
 
 def test_an_ambiguous_prefix_names_the_candidates(store: Store) -> None:

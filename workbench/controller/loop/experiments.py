@@ -86,7 +86,8 @@ INVALID_HP: Final = "searcher/invalid_hp"
 ABOUT_METRIC: Final = "metric"
 ABOUT_TIME: Final = "time_metric"
 ABOUT_SEARCHER: Final = "searcher"
-"""What a note of a search is about. A note of an older fabric does not say, and is about the metric."""
+"""What a note of a search is about. A note of an older fabric does not say, and its text does."""
+LATE_SEARCHER: Final = "the searcher has not answered"
 
 INVALID_IN_A_ROW_MAX: Final = 100
 """A search gives up after so many such trials one after the other: each begins another one."""
@@ -210,12 +211,21 @@ class Experiments:
         self._active: dict[str, _Active] = {}
         self._deleting: dict[str, set[str]] = {}
         """The searches that are being deleted, with the jobs of theirs whose deletion was asked for."""
+        self.failure: FabricError | None = None
+        """Why the last step has left a search as it was; it is to be taken again."""
 
     def step(self) -> set[str]:
-        """Take what has happened since, and do what follows; return the jobs that need a decision."""
+        """Take what has happened since, and do what follows; return the jobs that need a decision.
+
+        A search that cannot be read or written holds up no other one: see :attr:`failure`.
+        """
         touched: set[str] = set()
+        self.failure = None
         for experiment_id, who in deleted_experiments(self._context.store).items():
-            touched |= self._delete(experiment_id, who)
+            try:
+                touched |= self._delete(experiment_id, who)
+            except FabricError as error:
+                self.failure = error
         deleted = deleted_experiments(self._context.store)
         for row in experiments(self._context.store, only_open=True):
             if row.id in deleted:
@@ -227,10 +237,10 @@ class Experiments:
                 active.is_paused = row.state == PAUSED
                 self._renew_note(active, row)
                 touched |= self._advance(active)
-            except FabricError:
-                # What the searcher was told may not be written down: the events say what is true.
+            except FabricError as error:
+                # What the searcher knows may not be written down: the events say what is true.
                 self._drop(row.id)
-                raise
+                self.failure = error
         return touched
 
     @property
@@ -270,7 +280,9 @@ class Experiments:
                 asked.add(job_id)
         if left:
             return touched
-        forget_secrets(context.home, experiment_id)
+        # A trial that had begun to begin has secrets, and no job that would forget them.
+        for secrets_of in (experiment_id, *(one.job_id for one in trials(store, experiment_id))):
+            forget_secrets(context.home, secrets_of)
         leftover = with_reserve(context.home, partial(self._remove, experiment_id))
         del self._deleting[experiment_id]
         try:
@@ -361,7 +373,8 @@ class Experiments:
         active.has_time |= event.get("units") is not None
 
     def _take_note(self, active: _Active, event: Mapping[str, Any]) -> None:
-        about = event.get("about", ABOUT_METRIC)
+        is_about_searcher = event["reason"].startswith(LATE_SEARCHER)
+        about = event.get("about", ABOUT_SEARCHER if is_about_searcher else ABOUT_METRIC)
         if active.outside is not None:
             active.outside.is_late = about == ABOUT_SEARCHER
         if about != ABOUT_SEARCHER:
@@ -440,7 +453,7 @@ class Experiments:
                         continue
                     room -= 1
                     if row is not None:
-                        touched |= self._request(row, "resume")
+                        touched |= self._resume(active, row)
                         continue
                 if row is None:
                     if active.is_stopping:
@@ -468,7 +481,7 @@ class Experiments:
                     continue  # what its end means is known when the search has decided
                 if _is_held(active, trial, row):
                     if not (active.is_paused or is_awaited):
-                        touched |= self._request(row, "resume")
+                        touched |= self._resume(active, row)
                 elif has_ended:
                     self._end(active, trial, self._how(active, trial, row))
                     changed = True
@@ -559,7 +572,7 @@ class Experiments:
             return
         if elapsed_seconds() - outside.process.asked_at >= SEARCHER_LATE_SECONDS:
             seconds = round(SEARCHER_LATE_SECONDS)
-            text = f"the searcher has not answered for more than {seconds} s"
+            text = f"{LATE_SEARCHER} for more than {seconds} s"
             self._write_note(active, text, ABOUT_SEARCHER)
 
     def _write_note(self, active: _Active, text: str, about: str) -> None:
@@ -908,6 +921,12 @@ class Experiments:
             self._record(active, {"do": do, "trial": trial.trial, "attempt": row.attempt}, [])
             trial.paused = row.attempt
         return self._request(row, "halt", who)
+
+    def _resume(self, active: _Active, row: JobRow) -> set[str]:
+        """Ask for a trial to go on, unless a person has paused or ended the search meanwhile."""
+        with self._context.atomic():
+            now = experiment(self._context.store, active.id)
+            return self._request(row, "resume") if now is not None and now.state == RUNNING else set()
 
     def _request(self, row: JobRow, kind: str, who: str = BY) -> set[str]:
         """Ask for something of a trial's job, once."""

@@ -356,7 +356,10 @@ class Loop:
 
             self._experiments = Experiments(self._context, self._track)
         touched = self._experiments.step()
-        self._are_experiments_due = False
+        failure = self._experiments.failure
+        self._are_experiments_due = failure is not None
+        if failure is not None:
+            self._fail(failure)
         return touched
 
     def _step_schedules(self) -> set[str]:
@@ -584,17 +587,24 @@ class Loop:
         try:
             return do()
         except FabricError as error:
-            self._log_once(f"{error}; it is tried again")
-            if isinstance(error, CannotWrite):
-                self._context.trouble = str(error)
-            later = self._context.now() + STORE_AGAIN_SECONDS
+            self._fail(error)
             if failed is not None:
                 self._again.append(failed)
         except Exception as error:
             self._log.bug("news" if failed is not None else "requests", error)
-            later = self._context.now() + BUG_AGAIN_SECONDS
-        self._requests_at, self._load_at = later, max(self._load_at, later)
+            self._rest(BUG_AGAIN_SECONDS)
         return set()
+
+    def _fail(self, error: FabricError) -> None:
+        """Say what has failed, and try it again later."""
+        self._log_once(f"{error}; it is tried again")
+        if isinstance(error, CannotWrite):
+            self._context.trouble = str(error)
+        self._rest(STORE_AGAIN_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        later = self._context.now() + seconds
+        self._requests_at, self._load_at = later, max(self._load_at, later)
 
     def _log_once(self, text: str) -> None:
         """Log a line unless it was logged lately: what is repeated every second fails with the same text."""

@@ -138,6 +138,7 @@ class SearchReader:
         self._standing: SearchStanding | None = None
         self._axis: str | None = None
         """What the units are; None until the search was read."""
+        self._search: Mapping[str, Any] = {}
         self._seed = 0
         self._expected = 0
         self._rungs: tuple[int, ...] = ()
@@ -195,11 +196,12 @@ class SearchReader:
 
     def _take_search(self, search: Mapping[str, Any]) -> None:
         """Take what was submitted, or what a search that was over was continued with."""
+        self._search = search
         config = SearchConfig.from_json(search)
         self._axis = config.time_metric
         method = config.make_method()
         self._expected = sum(method.outlook(self._seed).values())
-        self._rungs = tuple(method.rungs())
+        self._rungs = tuple(sorted(set(method.rungs())))
         split = ((name.rpartition("."), values) for name, values in flat_params(config.params))
         self._ranges = {
             name: TriedRange(kind, tuple(values))
@@ -240,8 +242,9 @@ class SearchReader:
 
     def _ends_us(self, standing: SearchStanding) -> int | None:
         """Return when a search that runs has done as much as is expected of it."""
-        share = _share([one.row for one in standing.trials], standing.expected_trials)
-        if standing.row.state != RUNNING or not SURE_SHARE <= share < 1:
+        rows = [one.row for one in standing.trials]
+        share = _share(standing.row, rows, standing.expected_trials, self._search)
+        if standing.row.state != RUNNING or share is None or not SURE_SHARE <= share < 1:
             return None
         took_us = self._last_us - standing.row.created_us - self._paused_us
         return round(self._last_us + took_us * (1 - share) / share)
@@ -260,9 +263,10 @@ def read_progress(store: Store, row: ExperimentRow, found: Sequence[TrialRow]) -
             search = newest_search(store.home, row.id, document)
         method = SearchConfig.from_json(search).make_method()
         expected = _expected(row, found, sum(method.outlook(document["seed"]).values()))
-        rungs = tuple(method.rungs())
-        share = 1.0 if row.state == COMPLETED else min(_share(found, expected), 1.0)
-        standing = SearchReader(row.id)(store) if row.state == RUNNING and SURE_SHARE <= share < 1 else None
+        rungs = tuple(sorted(set(method.rungs())))
+        share = _share(row, found, expected, search)
+        tells_end = row.state == RUNNING and share is not None and SURE_SHARE <= share < 1
+        standing = SearchReader(row.id)(store) if tells_end else None
     except InputMissing:
         return SearchProgress(len(found), ended)
     reached = tuple(sum(one.units is not None and one.units >= each for one in found) for each in rungs)
@@ -277,7 +281,7 @@ def read_rungs(store: Store, row: ExperimentRow) -> tuple[int, ...]:
         search = read_experiment_file(store.home, row.id)["spec"]["search"]
     except InputMissing:
         return ()
-    return tuple(SearchConfig.from_json(search).make_method().rungs())
+    return tuple(sorted(set(SearchConfig.from_json(search).make_method().rungs())))
 
 
 def rung_of(row: TrialRow, rungs: Sequence[int]) -> int | None:
@@ -292,21 +296,31 @@ def _expected(row: ExperimentRow, found: Sequence[TrialRow], expected: int) -> i
     return len(found) if row.state == COMPLETED else max(expected, len(found))
 
 
-def _share(found: Sequence[TrialRow], expected: int) -> float:
+def _share(
+    row: ExperimentRow, found: Sequence[TrialRow], expected: int, search: Mapping[str, Any]
+) -> float | None:
     """Return how much of a search is done: its trials that have ended, and of the others the part that is trained.
 
     The others are expected to get as far as those that have ended did on average: how many a search stops early is
-    known only as it goes.
+    known only as it goes. None where trials wait, at a rung or for the end of a round: whether they go on is not known.
+    Of invalid trials others take the turn, except in a grid; those that were cut off count as far as they came.
     """
+    if row.state == COMPLETED:
+        return 1.0
+    if row.method == "pbt" or search.get("variant") == "promotion":
+        return None
     if not expected:
         return 0.0
-    going = [one.units or 0.0 for one in found if one.state in OPEN_TRIALS]
-    lengths = [one.units for one in found if one.state not in OPEN_TRIALS and one.units is not None]
+    ended = [one for one in found if one.state not in (*OPEN_TRIALS, "CANCELLED", "INVALID")]
+    going = [one.units or 0.0 for one in found if one.state in (*OPEN_TRIALS, "CANCELLED")]
+    lengths = [one.units for one in ended if one.units is not None and math.isfinite(one.units)]
     usual = sum(lengths) / len(lengths) if lengths else 0.0
-    done = float(len(found) - len(going))
+    done = float(len(ended))
+    if row.method == "grid":
+        done += sum(one.state == "INVALID" for one in found)
     if usual > 0:
-        done += sum(min(units / usual, 1.0) for units in going)
-    return done / expected
+        done += sum(min(units / usual, 1.0) for units in going if math.isfinite(units))
+    return min(done / expected, 1.0)
 
 
 def _differing(found: tuple[StandingTrial, ...]) -> tuple[str, ...]:

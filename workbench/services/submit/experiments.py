@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import BackendError, InputMissing, UsageError
+from workbench.errors import BackendError, InputMissing, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from workbench.documents.experiments import (
@@ -120,13 +120,20 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
         UsageError: it is not over, its method cannot go on, something else would change, or there is nothing to do.
         ManifestError: a value does not fit its key.
         InputMissing: its code or a secret no longer exists.
+        UnknownName: it was deleted meanwhile.
         CannotWrite: the home takes no more.
     """
     from workbench.controller.client.connect import ensure_controller
     from workbench.controller.runtime.secrets import replace_secrets
     from workbench.spec import spec_from_json
     from workbench.store.db.home_folder import require_home
-    from workbench.store.queries.experiments import RUNNING, experiment, newest_search, read_experiment_file
+    from workbench.store.queries.experiments import (
+        RUNNING,
+        deleted_experiments,
+        experiment,
+        newest_search,
+        read_experiment_file,
+    )
     from workbench.store.updates.experiments import catch_up_experiment, record_event
     from workbench.store.updates.jobs import who_am_i
 
@@ -143,7 +150,12 @@ def continue_experiment(store: Store, row: ExperimentRow, overrides: Sequence[st
     who = who_am_i()
     with store.atomic():
         catch_up_experiment(store, row.id)
-        now = experiment(store, row.id) or row
+        now = experiment(store, row.id)
+        if now is None or row.id in deleted_experiments(store):
+            raise UnknownName(
+                f"{row.name} is deleted, or is just being deleted",
+                hint="`fabric experiment list` shows those there are",
+            )
         _check_over(now)
         count = _count_going_on(store, now, spec)
         # The controller reads them as soon as the event is there.
@@ -405,6 +417,8 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
     from workbench.store.updates.jobs import who_am_i
 
     require_home(store.home)
+    if do != "delete":
+        _check_readable(store, row)
     who = who_am_i()
 
     def write() -> bool:
@@ -414,8 +428,8 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
             now = experiment(store, row.id)
             if now is None or now.state not in states:
                 return False
-            if do != "delete" and row.id in deleted_experiments(store):
-                return False
+            if row.id in deleted_experiments(store):
+                return do == "delete"  # that is under way
             reason = f"{what} by {who}" if what else ""
             record_event(store, row.id, {"do": do, "who": who, "state": state, "reason": reason})
             return True
@@ -428,6 +442,19 @@ def _steer(store: Store, row: ExperimentRow, do: str, states: Sequence[str], sta
     else:
         ensure_heard(store.home, store.note)
     return True
+
+
+def _check_readable(store: Store, row: ExperimentRow) -> None:
+    """Refuse to steer a search that no controller can read: nothing would come of it."""
+    from workbench.store.queries.experiments import read_experiment_file
+
+    try:
+        read_experiment_file(store.home, row.id)
+    except InputMissing as error:
+        short = row.id.rpartition("-")[2]
+        raise InputMissing(
+            error.message, hint=f"`fabric experiment delete {short}` ends its trials and removes it"
+        ) from error
 
 
 def archive_experiment(store: Store, row: ExperimentRow, *, undo: bool = False) -> bool:

@@ -47,6 +47,8 @@ class SubmissionPreview:
     """Of a search that of its first trial."""
     plan: LaunchPlan
     search: PlannedSearch | None = None
+    searched: JobSpec | None = None
+    """What a search tries its trials of; None for a job."""
 
     @property
     def target(self) -> TargetRef:
@@ -203,7 +205,8 @@ def preview(
     from workbench.services.cancel import call
 
     first, search = _first_trial(submission)
-    return call(lambda: SubmissionPreview(first, _plan(first, home, scratch), search), cancel)
+    searched = submission.loaded.spec if search is not None else None
+    return call(lambda: SubmissionPreview(first, _plan(first, home, scratch), search, searched), cancel)
 
 
 def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearch | None]:

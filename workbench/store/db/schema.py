@@ -327,7 +327,7 @@ CREATE TABLE IF NOT EXISTS trials (
   best REAL,
   PRIMARY KEY (experiment, number)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS trials_by_trial ON trials (experiment, trial);  -- each event changes one
+CREATE INDEX IF NOT EXISTS trials_by_trial ON trials (experiment, trial, state);  -- each event changes one
 CREATE TABLE IF NOT EXISTS archived_experiments (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
   id TEXT PRIMARY KEY,

@@ -208,26 +208,42 @@ def resolve_experiment(store: Store, text: str) -> ExperimentRow:
         UnknownName: there is none.
         AmbiguousName: there are several; they are named.
     """
-    found = experiments(store)[:1] if text == "@last" else [find_experiment(store, text, letters_min=1)]
-    if found and found[0] is not None:
-        return found[0]
+    if text == "@last":
+        found = next(iter(experiments(store)), None)
+    else:
+        found = whole_experiment(store, text) or begun_experiment(store, text, letters_min=1)
+    if found is not None:
+        return found
     raise UnknownName(
         f"there is no experiment '{text}'", hint="`fabric experiment list` shows those there are"
     )
 
 
-def find_experiment(store: Store, text: str, *, letters_min: int) -> ExperimentRow | None:
-    """Return the search with such an id or name, or whose id begins so, if the text has so many letters of it.
+def whole_experiment(store: Store, text: str) -> ExperimentRow | None:
+    """Return the search with such an id or name.
 
     Raises:
-        AmbiguousName: there are several; they are named.
+        AmbiguousName: several have the name; they are named.
     """
     known = experiments(store)
     letters = text.lower().removeprefix(ID_PREFIX)
     found = [one for one in known if short_experiment_id(one.id) == letters]
-    found = found or [one for one in known if one.name == text]
-    if not found and len(letters) >= letters_min:
-        found = [one for one in known if short_experiment_id(one.id).startswith(letters)]
+    return _only(text, found or [one for one in known if one.name == text])
+
+
+def begun_experiment(store: Store, text: str, *, letters_min: int) -> ExperimentRow | None:
+    """Return the search whose id begins so, if the text has at least so many letters of it.
+
+    Raises:
+        AmbiguousName: there are several; they are named.
+    """
+    letters = text.lower().removeprefix(ID_PREFIX)
+    if len(letters) < letters_min:
+        return None
+    return _only(text, [one for one in experiments(store) if short_experiment_id(one.id).startswith(letters)])
+
+
+def _only(text: str, found: Sequence[ExperimentRow]) -> ExperimentRow | None:
     if len(found) > 1:
         named = [f"{short_experiment_id(one.id)} ({one.name}, {one.state})" for one in found[:_SHOWN]]
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -17,10 +17,11 @@ from workbench.store.queries.experiments import (
 )
 from workbench.store.queries.experiments import (
     ExperimentRow,
+    begun_experiment,
     experiment,
     experiments,
-    find_experiment,
     short_experiment_id,
+    whole_experiment,
 )
 
 _SHOWN: Final = 5
@@ -53,10 +54,11 @@ def resolve(store: Store, text: str, *, one: bool = False) -> JobRow:
 
 
 def resolve_any(store: Store, text: str, *, one: bool = False) -> JobRow | ExperimentRow:
-    """Return the job that a text stands for, as :func:`resolve` does, or the search where it stands for none.
+    """Return the job or the search that a text stands for.
 
-    A search is meant by its id, at least three letters of that, or its name. Its whole id, with what is in front of
-    the nine letters, goes before the name of a job.
+    In this order: a search's whole id with what is in front of the nine letters, a job's id, a job's name, a search's
+    id or name, the beginning of a job's id, that of a search's with at least three letters. So no name of a search
+    stands for a job whose id begins alike.
 
     Raises:
         UnknownName: it stands for neither.
@@ -67,13 +69,19 @@ def resolve_any(store: Store, text: str, *, one: bool = False) -> JobRow | Exper
         return search
     if last := _LAST.fullmatch(name):
         return _nth_last(store, int(last[1] or 0))
-    found = _find_job(store, name, one=one) or find_experiment(store, name, letters_min=_SEARCH_PREFIX_MIN)
+    found = (
+        _whole_job(store, name, one=one)
+        or whole_experiment(store, name)
+        or _begun_job(store, name)
+        or begun_experiment(store, name, letters_min=_SEARCH_PREFIX_MIN)
+    )
     if found is None:
         raise _unknown(store, name)
     return found
 
 
-def _find_job(store: Store, name: str, *, one: bool) -> JobRow | None:
+def _whole_job(store: Store, name: str, *, one: bool) -> JobRow | None:
+    """Return the job with such an id or name."""
     body = short_id(name.lower())
     if found := _find(store, "id = ?", ID_PREFIX + body):
         return found[0]
@@ -85,6 +93,12 @@ def _find_job(store: Store, name: str, *, one: bool) -> JobRow | None:
                 f"{len(found)} jobs have the name {name!r}; this is the newest, {short_id(found[0].id)}"
             )
         return found[0]
+    return None
+
+
+def _begun_job(store: Store, name: str) -> JobRow | None:
+    """Return the job whose id begins so."""
+    body = short_id(name.lower())
     found = _by_prefix(store, body) if body else []
     if len(found) > 1:
         raise _ambiguous(name, found)

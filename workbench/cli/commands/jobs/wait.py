@@ -101,8 +101,10 @@ def _finish(store: Store, selection: Selection, options: FollowOptions) -> int:
         if isinstance(each, JobRow):
             ended += [(each, exit_code_of(each))] if is_over(each) else []
         elif not each.is_open:
-            best = best_trial(each, trials(store, each.id)) if options.require else None
-            found = [] if not options.needs_the_end else trial_jobs(store, each.id)
+            found = trial_jobs(store, each.id) if options.needs_the_end else []
+            there = {row.id for row in found}
+            counted = [one for one in trials(store, each.id) if one.job_id in there]
+            best = best_trial(each, counted) if options.require else None
             search = EndedSearch(
                 each,
                 tuple((row, exit_code_of(row)) for row in found),
