@@ -90,7 +90,7 @@ def test_a_deletion_that_an_older_controller_knows_nothing_of_is_not_waited_for(
     with pytest.raises(TryAgain, match="digits is FAILED and not deleted") as failure:
         wait_until_gone(store, search)
 
-    assert failure.value.hint == "`fabric controller restart` begins it anew"
+    assert failure.value.hint == "`fabric controller restart` starts it again"
 
 
 @pytest.mark.usefixtures("at_once")
@@ -102,7 +102,7 @@ def test_a_deletion_that_was_given_up_is_not_waited_for(store: Store, search: Ex
     with pytest.raises(TryAgain, match="its deletion was given up") as failure:
         wait_until_gone(store, search)
 
-    assert failure.value.hint == f"`fabric delete {short_experiment_id(search.id)}` begins it anew"
+    assert failure.value.hint == f"`fabric delete {short_experiment_id(search.id)}` starts it again"
 
 
 def test_a_controller_is_started_for_a_search_that_is_to_be_deleted(

@@ -205,11 +205,11 @@ class _IgnoredDeletion:
         if is_asked:
             raise TryAgain(
                 f"{short} {now.name} is {now.state} and not deleted: its controller is of an older fabric",
-                hint="`fabric controller restart` begins it anew",
+                hint="`fabric controller restart` starts it again",
             )
         raise TryAgain(
             f"{short} {now.name} is {now.state}: its deletion was given up, since it was continued",
-            hint=f"`fabric delete {short}` begins it anew",
+            hint=f"`fabric delete {short}` starts it again",
         )
 
 
