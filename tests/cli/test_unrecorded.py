@@ -126,3 +126,15 @@ def test_a_stop_that_its_backend_has_no_room_for_is_reported_and_not_waited_for(
     with pytest.raises(CannotWrite, match=r"the kill of \w+ is recorded, .*No space left"):
         request.check([asked])
     assert reports == [f"{short_id(row.id)} {reason.text}"]
+
+
+def test_a_search_without_open_jobs_is_waited_for_longer_and_named(home: Home, clock: Clock) -> None:
+    end = UnrecordedEnd(home, name="digits")
+
+    end.check([], FULL)
+    clock.now += LONG_SECONDS - 1
+    end.check([], FULL)
+    clock.now += 1
+
+    with pytest.raises(NoSpaceLeft, match="what happens to digits cannot be recorded"):
+        end.check([], FULL)

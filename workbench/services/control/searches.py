@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds
+from workbench.errors import TryAgain
 from workbench.job import EXIT_KILLED
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 _FOLDER_SECONDS: Final = 20.0
 _FOLDER_POLL_SECONDS: Final = 0.02
+_IGNORED_TURNS: Final = 3
+"""So often in a row, once a second, a deletion is seen to go on no more before nobody waits for it any longer."""
 
 
 def search_now(store: Store, row: ExperimentRow) -> ExperimentRow:
@@ -48,15 +51,27 @@ def wait_until_over(
 ) -> tuple[list[JobRow], list[ExperimentRow], bool]:
     """Wait until jobs and searches are over, or with ``any_one`` one of them.
 
-    Returns them as they are then, and False when the time ran out first. ``warn`` gets what hinders the jobs.
+    Returns them as they are then, and False when the time ran out first. ``warn`` gets what hinders the jobs, and once
+    that a search is paused, which is over only after a person has it go on.
     """
     from workbench.services.follow.full_disk import TroubleReport, check_every_second
     from workbench.services.follow.wait import wait_until
     from workbench.store.db.rows import is_over
+    from workbench.store.queries.experiments import PAUSED, short_experiment_id
+
+    warned: set[str] = set()
 
     def is_enough(now: list[JobRow]) -> bool:
-        over = [is_over(row) for row in now] + [not search_now(store, each).is_open for each in searches]
-        return any(over) if any_one else all(over)
+        found = [search_now(store, each) for each in searches]
+        over = [is_over(row) for row in now] + [not each.is_open for each in found]
+        if any(over) if any_one else all(over):
+            return True
+        for each in found:
+            if each.state == PAUSED and each.id not in warned:
+                warned.add(each.id)
+                resume = f"fabric experiment resume {short_experiment_id(each.id)}"
+                warn(f"{each.name} is paused; `{resume}` has it go on")
+        return False
 
     check = check_every_second(TroubleReport(store.home, warn).check)
     rows, in_time = wait_until(store, jobs, is_enough, timeout_seconds=timeout_seconds, check=check)
@@ -90,19 +105,46 @@ def wait_until_halted(
     ``warn`` and ``report``, and what is raised, are those of ``requests.wait_until_stopped``.
     """
     from workbench.store.db.rows import is_over
-    from workbench.store.queries.experiments import PAUSED, trial_jobs
+    from workbench.store.queries.experiments import PAUSED
     from workbench.store.queries.requests import pending_requests
 
     def have_halted(_: list[JobRow]) -> bool:
         if search_now(store, row).state != PAUSED:
             return True  # it has ended, or somebody has it go on
-        jobs = trial_jobs(store, row.id)
+        jobs = _paused_jobs(store, row)
         # One that is over may have been asked to go on just before.
         asked = {each.job_id for each in pending_requests(store)}
         return all(is_over(each) and each.id not in asked for each in jobs)
 
     _wait(store, row, "halt", have_halted, warn, report)
     return search_now(store, row)
+
+
+def _paused_jobs(store: Store, row: ExperimentRow) -> list[JobRow]:
+    """List the jobs that a pause halts: a trial that has ended may have been resumed by a person, and goes on."""
+    from workbench.store.db.rows import is_over
+    from workbench.store.queries.experiments import PAUSED, RUNNING, STOPPED, WAITING, trial_jobs, trials
+
+    halted = (RUNNING, PAUSED, WAITING, STOPPED)
+    halting = {one.job_id: one for one in trials(store, row.id) if one.state in halted}
+    jobs = [each for each in trial_jobs(store, row.id) if each.id in halting]
+    # Of one that was stopped only the history, which may be long, says whether it has ended.
+    if not any(halting[each.id].state == STOPPED and not is_over(each) for each in jobs):
+        return jobs
+    ended = _ended_trials(store, row)
+    return [each for each in jobs if halting[each.id].state != STOPPED or halting[each.id].trial not in ended]
+
+
+def _ended_trials(store: Store, row: ExperimentRow) -> set[str]:
+    from workbench.store.queries.experiments import events_of
+
+    ended: set[str] = set()
+    for event in events_of(store.home, row.id):
+        if event["do"] == "end":
+            ended.add(event["trial"])
+        elif event["do"] == "continued":
+            ended -= {each["trial"] for each in event["trials"]}
+    return ended
 
 
 def deletion_question(store: Store, row: ExperimentRow) -> str:
@@ -121,15 +163,54 @@ def wait_until_gone(
     """Wait until the deletion of a search is confirmed; return its folder where that is still removed after a while.
 
     ``report``, and what is raised, are those of ``requests.wait_until_forgotten``.
+
+    Raises:
+        TryAgain: no controller goes on with it: an older one ended the search, or a person continued it.
     """
     from workbench.store.queries.experiments import experiment
 
-    _wait(store, row, "deletion", lambda _: experiment(store, row.id) is None, None, report)
+    ignored = _IgnoredDeletion(store, row)
+    _wait(store, row, "deletion", lambda _: experiment(store, row.id) is None, None, report, ignored.check)
     folder = store.home.deleted_experiments / row.id
     deadline = elapsed_seconds() + _FOLDER_SECONDS
     while folder.exists() and elapsed_seconds() < deadline:
         time.sleep(_FOLDER_POLL_SECONDS)
     return folder if folder.exists() else None
+
+
+class _IgnoredDeletion:
+    """Notices that the deletion of a search does not go on: an older fabric knows none, and ends the search."""
+
+    def __init__(self, store: Store, row: ExperimentRow) -> None:
+        self._store = store
+        self._row = row
+        self._turns = 0
+
+    def check(self) -> None:
+        """Look at the search; called once a second.
+
+        Raises:
+            TryAgain: its deletion has not gone on for a while, and will not.
+        """
+        from workbench.store.queries.experiments import deleted_experiments, experiment, short_experiment_id
+
+        is_asked = self._row.id in deleted_experiments(self._store)
+        now = experiment(self._store, self._row.id)
+        # What is deleted is STOPPING until it is gone.
+        is_ignored = now is not None and not (is_asked and now.is_open)
+        self._turns = self._turns + 1 if is_ignored else 0
+        if now is None or self._turns <= _IGNORED_TURNS:
+            return
+        short = short_experiment_id(now.id)
+        if is_asked:
+            raise TryAgain(
+                f"{short} {now.name} is {now.state} and not deleted: its controller is of an older fabric",
+                hint="`fabric controller restart` starts it again",
+            )
+        raise TryAgain(
+            f"{short} {now.name} is {now.state}: its deletion was given up, since it was continued",
+            hint=f"`fabric delete {short}` starts it again",
+        )
 
 
 def _wait(
@@ -139,12 +220,29 @@ def _wait(
     condition: Callable[[list[JobRow]], bool],
     warn: Callable[[str], None] | None,
     report: Callable[[str], None] | None,
+    also: Callable[[], None] | None = None,
 ) -> None:
-    """Wait for a search whose trials are being stopped, unless none of their backends confirms that."""
+    """Wait for a search whose trials are being stopped, unless none of their backends confirms that.
+
+    ``also`` is called once a second; it may raise.
+    """
+    from workbench.services.follow.full_disk import check_every_second
     from workbench.services.follow.wait import request_check, wait_until
     from workbench.store.db.rows import is_over
     from workbench.store.queries.experiments import trial_jobs
 
-    jobs = [each for each in trial_jobs(store, row.id) if kind == "deletion" or not is_over(each)]
-    check = request_check(store.home, kind, warn=warn, report=report)
+    found = _paused_jobs(store, row) if kind == "halt" else trial_jobs(store, row.id)
+    jobs = [each for each in found if kind == "deletion" or not is_over(each)]
+    of_requests = request_check(store.home, kind, warn=warn, report=report, name=row.name)
+
+    def look(_: Sequence[JobRow], __: str) -> None:
+        if also is not None:
+            also()
+
+    seldom = check_every_second(look)
+
+    def check(rows: Sequence[JobRow], trouble: str) -> None:
+        of_requests(rows, trouble)
+        seldom(rows, trouble)
+
     wait_until(store, jobs, condition, check=check, stops=True)

@@ -47,11 +47,11 @@ def with_stall(home: Home, row: JobRow) -> JobRow:
     return replace(row, reason=Reason(stall, STALLED, MAKE_ROOM)) if stall else row
 
 
-def store_trouble(home: Home, rows: Iterable[JobRow]) -> str:
-    """Return why jobs may not be as the store has them; empty where they are, or have ended."""
+def store_trouble(home: Home, rows: Iterable[JobRow], *, shows_open_search: bool = False) -> str:
+    """Return why jobs, or a search, may not be as the store has them; empty where they are, or have ended."""
     from workbench.controller.client.connect import status
 
-    if all(map(is_over, rows)):
+    if not shows_open_search and all(map(is_over, rows)):
         return ""
     found = status(home)
     why = found.trouble or found.untidy if found is not None else ""
@@ -80,10 +80,14 @@ class TroubleReport:
 
 
 class UnrecordedEnd:
-    """Notices that jobs which were asked to stop have done so, and that a full disk keeps it out of the store."""
+    """Notices that jobs which were asked to stop have done so, and that a full disk keeps it out of the store.
 
-    def __init__(self, home: Home, report: Callable[[str], None] | None = None) -> None:
+    ``name`` is what is waited for where that is not the jobs: a search, which may have none.
+    """
+
+    def __init__(self, home: Home, report: Callable[[str], None] | None = None, *, name: str = "") -> None:
         self._home = home
+        self._name = name
         self._trouble = TroubleReport(home, report)
         self._since: float | None = None
         self._trouble_since: float | None = None
@@ -101,13 +105,12 @@ class UnrecordedEnd:
         why = self._trouble.find(rows, trouble)
         # A controller that does nothing at all says nothing about the disk.
         unheard = bool(why) and is_unheard(self._home)
-        self._since = _began(
-            self._since, now, bool(why) and not unheard and all(map(self._has_stopped, rows))
-        )
+        have_stopped = bool(rows) and all(map(self._has_stopped, rows))
+        self._since = _began(self._since, now, bool(why) and not unheard and have_stopped)
         self._trouble_since = _began(self._trouble_since, now, bool(why))
         for since, patience in ((self._since, SHORT_SECONDS), (self._trouble_since, LONG_SECONDS)):
             if since is not None and now >= since + patience:
-                names = ", ".join(short_id(row.id) for row in rows)
+                names = ", ".join(short_id(row.id) for row in rows) or self._name
                 if unheard:
                     raise TryAgain(f"nobody sees to {names}: {why}", hint="what was asked for is recorded")
                 raise NoSpaceLeft(f"what happens to {names} cannot be recorded: {why}", hint=MAKE_ROOM)

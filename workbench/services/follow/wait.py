@@ -107,6 +107,7 @@ def request_check(
     *,
     warn: Callable[[str], None] | None = None,
     report: Callable[[str], None] | None = None,
+    name: str = "",
 ) -> Callable[[Iterable[JobRow], str], None]:
     """Return the check for who waits until jobs are stopped or deleted; it looks once a second.
 
@@ -115,10 +116,11 @@ def request_check(
         kind: what was requested, for the error: ``halt``, ``kill``, ``deletion``.
         warn: gets what hinders the jobs, or their being recorded.
         report: gets why a backend does not confirm it.
+        name: what is stopped where there may be no jobs of it.
     """
     from workbench.services.follow.full_disk import UnrecordedEnd, check_every_second
 
-    unrecorded, unconfirmed = UnrecordedEnd(home, warn), UnconfirmedRequest(kind, report)
+    unrecorded, unconfirmed = UnrecordedEnd(home, warn, name=name), UnconfirmedRequest(kind, report)
 
     def check(rows: Sequence[JobRow], trouble: str) -> None:
         unrecorded.check(rows, trouble)

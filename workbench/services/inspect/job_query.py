@@ -75,6 +75,13 @@ class FoldedLines:
 
         return tuple(line for line in self.lines if isinstance(line, JobRow))
 
+    @property
+    def has_open_search(self) -> bool:
+        """Whether a line is a search that is not over."""
+        from workbench.store.queries.experiments import ExperimentSummary
+
+        return any(isinstance(line, ExperimentSummary) and line.row.is_open for line in self.lines)
+
 
 def find_folded(store: Store, limit: int) -> FoldedLines | None:
     """Find the newest jobs and searches, at most so many together; None where there is no search."""

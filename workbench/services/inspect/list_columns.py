@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import FabricError, InputMissing, UsageError
+from workbench.errors import InputMissing, UsageError
 from workbench.formats import MICROSECONDS, ago, count, duration, number
 from workbench.services.inspect.job_times import run_seconds
 from workbench.services.inspect.why import why
@@ -65,8 +65,8 @@ def search_cells(store: Store, names: Sequence[str], search: ExperimentSummary, 
 
 def _search_text(store: Store, search: ExperimentSummary) -> str:
     row, amount = search.row, count(search.trials, "trial")
-    if row.is_open:
-        amount = f"{search.trials:,} of {count(_expected_trials(store, search), 'trial')}"
+    if row.is_open and (expected := _expected_trials(store, search)) is not None:
+        amount = f"{search.trials:,} of {count(expected, 'trial')}"
     parts = [amount]
     if search.running and row.is_open:
         parts.append(f"{search.running:,} {'runs' if search.running == 1 else 'run'}")
@@ -75,17 +75,18 @@ def _search_text(store: Store, search: ExperimentSummary) -> str:
     return ", ".join(parts) + (f"; {row.reason}" if row.reason else "")
 
 
-def _expected_trials(store: Store, search: ExperimentSummary) -> int:
-    """Return how many trials an open search will have; those that it has where that cannot be read."""
+def _expected_trials(store: Store, search: ExperimentSummary) -> int | None:
+    """Return how many trials an open search will have; None where its files cannot be read."""
     from workbench.search.config import SearchConfig
+    from workbench.services.inspect.search_standing import UNREADABLE
     from workbench.store.queries.experiments import newest_search, read_experiment_file
 
     try:
         seed = read_experiment_file(store.home, search.row.id)["seed"]
         method = SearchConfig.from_json(newest_search(store.home, search.row.id)).make_method()
-    except (FabricError, OSError):
-        return search.trials
-    return max(sum(method.outlook(seed).values()), search.trials)
+        return max(sum(method.outlook(seed).values()), search.trials)
+    except UNREADABLE:
+        return None
 
 
 def column_field(name: str) -> JobField | None:

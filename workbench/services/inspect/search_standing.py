@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from workbench.errors import InputMissing
+from workbench.errors import FabricError
 from workbench.manifest.builder.params import flat_params
 from workbench.search.config import CONTINUED, DISTRIBUTIONS, SearchConfig
 from workbench.search.stream import SEED_LIMIT
@@ -32,6 +32,8 @@ from workbench.values import dataclass
 
 OPEN_TRIALS: Final = (RUNNING, PAUSED, WAITING)
 """The states of trials of which something is to come."""
+UNREADABLE: Final = (FabricError, OSError, AttributeError, KeyError, TypeError, ValueError)
+"""What is raised as a search is read whose files are gone or damaged: JSON may be valid, and no search."""
 SURE_SHARE: Final = 0.05
 """Before so much of a search is done nobody can tell when it ends."""
 
@@ -267,7 +269,7 @@ def read_progress(store: Store, row: ExperimentRow, found: Sequence[TrialRow]) -
         share = _share(row, found, expected, search)
         tells_end = row.state == RUNNING and share is not None and SURE_SHARE <= share < 1
         standing = SearchReader(row.id)(store) if tells_end else None
-    except InputMissing:
+    except UNREADABLE:
         return SearchProgress(len(found), ended)
     reached = tuple(sum(one.units is not None and one.units >= each for one in found) for each in rungs)
     return SearchProgress(
@@ -276,12 +278,12 @@ def read_progress(store: Store, row: ExperimentRow, found: Sequence[TrialRow]) -
 
 
 def read_rungs(store: Store, row: ExperimentRow) -> tuple[int, ...]:
-    """Return the units at which a search compares its trials; none where what was submitted is gone."""
+    """Return the units at which a search compares its trials; none where what was submitted is gone or damaged."""
     try:
         search = read_experiment_file(store.home, row.id)["spec"]["search"]
-    except InputMissing:
+        return tuple(sorted(set(SearchConfig.from_json(search).make_method().rungs())))
+    except UNREADABLE:
         return ()
-    return tuple(sorted(set(SearchConfig.from_json(search).make_method().rungs())))
 
 
 def rung_of(row: TrialRow, rungs: Sequence[int]) -> int | None:

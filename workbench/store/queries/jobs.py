@@ -58,12 +58,15 @@ def find_jobs(store: Store, words: Iterable[str], *, limit: int) -> tuple[JobRow
     )
 
 
-_NO_TRIAL: Final = "(trial IS NULL OR parent IS NULL OR parent NOT IN (SELECT id FROM experiments))"
+_ON_ITS_OWN: Final = f"""(
+  trial IS NULL OR parent IS NULL OR parent NOT IN (SELECT id FROM experiments)
+  OR ({_OPEN} AND parent NOT IN (SELECT id FROM experiments WHERE ended_us IS NULL)))"""
+"""Jobs that no line of a search stands for: a trial is one, too, that a person resumed after its search was over."""
 
 
 def count_without_trials(store: Store) -> int:
-    """Count the jobs that are no trials of a search which is known."""
-    row = store.row(f"SELECT count(*) FROM jobs WHERE deleted_us IS NULL AND {_NO_TRIAL}")
+    """Count the jobs that :func:`list_jobs` lists without trials."""
+    row = store.row(f"SELECT count(*) FROM jobs WHERE deleted_us IS NULL AND {_ON_ITS_OWN}")
     return int(row[0]) if row else 0
 
 
@@ -90,7 +93,7 @@ def list_jobs(
         label: Only jobs with this label, ``key`` or ``key=value``.
         owner: Only jobs of this owner.
         parent: Only jobs that belong to this experiment or job.
-        without_trials: Only jobs that are no trials of a search which is known.
+        without_trials: Only jobs that are no trials of a search which is known, and trials that go on after it.
         limit: At most so many; the next page starts at ``before_seq`` of the last row.
         before_seq: Only jobs that were submitted before the one with this ``seq``.
     """
@@ -98,7 +101,7 @@ def list_jobs(
         states=states, backend=backend, text=text, label=label, owner=owner, parent=parent
     )
     if without_trials:
-        where.append(_NO_TRIAL)
+        where.append(_ON_ITS_OWN)
     if before_seq is not None:
         where.append("seq < :before_seq")
         values["before_seq"] = before_seq
@@ -155,10 +158,17 @@ def has_open_jobs(store: Store) -> bool:
 
 
 def has_open_searches(store: Store) -> bool:
-    """Say whether a search for hyper-parameters has not ended; most homes have never had one."""
-    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'experiments'") is None:
+    """Say whether a search for hyper-parameters has not ended, or is to be deleted; most homes have never had one."""
+    tables = store.rows("SELECT name FROM sqlite_master WHERE name IN ('experiments', 'deleted_experiments')")
+    found = {str(name) for (name,) in tables}
+    if "experiments" not in found:
         return False
-    return store.row("SELECT 1 FROM experiments WHERE ended_us IS NULL LIMIT 1") is not None
+    if store.row("SELECT 1 FROM experiments WHERE ended_us IS NULL LIMIT 1") is not None:
+        return True
+    # An older version has no such table, and ends a search that is to be deleted.
+    return (
+        "deleted_experiments" in found and store.row("SELECT 1 FROM deleted_experiments LIMIT 1") is not None
+    )
 
 
 def changed_jobs(store: Store, since: int) -> list[JobRow]:

@@ -125,7 +125,8 @@ def list_jobs(
             return
         folded = find_folded(store, shown) if store and folds and shown else None
         if store and folded:
-            if trouble := store_trouble(store.home, folded.rows):
+            open_search = folded.has_open_search
+            if trouble := store_trouble(store.home, folded.rows, shows_open_search=open_search):
                 warn(trouble)
             sys.stdout.write(_table(store, folded.lines, names))
             if folded.count > len(folded.lines):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,12 @@ from workbench.cli.framework.options import Job, Json, MatchingJobs
 from workbench.formats import count
 from workbench.job import short_id
 from workbench.terminal.console import narrate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.store.db.database import Store
+    from workbench.store.queries.experiments import ExperimentRow
 
 ORIGIN = "cli"
 
@@ -53,7 +59,7 @@ def tag(
 ) -> None:
     """Add, remove or print a job's tags.
 
-    Tags of a search are given to all its trials. With --where all arguments are tags.
+    Tags of a search are given to all trials that have begun. With --where all arguments are tags.
     `fabric list --where tags:best` finds jobs by them.
     """
     from workbench.services.control.annotate import Annotations, annotate
@@ -69,6 +75,8 @@ def tag(
     with store_of(job) as store:
         selection = select_all(store, JobSelector(names, where=tuple(where or ())))
         searches = selection.searches
+        if added or remove:
+            _check_begun(store, searches)
         chosen = [*selection.jobs, *(row for each in searches for row in trial_jobs(store, each.id))]
         rows = [annotate(store, row, changes, origin=ORIGIN) for row in chosen]
     if json:
@@ -76,7 +84,9 @@ def tag(
         print_document(documents if where or searches else documents[0])
         return
     for search in searches:
-        narrate(f"{search.name} is a search: {count(len(rows), 'trial')}{' tagged' if added else ''}")
+        tagged = " tagged" if added else ""
+        later = "; those that begin later have no such tag" if added and search.is_open else ""
+        narrate(f"{search.name} is a search: {count(len(rows), 'trial')}{tagged}{later}")
     if not rows and not searches:
         narrate("no job matches")
     for row in rows:
@@ -84,6 +94,24 @@ def tag(
             print(f"{short_id(row.id)} {row.name}: {' '.join(row.tags)}")
         elif row.tags:
             print(" ".join(row.tags))
+
+
+def _check_begun(store: Store, searches: Sequence[ExperimentRow]) -> None:
+    """Refuse what cannot be tagged: a search without a trial.
+
+    Raises:
+        UsageError: no trial of it has begun, or their jobs are deleted.
+    """
+    from workbench.errors import UsageError
+    from workbench.store.queries.experiments import short_experiment_id, trial_jobs, trials
+
+    for search in searches:
+        if not trial_jobs(store, search.id):
+            why = "their jobs are deleted" if trials(store, search.id) else "none has begun yet"
+            raise UsageError(
+                f"{search.name} is a search without trials to tag: {why}",
+                hint=f"`fabric experiment trials {short_experiment_id(search.id)}` lists them",
+            )
 
 
 @command(

@@ -145,10 +145,15 @@ def resume(
 def _resume_search(store: Store, row: ExperimentRow, *, has_options: bool, json: bool) -> None:
     from workbench.errors import UsageError
     from workbench.services.submit.experiments import experiment_document, resume_experiment
-    from workbench.store.queries.experiments import resolve_experiment, short_experiment_id
+    from workbench.store.queries.experiments import deleted_experiments, resolve_experiment
     from workbench.terminal.json_output import print_document
 
-    short = short_experiment_id(row.id)
+    short = _short(row)
+    if row.id in deleted_experiments(store):
+        raise UsageError(
+            f"{row.name} is a search that is being deleted",
+            hint="`fabric experiment list` shows those there are; `fabric run MANIFEST` begins one",
+        )
     if has_options:
         raise UsageError(
             f"{row.name} is a search: it goes on as it is, without further options",
@@ -227,13 +232,17 @@ def _short(row: ExperimentRow) -> str:
 def _stop_search(store: Store, row: ExperimentRow, kind: StopKind) -> bool:
     """End or pause a search; return whether it is, or was before, on its way there."""
     from workbench.services.submit.experiments import kill_experiment, pause_experiment
+    from workbench.store.queries.experiments import deleted_experiments
 
     change = kill_experiment if kind == "kill" else pause_experiment
     if change(store, row) or (kind == "halt" and row.state == "PAUSED"):
         return True
     how = "is" if row.is_open else "has already ended:"
     why = f": {row.reason}" if row.is_open and row.reason else ""
-    narrate(f"{_short(row)} {row.name} {how} {row.state.lower()}{why}")
+    standing = f"{how} {row.state.lower()}{why}"
+    if row.id in deleted_experiments(store):
+        standing = "is already being deleted"
+    narrate(f"{_short(row)} {row.name} {standing}")
     return False
 
 
