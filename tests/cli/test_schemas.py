@@ -62,6 +62,7 @@ EXTRA: Final = (
     "experiment show searched --json",
     "experiment trials searched --json",
     "experiment best searched --json",
+    "experiment wait searched --json",
     "experiment kill searched --json",
     "experiment pause searched --json",
     "experiment resume searched --json",

@@ -10,7 +10,6 @@ from workbench.errors import AmbiguousName, InputMissing, UnknownName
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.history.journal import read_events
 from workbench.store.queries.jobs import job
 from workbench.values import dataclass
 
@@ -140,6 +139,9 @@ def newest_search(
 
 def events_of(home: Home, experiment_id: str) -> list[dict[str, Any]]:
     """Return all events of a search, in order."""
+    # What a history needs costs every command that looks for a job 3 ms.
+    from workbench.store.history.journal import read_events
+
     file = home.experiment(experiment_id).events
     return [event for event, _ in read_events(file)] if file.exists() else []
 

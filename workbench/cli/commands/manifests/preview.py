@@ -35,7 +35,7 @@ Set = Annotated[
     "fabric preview search.yml",
     "fabric preview search.yml --samples 10 --seed 42",
     "fabric preview search.yml --set search.max_trials=200 --json",
-    "fabric preview manifest.yml --set params.lr=0.1,0.01 --set params.layers=1..4",
+    "fabric preview manifest.yml --set params.lr=0.1,0.01 --set params.seed=1..4",
 )
 def preview(
     file: File = "", samples: Samples = 3, seed: Seed = None, set: Set = None, json: Json = False
