@@ -453,7 +453,7 @@ class Experiments:
                         continue
                     room -= 1
                     if row is not None:
-                        touched |= self._resume(active, row)
+                        touched |= self._request(row, "resume", while_runs=active)
                         continue
                 if row is None:
                     if active.is_stopping:
@@ -481,7 +481,7 @@ class Experiments:
                     continue  # what its end means is known when the search has decided
                 if _is_held(active, trial, row):
                     if not (active.is_paused or is_awaited):
-                        touched |= self._resume(active, row)
+                        touched |= self._request(row, "resume", while_runs=active)
                 elif has_ended:
                     self._end(active, trial, self._how(active, trial, row))
                     changed = True
@@ -922,14 +922,13 @@ class Experiments:
             trial.paused = row.attempt
         return self._request(row, "halt", who)
 
-    def _resume(self, active: _Active, row: JobRow) -> set[str]:
-        """Ask for a trial to go on, unless a person has paused or ended the search meanwhile."""
-        with self._context.atomic():
-            now = experiment(self._context.store, active.id)
-            return self._request(row, "resume") if now is not None and now.state == RUNNING else set()
+    def _request(
+        self, row: JobRow, kind: str, who: str = BY, *, while_runs: _Active | None = None
+    ) -> set[str]:
+        """Ask for something of a trial's job, once.
 
-    def _request(self, row: JobRow, kind: str, who: str = BY) -> set[str]:
-        """Ask for something of a trial's job, once."""
+        With ``while_runs`` nothing is asked for where a person has paused or ended that search meanwhile.
+        """
         store = self._context.store
         intent = Intent.of(kind)
         if intent and not intent.replaces(row.intent):
@@ -937,6 +936,10 @@ class Experiments:
         if any(one.kind == kind and not one.outcome for one in requests(store, row.id)):
             return set()
         with self._context.atomic():
+            if while_runs is not None:
+                now = experiment(store, while_runs.id)
+                if now is None or now.state != RUNNING:
+                    return set()
             add_request(store, kind, row.id, {}, who, "controller")
         self._context.has_ended_jobs = True  # so that the request is answered in this turn
         return {row.id}
