@@ -71,6 +71,8 @@ class ParallelAxes:
             first: The first axis that is in view.
             marked: Whether there are no colours to tell lines apart.
         """
+        if width < 1:
+            return []
         chosen = [*range(first, first + self.shown(width)), len(self.axes) - 1]
         axes = [self.axes[at] for at in chosen]
         room = width - 1 - self._last_cells

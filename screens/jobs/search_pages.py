@@ -282,7 +282,7 @@ def scatter_values(
         return (one.row.number == best) * 2 + (one.row.number == chosen)
 
     drawn = sorted(standing.trials, key=place)  # what is lit is drawn last, so that nothing covers it
-    compared = ComparedValue(f"params.{name}", tuple(one.hparams.get(name) for one in drawn))
+    compared = ComparedValue(f"params.{name}", tuple(_shown_value(one.hparams.get(name)) for one in drawn))
     return metric_over(
         compared,
         standing.row.metric,
@@ -293,6 +293,11 @@ def scatter_values(
         noun="trial",
         logarithmic=logarithmic,
     )
+
+
+def _shown_value(value: Any) -> Any:
+    """Return a hyper-parameter, and None for a number that no axis can show."""
+    return value if not _is_number(value) or _finite(value) is not None else None
 
 
 # Which hyper-parameters matter
@@ -380,7 +385,7 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
     axes = [_upright(standing, name) for name in standing.params]
     metric = UprightAxis(
         formats.printable(standing.row.metric),
-        around(values, logarithmic=logarithmic and min(values) > 0),
+        around(values, logarithmic=logarithmic and min(values, default=0.0) > 0),
     )
     placed = [_place_on(axis, standing, name) for axis, name in zip(axes, standing.params, strict=True)]
     lines = []
@@ -396,8 +401,16 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
     )
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    """Return a number as a chart can show it; None for NaN, an infinite one and a whole number beyond all floats."""
+    try:
+        return float(value) if value is not None and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _texts(one: StandingTrial, standing: SearchStanding) -> tuple[str, ...]:
@@ -411,17 +424,14 @@ def _upright(standing: SearchStanding, name: str) -> UprightAxis:
     found = [one.hparams[name] for one in standing.trials if name in one.hparams]
     listed = tried.values if tried is not None and tried.kind == "choice" else ()
     title = formats.printable(name)
-    numbers = [float(each) for each in found if isinstance(each, int | float) and not isinstance(each, bool)]
-    if listed or len(numbers) < len(found):
+    if listed or not all(map(_is_number, found)):
         kinds = tuple(dict.fromkeys(value_text(each) for each in (*listed, *found)))
         return UprightAxis(title, Axis(-0.5, len(kinds) - 0.5), kinds)
-    if tried is not None:
-        numbers += map(float, tried.values)
-        return UprightAxis(
-            title, around(numbers, logarithmic=tried.kind == "loguniform" and min(numbers) > 0)
-        )
-    spans_decades = min(numbers) > 0 and max(numbers) >= 10 * min(numbers)
-    return UprightAxis(title, around(numbers, logarithmic=spans_decades))
+    ends = tried.values if tried is not None else ()
+    numbers = [number for each in (*found, *ends) if (number := _finite(each)) is not None]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    by_factors = tried.kind == "loguniform" if tried is not None else high >= 10 * low
+    return UprightAxis(title, around(numbers, logarithmic=by_factors and low > 0))
 
 
 def _place_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[float | None]:
@@ -434,5 +444,5 @@ def _place_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[fl
         elif kinds:
             found.append(kinds[value_text(one.hparams[name])])
         else:
-            found.append(_finite(float(one.hparams[name])))
+            found.append(_finite(one.hparams[name]))
     return found

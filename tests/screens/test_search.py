@@ -20,6 +20,7 @@ from screens.jobs.search_pages import (
     in_order,
     parallel_page,
     ranked,
+    scatter_values,
 )
 from screens.jobs.search_screen import SearchScreen
 from screens.jobs.table_screen import JobsScreen
@@ -478,6 +479,50 @@ def test_trials_without_a_value_are_left_out_and_counted_but_for_that_under_the_
     assert len(others.plot.lines) == 37
     assert chosen.plot.lines[-1].places[-1] is None
     assert chosen.plot.lines[-1].texts[-1] == "nan"
+
+
+def test_the_axis_of_a_metric_that_is_infinite_in_all_trials_is_drawn_empty(many: SearchStanding) -> None:
+    trials = tuple(replace(one, row=replace(one.row, best=math.inf)) for one in many.trials)
+
+    page = parallel_page(replace(many, trials=trials), None, logarithmic=True)
+
+    assert page.facts.startswith("0 trials")
+    assert page.plot is not None and page.plot.lines == ()
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 10**400])
+@pytest.mark.parametrize("is_tried", [True, False])
+def test_a_number_that_no_axis_can_show_breaks_the_line_of_its_trial_alone(
+    many: SearchStanding, odd: float, is_tried: bool
+) -> None:
+    found = with_params(many, 1)
+    first, *others = found.trials
+    ranges = {"p0": TriedRange("loguniform", (1, 40))} if is_tried else {}
+    found = replace(found, trials=(replace(first, hparams={"p0": odd}), *others), ranges=ranges)
+
+    plot = parallel_page(found, first.row.number, logarithmic=False).plot
+
+    assert plot is not None
+    assert plot.lines[-1].places[0] is None
+    assert (plot.axes[0].axis.logarithmic, plot.axes[0].axis.high) == (True, 40.0)
+    assert plot.draw(80, 18, 0, marked=False)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 10**400])
+def test_a_number_that_no_axis_can_show_is_left_out_of_the_scatter(many: SearchStanding, odd: float) -> None:
+    found = with_params(many, 1)
+    first, *others = found.trials
+    found = replace(found, trials=(replace(first, hparams={"p0": odd}), *others))
+
+    page = scatter_values(found, None, "p0", logarithmic=False)
+
+    assert "1 without value left out" in page.facts
+    assert (page.x.logarithmic, page.x.high) == (True, 40.0)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 5, 12, 20])
+def test_axes_are_drawn_in_any_width(many: SearchStanding, width: int) -> None:
+    assert bool(drawn(many, width=width, chosen=3)) == (width > 0)
 
 
 def test_the_best_lie_over_the_others_and_the_one_under_the_cursor_over_all(many: SearchStanding) -> None:

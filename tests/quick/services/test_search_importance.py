@@ -95,3 +95,26 @@ def test_a_parameter_that_some_trials_lack_is_compared_by_whether_they_have_it()
     (only,) = parameter_importance(samples, [0.0 + (at >= 10) for at in range(20)], ("depth",)).parameters
 
     assert only.share == 1.0
+
+
+@pytest.mark.parametrize("trials", [10, 12, 15, 20])
+@pytest.mark.parametrize("kinds", [2, 4, 6, 8, 12])
+def test_a_text_of_many_values_rarely_seems_to_decide_by_chance(trials: int, kinds: int) -> None:
+    stream = random.Random(trials * kinds)
+    decisive = 0
+    for _ in range(400):
+        samples = [{"kind": f"kind {stream.randrange(kinds)}"} for _ in range(trials)]
+        values = [stream.random() for _ in range(trials)]
+        decisive += parameter_importance(samples, values, ("kind",)).parameters[0].share > 0.5
+
+    assert decisive < 0.05 * 400
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 10**400, None])
+def test_one_number_that_has_no_part_in_an_order_leaves_the_others_numbers(odd: Any) -> None:
+    samples: list[dict[str, Any]] = [{"lr": at} for at in range(40)]
+    values = [float(at) for at in range(40)]
+
+    (only,) = parameter_importance([*samples, {"lr": odd}], [*values, 0.0], ("lr",)).parameters
+
+    assert only.share > 0.9

@@ -128,8 +128,70 @@ def test_a_manifest_that_is_no_block_of_lines_is_written_anew(home: Home, before
     assert loaded.spec.name == "d"
 
 
+def test_comments_of_the_next_key_stay(home: Home) -> None:
+    before = "framework: {name: custom, command: a}\nparams:\n  lr: 0.01\n  # of params\n\n"
+    before += "# never more than 2 on this cluster\ngpus: 2\n"
+
+    text = made(home, before)
+
+    assert "\n\n# never more than 2 on this cluster\ngpus: 2\n" in text
+    assert "# of params" not in text
+
+
+OLD_WORDS = "{A: yes, B: 012, E: 0x1F, F: 1_000, G: 1:30, H: 1.10, J: off, K: 2024-13-45, L: '1e5'}"
+
+
 @pytest.mark.parametrize(
-    "value", [1e-9, 5e12, 1 << 40, -3, -0.5, "1e-5", "a: b # c", "", float("nan"), [1, 2]]
+    "before",
+    [
+        "{name: d, params: {lr: 1}, framework: {name: custom, command: a}, env: %s}",
+        "name: d\nparams: &p {lr: 1}\nlabels: *p\nframework: {name: custom, command: a}\nenv: %s\n",
+        "name: d\nparams: {lr: 1}\nframework: {name: custom, command: a}\nenv: %s\n",
+    ],
+)
+def test_values_mean_what_they_meant_however_the_manifest_is_written(home: Home, before: str) -> None:
+    def env(text: str) -> Mapping[str, str]:
+        return load_text(text, "made.yml", overrides=[], environ={}, defaults={}).spec.env
+
+    assert env(made(home, before % OLD_WORDS)) == env(before % OLD_WORDS)
+
+
+def test_the_mark_of_the_end_gives_way_and_comments_stay(home: Home) -> None:
+    text = made(home, MANIFEST + "...\n")
+
+    assert "# one line" in text
+    assert "..." not in text
+
+
+def test_a_map_that_is_merged_brings_no_params_back(home: Home) -> None:
+    before = "<<: {params: {lr: 1}, gpus: 0}\nname: d\nframework: {name: custom, command: a}\n"
+
+    text = made(home, before)
+
+    assert search_of(text)["params"]["lr"] == {"loguniform": [0.001, 0.1]}
+    assert "gpus: 0" in text
+
+
+def test_a_nested_name_that_is_a_distribution_is_refused(home: Home) -> None:
+    with pytest.raises(UsageError, match="int below m has the name of a distribution") as raised:
+        made(home, BARE, {"m.int": 3})
+
+    assert "another name" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(1e-9, 5e12, 1 << 40, -3, -0.5, "1e-5", "a: b # c", "", float("nan"), [1, 2]),
+        *(
+            [float("nan"), float("-inf")],
+            [{"a": [float("inf")]}],
+            "a\x85b",
+            "a\u2028b\u2029",
+            "\x7f",
+            ["\x9f\ufeff"],
+        ),
+    ],
 )
 def test_any_value_makes_a_valid_search(home: Home, value: Any) -> None:
     (tried,) = search_of(made(home, BARE, {"x": value}))["params"].values()
@@ -175,6 +237,16 @@ def test_steps_tell_how_long_a_job_was_trained_where_nothing_else_does(home: Hom
     assert (found["method"], found["time_metric"], found["max_time"]) == ("asha", "step", 12)
 
 
+def test_a_time_that_no_search_may_have_is_not_what_a_draft_goes_by(home: Home) -> None:
+    with Store.open(home) as store:
+        row = job_with(store, PARAMS)
+        epochs = [*(float(at) for at in range(11)), 1e300]
+        seeding.report(store, row, {"val_loss": [1.0] * 12, "epoch": epochs}, group="")
+        found = search_of(search_manifest(store, detail(store, row.id), MANIFEST))
+
+    assert (found["time_metric"], found["max_time"]) == ("step", 12)
+
+
 def test_without_a_metric_it_is_random_and_says_how_to_name_one(home: Home) -> None:
     text = made(home)
 
@@ -206,6 +278,12 @@ def test_a_job_without_params_is_refused_with_what_to_write(home: Home) -> None:
 def test_an_experiment_of_determined_keeps_its_own_search(home: Home) -> None:
     with pytest.raises(UsageError, match="Determined"):
         made(home, "name: d\nsearcher: {name: single, metric: loss}\n")
+
+
+@pytest.mark.parametrize("before", ["", "[a, b]"])
+def test_a_manifest_without_keys_is_refused(home: Home, before: str) -> None:
+    with pytest.raises(UsageError, match="it is not a map of keys"):
+        made(home, before)
 
 
 def test_the_draft_is_a_file_of_the_users_that_is_run_and_no_rerun(home: Home) -> None:

@@ -16,7 +16,9 @@ GROUPS_MIN: Final = 3
 """Two groups would not show a best value in the middle."""
 GROUPS_MAX: Final = 8
 TRIALS_A_GROUP: Final = 5
-"""About so many trials are in a group at least."""
+"""About so many trials are in a group of numbers at least."""
+GROUP_TRIALS_MIN: Final = 3
+"""The mean of fewer is chance: a text that has many values would seem to decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,12 @@ def parameter_importance(
     """Rank hyper-parameters by the share of the variance of the metric's ranks that each explains by itself.
 
     The trials are cut into groups by the value of one parameter: numbers into groups of about as many trials each,
-    anything else by value. The share is the variance between the groups' means over all variance (the correlation
-    ratio, eta squared), corrected for what as many groups would explain by chance (epsilon squared: Kelley, "An
-    unbiased correlation ratio measure", 1935). It is a main effect as that of functional ANOVA (Hutter, Hoos and
-    Leyton-Brown, 2014), with bins in place of a forest. Unlike a rank correlation it sees a best value in the middle of
-    a range. Ranks take the place of the values, so that one trial that diverged does not outweigh all others; and as
-    ranks are, it does not depend on whether an axis is logarithmic.
+    anything else by value, where all values of one or two trials are one group. The share is the variance between the
+    groups' means over all variance (the correlation ratio, eta squared), corrected for what as many groups would
+    explain by chance (epsilon squared: Kelley, "An unbiased correlation ratio measure", 1935). It is a main effect as
+    that of functional ANOVA (Hutter, Hoos and Leyton-Brown, 2014), with bins in place of a forest. Unlike a rank
+    correlation it sees a best value in the middle of a range. Ranks take the place of the values, so that one trial
+    that diverged does not outweigh all others; and as ranks are, it does not depend on whether an axis is logarithmic.
 
     Its limits: what two parameters do only together is not seen. A method that tries some values more often makes
     their differences count more. Trials that were stopped early count by what they had reached. With few trials a share
@@ -90,12 +92,13 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 def _groups(values: Sequence[Any]) -> list[Hashable]:
     """Return the group of each value: of numbers their part of the order, of others the value itself."""
-    numbers = [value for value in values if _is_number(value)]
-    if len(numbers) + values.count(None) < len(values):
+    if not all(value is None or _is_number(value) for value in values):
         return [json.dumps(value, sort_keys=True, default=str) for value in values]
+    known = [_finite(value) for value in values]
+    numbers = [number for number in known if number is not None]
     count = min(GROUPS_MAX, max(GROUPS_MIN, len(numbers) // TRIALS_A_GROUP))
     if len(set(numbers)) <= count:
-        return list(values)
+        return list(known)
     group_of: dict[float, int] = {}
     begun = group = 0
     for at, number in enumerate(sorted(numbers)):
@@ -103,24 +106,38 @@ def _groups(values: Sequence[Any]) -> list[Hashable]:
         if number not in group_of and at - begun >= (len(numbers) - begun) / (count - group):
             begun, group = at, group + 1
         group_of.setdefault(number, group)
-    return [None if value is None else group_of[value] for value in values]
+    return [None if number is None else group_of[number] for number in known]
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that has a part in an order; None for NaN, an infinite one and one beyond all floats."""
+    try:
+        return float(value) if value is not None and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _share(groups: Sequence[Hashable], ranks: Sequence[float]) -> float:
-    """Return epsilon squared of ranks in groups: 0 where the groups explain no more than chance would."""
+    """Return epsilon squared of ranks in groups: 0 where the groups explain no more than chance would.
+
+    Groups that are too small count as one; as long as this one is too small as well, its trials do not count.
+    """
     members: dict[Hashable, list[float]] = {}
     for group, rank in zip(groups, ranks, strict=True):
         members.setdefault(group, []).append(rank)
-    count = len(ranks)
-    mean = sum(ranks) / count
-    whole = sum((rank - mean) ** 2 for rank in ranks)
-    free = count - len(members)
-    if not whole or not free:  # all are as good, or each trial is a group of its own
+    large = [each for each in members.values() if len(each) >= GROUP_TRIALS_MIN]
+    others = [rank for each in members.values() if len(each) < GROUP_TRIALS_MIN for rank in each]
+    kept = [*large, others] if len(others) >= GROUP_TRIALS_MIN else large
+    counted = [rank for each in kept for rank in each]
+    count = len(counted)
+    free = count - len(kept)
+    mean = sum(counted) / max(1, count)
+    whole = sum((rank - mean) ** 2 for rank in counted)
+    if not whole or not free:  # all are as good, or none is in a group
         return 0.0
-    means = {group: sum(each) / len(each) for group, each in members.items()}
-    within = sum((rank - means[group]) ** 2 for group, rank in zip(groups, ranks, strict=True))
+    within = sum((rank - sum(each) / len(each)) ** 2 for each in kept for rank in each)
     return max(0.0, 1.0 - within / whole * (count - 1) / free)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
@@ -10,6 +14,7 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     import yaml
 
+    from workbench.manifest.yaml.nodes import Node
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, SeriesRow
 
@@ -22,6 +27,10 @@ DRAFT_DIVISOR: Final = 4
 TIME_NAMES: Final = ("epoch", "epochs", "step", "steps", "iteration", "batch", "batches")
 """How metrics are called that say how long a job has been trained, the best first."""
 _POINTS_LOOKED_AT: Final = 200
+_WIDTH_MAX: Final = 1 << 16
+"""A command of a manifest stays in its line."""
+_ESCAPED: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
+"""What JSON leaves in a text, and YAML takes for the end of a line or refuses."""
 
 
 def search_manifest(store: Store, found: JobDetail, manifest_text: str) -> str:
@@ -37,16 +46,22 @@ def search_manifest(store: Store, found: JobDetail, manifest_text: str) -> str:
         manifest_text: what was submitted, with what the command line had laid over it.
 
     Raises:
-        UsageError: the job has no ``params``, or its manifest has another form.
+        UsageError: the job has no ``params``, its manifest has another form, or a nested hyper-parameter has the name
+            of a distribution.
     """
     import yaml
 
     try:
-        document = yaml.safe_load(manifest_text)
         root = yaml.compose(manifest_text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"the manifest of {found.row.name} cannot be read again: {error}") from None
-    if not isinstance(document, dict) or ("searcher" in document and "framework" not in document):
+    document = _content(manifest_text)
+    if document is None or not isinstance(root, yaml.MappingNode):
+        raise UsageError(
+            f"the manifest of {found.row.name} cannot be read again: it is not a map of keys",
+            hint="write a manifest with a search: by hand",
+        )
+    if "searcher" in document and "framework" not in document:
         raise UsageError(
             f"the manifest of {found.row.name} is an experiment of Determined",
             hint="it has a search of its own: change its searcher: and hyperparameters:",
@@ -57,18 +72,76 @@ def search_manifest(store: Store, found: JobDetail, manifest_text: str) -> str:
             f"the manifest of {found.row.name} has no params: there is nothing to search",
             hint="write params: {lr: 0.1} into it, and ${params.lr} where its command takes the value",
         )
-    kept = {key: value for key, value in document.items() if key not in ("params", "search")}
+    replaced = ("params", "search")
     block = "\n".join(["search:", *_goal_lines(store, found), "  params:", *_range_lines(params, "    ")])
-    written = f"{_without(manifest_text, root, ('params', 'search')).rstrip()}\n\n{block}\n".lstrip()
-    try:
-        again = yaml.safe_load(written)
-    except yaml.YAMLError:
-        again = None
-    if isinstance(again, dict) and {key: value for key, value in again.items() if key != "search"} == kept:
+    written = _followed_by(block, _without(manifest_text, root, replaced))
+    kept = {name: value for name, value in document.items() if name not in replaced}
+    again = _content(written)
+    if again is not None and {name: value for name, value in again.items() if name != "search"} == kept:
         return written
     # It is no block of lines, as JSON, or an alias below params is used elsewhere.
-    plain = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True) if kept else ""
-    return f"{plain}\n{block}\n".lstrip()
+    return _followed_by(block, _serialized_without(root, replaced))
+
+
+def _content(text: str) -> dict[str, Node] | None:
+    """Return what is at the keys of a manifest as fabric reads it, wherever it is written; None where it cannot."""
+    from workbench.manifest.yaml.compose import compose
+    from workbench.manifest.yaml.faults import Findings
+    from workbench.manifest.yaml.nodes import MapNode
+
+    # Without lines all nodes have the same location; it is the span alone that differs.
+    findings = Findings()
+    root = compose(text, "manifest", findings, lines=False)
+    if not isinstance(root, MapNode) or findings.faults:
+        return None
+    return {name: _without_span(entry.node) for name, entry in root.entries.items()}
+
+
+def _without_span(node: Node) -> Node:
+    from workbench.manifest.yaml.nodes import ListNode, MapNode
+
+    if isinstance(node, MapNode):
+        entries = node.entries.items()
+        return replace(
+            node, entries={name: replace(each, node=_without_span(each.node)) for name, each in entries}
+        )
+    if isinstance(node, ListNode):
+        return replace(node, nodes=tuple(map(_without_span, node.nodes)))
+    return replace(node, span=(0, 0))
+
+
+def _followed_by(block: str, text: str) -> str:
+    """Return a manifest with a block behind it; the mark of the document's end would hide the block."""
+    kept = text.rstrip()
+    if kept.splitlines()[-1:] == ["..."]:
+        kept = kept.removesuffix("...").rstrip()
+    return f"{kept}\n\n{block}\n".lstrip()
+
+
+def _serialized_without(root: yaml.MappingNode, names: Sequence[str]) -> str:
+    """Return a manifest without some of its keys, written anew.
+
+    The nodes are written and not their values: PyYAML knows YAML 1.1, by which ``yes`` and ``012`` are other values.
+    """
+    import yaml
+
+    yaml.SafeLoader("").flatten_mapping(root)  # a merged map may have the keys as well
+    entries = {key.value: (key, value) for key, value in root.value if key.value not in names}
+    if not entries:
+        return ""
+    kept = yaml.MappingNode(root.tag, list(entries.values()))
+    _write_as_block(kept)
+    return str(yaml.serialize(kept, Dumper=yaml.SafeDumper, allow_unicode=True, width=_WIDTH_MAX))
+
+
+def _write_as_block(node: yaml.Node) -> None:
+    """Have all maps in it written line by line."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        node.flow_style = False
+        for _, value in node.value:
+            _write_as_block(value)
 
 
 def _nested(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,16 +156,24 @@ def _nested(params: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _without(text: str, root: yaml.Node | None, names: Sequence[str]) -> str:
+def _without(text: str, root: yaml.MappingNode, names: Sequence[str]) -> str:
     """Return a manifest without the lines of some of its keys."""
-    import yaml
-
     lines = text.splitlines(keepends=True)
-    for key, value in reversed(root.value if isinstance(root, yaml.MappingNode) else ()):
+    for key, value in reversed(root.value):
         if getattr(key, "value", None) in names:
-            end = value.end_mark
-            del lines[key.start_mark.line : end.line + (end.column > 0)]
+            begin, column = key.start_mark.line, key.start_mark.column
+            end = value.end_mark.line + (value.end_mark.column > 0)
+            # A block ends where the next key begins: the comments between them are of that key.
+            while end > begin + 1 and _is_outside(lines[end - 1], column):
+                end -= 1
+            del lines[begin:end]
     return "".join(lines)
+
+
+def _is_outside(line: str, column: int) -> bool:
+    """Return whether a line is blank, or a comment no further to the right than a key."""
+    content = line.lstrip()
+    return not content or (content.startswith("#") and len(line) - len(content) <= column)
 
 
 def _goal_lines(store: Store, found: JobDetail) -> list[str]:
@@ -134,6 +215,7 @@ def _time_metric(
     store: Store, metric: SeriesRow, reported: Mapping[str, SeriesRow]
 ) -> tuple[str, int] | None:
     """Return what a job reports with each value of a metric of how long it was trained, and how far it came."""
+    from workbench.manifest.keys.search_keys import TIME_MAX
     from workbench.metrics.queries import points
 
     def last_points(row: SeriesRow) -> dict[tuple[Any, ...], float | None]:
@@ -143,20 +225,28 @@ def _time_metric(
     wanted = last_points(metric)
     for time_name in TIME_NAMES:
         for name, row in reported.items():
-            if name.rpartition("/")[2] != time_name or row.maximum is None or row.maximum < DRAFT_DIVISOR:
+            longest = row.maximum or 0.0
+            if name.rpartition("/")[2] != time_name or not DRAFT_DIVISOR <= longest <= TIME_MAX:
                 continue
             times = last_points(row)
             if all(times.get(each) is not None for each in wanted):
-                return name, int(row.maximum)
+                return name, int(longest)
     if all(step is not None for _, step, _ in wanted) and (metric.last_step or 0) >= DRAFT_DIVISOR:
         return "step", int(metric.last_step or 0)
     return None
 
 
 def _range_lines(params: Mapping[str, Any], indent: str) -> list[str]:
+    from workbench.manifest.keys.search_keys import DISTRIBUTIONS
+
     lines = []
     for name, value in params.items():
         if isinstance(value, Mapping) and value:
+            if taken := [below for below in value if below in DISTRIBUTIONS]:
+                raise UsageError(
+                    f"the hyper-parameter {taken[0]} below {name} has the name of a distribution",
+                    hint="a search would take it for one: give it another name in params: and in the command",
+                )
             lines += [f"{indent}{name}:", *_range_lines(value, indent + "  ")]
         else:
             tried, comment = _range_around(value)
@@ -166,8 +256,6 @@ def _range_lines(params: Mapping[str, Any], indent: str) -> list[str]:
 
 def _range_around(value: Any) -> tuple[str, str]:
     """Return a distribution around a value, and what to know of it."""
-    import math
-
     shown = _text(value)
     if isinstance(value, float) and math.isfinite(value) and 1e-300 < value < 1e300:
         low, high = value / DRAFT_FACTOR, value * DRAFT_FACTOR
@@ -180,12 +268,14 @@ def _range_around(value: Any) -> tuple[str, str]:
 
 def _text(value: Any) -> str:
     """Return a value as YAML in one line; texts are quoted, so that none is taken for a number."""
-    import json
-    import math
-
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_text(str(name))}: {_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    shown = json.dumps(value, ensure_ascii=False)
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
 def _short(number: float) -> str:
