@@ -1064,9 +1064,9 @@ def test_no_trial_begins_once_the_pause_of_its_search_is_written_down(
 
     def pause_first(*_: object) -> None:
         if not paused:
-            paused.append(experiment_id)
             with Store.open(ground.home) as store:
                 record_event(store, experiment_id, {"do": "pause", "state": "PAUSED", "reason": ""})
+            paused.append(experiment_id)
 
     monkeypatch.setattr("workbench.controller.loop.experiments.write_secrets", pause_first)
     real_bench.wake()
