@@ -15,7 +15,7 @@ from screens.style.glyphs import glyphs
 from workbench.values import dataclass
 
 LEAST_GAP: Final = 12
-"""So many cells lie between two axes at least: fewer have no room for a value beside each."""
+"""The least number of cells between two axes: fewer have no room for a value beside each."""
 LAST_CELLS: Final = 12
 """Of the title and the values of the last axis so many cells are shown at most."""
 HEAD_LINES: Final = 2
@@ -38,7 +38,7 @@ class UprightAxis:
 class AcrossLine:
     """One line."""
 
-    places: tuple[float | None, ...]
+    values: tuple[float | None, ...]
     """Its value on each axis; None breaks it."""
     colour: int
     texts: tuple[str, ...] = ()
@@ -96,8 +96,8 @@ class ParallelAxes:
                 taken.add(row)
         for line in lines:
             for at, (one, column) in enumerate(zip(axes, columns, strict=True)):
-                if line.texts and (place := line.places[at]) is not None:
-                    row = _row(one, place, canvas.rows) // down
+                if line.texts and (value := line.values[at]) is not None:
+                    row = _row(one, value, canvas.rows) // down
                     canvas.sign(column * across, row * down, sign_of(line.colour), line.colour)
                     cells = gap - 3 if at < len(axes) - 1 else self._last_cells - 2
                     shown = text.shorten(line.texts[at], cells)
@@ -117,12 +117,12 @@ class ParallelAxes:
     ) -> tuple[tuple[float | None, ...], int, tuple[str, ...]]:
         """Return a line with the axes alone that are in view."""
         texts = tuple(one.texts[at] for at in chosen) if one.texts else ()
-        return tuple(one.places[at] for at in chosen), one.colour, texts
+        return tuple(one.values[at] for at in chosen), one.colour, texts
 
 
-def _row(one: UprightAxis, place: float, rows: int) -> int:
+def _row(one: UprightAxis, value: float, rows: int) -> int:
     """Return the row of dots of a value, from the top; what lies outside is at the edge."""
-    dot = one.axis.dot(place, rows)
+    dot = one.axis.dot(value, rows)
     return rows - 1 - max(0, min(rows - 1, dot or 0))
 
 
@@ -137,7 +137,7 @@ def _draw_lines(
     """Draw lines of one colour, each stretch between two axes once."""
     across = canvas.columns // canvas.width
     rows = [
-        [None if place is None else _row(axes[at], place, canvas.rows) for at, place in enumerate(one.places)]
+        [None if value is None else _row(axes[at], value, canvas.rows) for at, value in enumerate(one.values)]
         for one in lines
     ]
     for at, (left, right) in enumerate(pairwise(columns)):

@@ -25,6 +25,8 @@ from workbench.services.inspect.comparison import ComparedValue
 from workbench.services.inspect.search_importance import (
     LEAST_TRIALS,
     ImportanceRanking,
+    finite_number,
+    is_number,
     parameter_importance,
 )
 from workbench.services.inspect.search_standing import SearchStanding, StandingTrial, TrialCurve
@@ -297,7 +299,7 @@ def scatter_values(
 
 def _shown_value(value: Any) -> Any:
     """Return a hyper-parameter, and None for a number that no axis can show."""
-    return value if not _is_number(value) or _finite(value) is not None else None
+    return value if not is_number(value) or finite_number(value) is not None else None
 
 
 # Which hyper-parameters matter
@@ -369,7 +371,9 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
         return ParallelPage("", "", None, notice)
     sign = 1.0 if standing.row.goal == "minimize" else -1.0
     valued = [
-        (at, value) for at, one in enumerate(standing.trials) if (value := _finite(one.row.best)) is not None
+        (at, value)
+        for at, one in enumerate(standing.trials)
+        if (value := finite_number(one.row.best)) is not None
     ]
     valued.sort(key=lambda each: sign * each[1])
     best_count = math.ceil(len(valued) * BEST_SHARE)
@@ -387,30 +391,18 @@ def parallel_page(standing: SearchStanding, chosen: int | None, *, logarithmic: 
         formats.printable(standing.row.metric),
         around(values, logarithmic=logarithmic and min(values, default=0.0) > 0),
     )
-    placed = [_place_on(axis, standing, name) for axis, name in zip(axes, standing.params, strict=True)]
+    columns = [_values_on(axis, standing, name) for axis, name in zip(axes, standing.params, strict=True)]
     lines = []
     for at in sorted(levels, key=lambda at: (OTHER, BEST, CHOSEN).index(levels[at])):  # from back to front
         one = standing.trials[at]
-        places = (*(places[at] for places in placed), _finite(one.row.best))
+        crossed = (*(column[at] for column in columns), finite_number(one.row.best))
         texts = _texts(one, standing) if levels[at] == CHOSEN else ()
-        lines.append(AcrossLine(places, levels[at], texts))
+        lines.append(AcrossLine(crossed, levels[at], texts))
     return ParallelPage(
         metric.title,
         f" {glyphs().dot} ".join(shown),
         ParallelAxes((*axes, metric), tuple(lines)),
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _finite(value: float | None) -> float | None:
-    """Return a number as a chart can show it; None for NaN, an infinite one and a whole number beyond all floats."""
-    try:
-        return float(value) if value is not None and math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _texts(one: StandingTrial, standing: SearchStanding) -> tuple[str, ...]:
@@ -424,18 +416,18 @@ def _upright(standing: SearchStanding, name: str) -> UprightAxis:
     found = [one.hparams[name] for one in standing.trials if name in one.hparams]
     listed = tried.values if tried is not None and tried.kind == "choice" else ()
     title = formats.printable(name)
-    if listed or not all(map(_is_number, found)):
+    if listed or not all(map(is_number, found)):
         kinds = tuple(dict.fromkeys(value_text(each) for each in (*listed, *found)))
         return UprightAxis(title, Axis(-0.5, len(kinds) - 0.5), kinds)
     ends = tried.values if tried is not None else ()
-    numbers = [number for each in (*found, *ends) if (number := _finite(each)) is not None]
+    numbers = [number for each in (*found, *ends) if (number := finite_number(each)) is not None]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     by_factors = tried.kind == "loguniform" if tried is not None else high >= 10 * low
     return UprightAxis(title, around(numbers, logarithmic=by_factors and low > 0))
 
 
-def _place_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[float | None]:
-    """Return where each trial stands on the axis of a hyper-parameter; None where it has none."""
+def _values_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[float | None]:
+    """Return the value of each trial on the axis of a hyper-parameter; None where it has none."""
     kinds = {kind: float(at) for at, kind in enumerate(axis.categories)}
     found: list[float | None] = []
     for one in standing.trials:
@@ -444,5 +436,5 @@ def _place_on(axis: UprightAxis, standing: SearchStanding, name: str) -> list[fl
         elif kinds:
             found.append(kinds[value_text(one.hparams[name])])
         else:
-            found.append(_finite(one.hparams[name]))
+            found.append(finite_number(one.hparams[name]))
     return found

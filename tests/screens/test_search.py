@@ -477,7 +477,7 @@ def test_trials_without_a_value_are_left_out_and_counted_but_for_that_under_the_
     assert "3 without a value" in others.facts
     assert others.plot is not None and chosen.plot is not None
     assert len(others.plot.lines) == 37
-    assert chosen.plot.lines[-1].places[-1] is None
+    assert chosen.plot.lines[-1].values[-1] is None
     assert chosen.plot.lines[-1].texts[-1] == "nan"
 
 
@@ -503,7 +503,7 @@ def test_a_number_that_no_axis_can_show_breaks_the_line_of_its_trial_alone(
     plot = parallel_page(found, first.row.number, logarithmic=False).plot
 
     assert plot is not None
-    assert plot.lines[-1].places[0] is None
+    assert plot.lines[-1].values[0] is None
     assert (plot.axes[0].axis.logarithmic, plot.axes[0].axis.high) == (True, 40.0)
     assert plot.draw(80, 18, 0, marked=False)
 
@@ -533,7 +533,7 @@ def test_the_best_lie_over_the_others_and_the_one_under_the_cursor_over_all(many
     assert colours == sorted(colours, key=(OTHER, BEST, CHOSEN).index)
     assert (colours.count(BEST), colours.count(CHOSEN)) == (10, 1)
     best, others = (
-        [value for one in plot.lines if one.colour == colour and (value := one.places[-1]) is not None]
+        [value for one in plot.lines if one.colour == colour and (value := one.values[-1]) is not None]
         for colour in (BEST, OTHER)
     )
     assert max(best) < min(others)
@@ -569,7 +569,7 @@ def test_of_very_many_trials_some_are_drawn_and_it_says_how_many(home: Home) -> 
 
     assert "1,000 trials, the best 250 lit · 200 drawn" in page.facts
     assert page.plot is not None
-    assert any(one.places[-1] == best.row.best for one in page.plot.lines)
+    assert any(one.values[-1] == best.row.best for one in page.plot.lines)
 
 
 # Steering a search that is over

@@ -92,9 +92,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 def _groups(values: Sequence[Any]) -> list[Hashable]:
     """Return the group of each value: of numbers their part of the order, of others the value itself."""
-    if not all(value is None or _is_number(value) for value in values):
+    if not all(value is None or is_number(value) for value in values):
         return [json.dumps(value, sort_keys=True, default=str) for value in values]
-    known = [_finite(value) for value in values]
+    known = [finite_number(value) for value in values]
     numbers = [number for number in known if number is not None]
     count = min(GROUPS_MAX, max(GROUPS_MIN, len(numbers) // TRIALS_A_GROUP))
     if len(set(numbers)) <= count:
@@ -109,12 +109,13 @@ def _groups(values: Sequence[Any]) -> list[Hashable]:
     return [None if number is None else group_of[number] for number in known]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Say whether a hyper-parameter is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _finite(value: float | None) -> float | None:
-    """Return a number that has a part in an order; None for NaN, an infinite one and one beyond all floats."""
+def finite_number(value: float | None) -> float | None:
+    """Return a number that can be ordered and drawn; None for NaN, an infinite one and one beyond all floats."""
     try:
         return float(value) if value is not None and math.isfinite(value) else None
     except OverflowError:
