@@ -604,8 +604,10 @@ class Experiments:
         None where a person has paused or ended the search meanwhile: once that is written, nothing of it begins.
         """
         context, document, create = self._context, active.document, trial.create
-        spec = replace(active.spec, search={"max_trials": active.config.max_trials})
-        spec = trial_spec(spec, create["hparams"], number=trial.number, seed=create["seed"])
+        most = active.config.max_trials
+        spec = trial_spec(
+            active.spec, create["hparams"], number=trial.number, seed=create["seed"], max_trials=most
+        )
         spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
         target = to.ref
         beginning, missing = self._beginning(active, trial, spec, target)

@@ -67,11 +67,16 @@ def with_params(document: Any, params: Mapping[str, Any]) -> Any:
     return replaced(document)
 
 
-def trial_spec(spec: JobSpec, hparams: Mapping[str, Any], *, number: int, seed: int) -> JobSpec:
-    """Return the job of a trial: that of its search with the hyper-parameters filled in, and a name of its own."""
+def trial_spec(
+    spec: JobSpec, hparams: Mapping[str, Any], *, number: int, seed: int, max_trials: int
+) -> JobSpec:
+    """Return the job of a trial: that of its search with the hyper-parameters filled in, and a name of its own.
+
+    The number in the name has as many digits as ``max_trials``, which a search that was continued has another one of.
+    """
     params = {**spec.params, **hparams}
     plain = spec_to_json(replace(spec, params=params, search=None))
-    width = len(str(max((spec.search or {}).get("max_trials", 1), 1)))
+    width = len(str(max(max_trials, 1)))
     trial = spec_from_json(with_params(plain, params))
     return replace(trial, name=f"{spec.name[:190]}-{number:0{width}}", seed=seed)
 

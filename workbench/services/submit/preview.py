@@ -242,7 +242,7 @@ def _first_trial(submission: JobSubmission) -> tuple[JobSubmission, PlannedSearc
     }
     if first is None:
         return submission, search
-    trial = trial_spec(spec, first.hparams, number=1, seed=first.seed)
+    trial = trial_spec(spec, first.hparams, number=1, seed=first.seed, max_trials=config.max_trials)
     loaded = replace(submission.loaded, spec=trial)
     recorded = {**submission.recorded, "seed": first.seed}
     return replace(submission, loaded=loaded, recorded=recorded), search
