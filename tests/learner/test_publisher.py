@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from tests.support.waiting import until
 from workbench.learner.journal.output import ENTRY_BYTES
+from workbench.learner.journal.tail import FileTail
 from workbench.learner.scribe import publisher as publishing
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.publisher import PUBLISH_SECONDS, Publisher
 
 
-def publisher(folder: Path, *secrets: str) -> Publisher:
-    return Publisher(str(folder / "output.log"), str(folder / "output.idx"), Mask(secrets))
+def publisher(folder: Path, *secrets: str, tail: FileTail | None = None) -> Publisher:
+    return Publisher(str(folder / "output.log"), str(folder / "output.idx"), Mask(secrets), tail)
 
 
 def printed(folder: Path, data: bytes) -> None:
@@ -178,3 +179,60 @@ def test_stars_that_were_printed_at_the_end_of_a_page_are_no_secret(tmp_path: Pa
     one.publish()
 
     assert published(tmp_path, one) == data
+
+
+def tail_of(*parts: bytes) -> FileTail:
+    """Return the tail of a file that was given these parts."""
+    tail, offset = FileTail(1 << 16), 0
+    for part in parts:
+        tail.expect(offset, part)
+        tail.take(len(part))
+        offset += len(part)
+    return tail
+
+
+def test_output_is_read_from_its_tail_where_the_file_shows_zeros_for_a_moment(tmp_path: Path) -> None:
+    """A page that sshfs was asked for again, by another reader, before it had the last write."""
+    printed(tmp_path, b"one\n" + bytes(len(b"two hush-hush-42\n")))
+    tail = tail_of(b"one\n", b"two hush-hush-42\n")
+    one = publisher(tmp_path, "hush-hush-42", tail=tail)
+
+    one.publish(final=True)
+
+    entry = one.index.entry(one.index.count - 1)
+    assert (entry.end, entry.newlines) == (21, 2)
+    assert one.read(4, 100) == tail.since(4) == b"two " + b"*" * 12 + b"\n"
+    assert published(tmp_path, one)[8:20] == b"*" * 12
+
+
+def test_what_the_file_has_and_its_tail_does_not_is_not_published(tmp_path: Path) -> None:
+    """A server may have got a write that failed here: its bytes are written again, and counted then."""
+    printed(tmp_path, b"one\ntwo\n")
+    tail = tail_of(b"one\n")
+    one = publisher(tmp_path, tail=tail)
+    one.publish(final=True)
+    assert one.end == 4
+
+    tail.expect(4, b"two\n")
+    assert one.publish(final=True) is False
+    tail.take(4)
+    one.publish(final=True)
+
+    assert one.end == 8
+
+
+def test_output_that_its_tail_has_no_more_is_read_from_the_file(tmp_path: Path) -> None:
+    lines = [b"secret-%06d\n" % n for n in range(1000)]
+    tail, offset = FileTail(100), 0
+    for line in lines:
+        tail.expect(offset, line)
+        tail.take(len(line))
+        offset += len(line)
+    printed(tmp_path, b"".join(lines))
+    one = publisher(tmp_path, "secret-000001", "secret-000999", tail=tail)
+
+    one.publish(final=True)
+
+    assert (one.end, one.index.last.newlines) == (14000, 1000)
+    assert (one.read(14, 13), one.read(13986, 13)) == (b"*" * 13, b"*" * 13)
+    assert tail.since(13986) == b"*" * 13 + b"\n"

@@ -1,7 +1,11 @@
 """The last bytes of a file in memory: what a file system lost when its mount ended is written again from them.
 
-sshfs and others say of a write that it worked before the server has it. The memory is shared by the guard and its
-scribes, so that the next scribe has what a killed one knew. Nobody else reads it: another version never does.
+sshfs and others say of a write that it worked before the server has it, and for a moment may show zeros in its stead:
+where another process opens the file meanwhile, the kernel drops its page and reads it from the server again, perhaps
+before the write is there. So the last output is read from here, too.
+
+The memory is shared by the guard and its scribes, so that the next scribe has what a killed one knew. Nobody else reads
+it: another version never does.
 """
 
 from __future__ import annotations
@@ -85,6 +89,19 @@ class FileTail:
     def since(self, offset: int) -> bytes:
         """Return the bytes from an offset on, which must not lie before :attr:`start`."""
         return self._get(offset, max(0, self.end - offset))
+
+    def holds(self, offset: int) -> bool:
+        """Return whether all that the file was given from an offset on is here."""
+        return self.is_exact and self.start <= offset <= self.end
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return at most so many bytes from an offset on that it :meth:`holds`."""
+        return self._get(offset, max(0, min(count, self.end - offset)))
+
+    def overwrite(self, offset: int, data: bytes) -> None:
+        """Note that bytes of the file were replaced; what is not here any more is left out."""
+        skipped = max(0, self.start - offset)
+        self._put(offset + skipped, memoryview(data)[skipped : max(skipped, self.end - offset)])
 
     def _begin(self, offset: int, length: int, known: int) -> None:
         # Who is killed in between leaves only what is not overwritten.

@@ -281,6 +281,7 @@ def open_channels(
     try:
         for name, read_end in read_ends.items():
             is_output = name == "output"
+            tail = None if tails is None else tails.outputs[name]
             transcriber = Transcriber(
                 folder,
                 launch,
@@ -288,12 +289,12 @@ def open_channels(
                 name=name,
                 collect=is_output,
                 reports_announced=is_output,
+                output_tail=tail,
                 records_tail=None if tails is None else tails.records,
             )
             channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
                 output = os.path.join(folder, name + ".log")
-                tail = None if tails is None else tails.outputs[name]
                 channels[-1].pump = Pump(read_end, output, transcriber.publisher.end, tail)
     except OSError:
         for channel in channels:

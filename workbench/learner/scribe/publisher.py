@@ -1,7 +1,7 @@
 """Publishes a learner's output: overwrites secrets, counts lines, says in the index how far it may be read.
 
-It works from the files alone: whoever wrote the bytes, and whoever published before and was killed, it goes
-on where the index ends.
+Whoever wrote the bytes, and whoever published before and was killed, it goes on where the index ends. It works from the
+files; with a tail (see :mod:`workbench.learner.journal.tail`) the last bytes come from there, as the file may show zeros.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
+    from workbench.learner.journal.tail import FileTail
     from workbench.learner.scribe.masking import Mask
 
 PUBLISH_SECONDS = 0.010
@@ -27,11 +28,12 @@ _NEVER = -1e9
 
 
 class Publisher:
-    """One output file with its index."""
+    """One output file with its index, and its tail where its file system may lose writes."""
 
-    def __init__(self, output_path: str, index_path: str, mask: Mask) -> None:
+    def __init__(self, output_path: str, index_path: str, mask: Mask, tail: FileTail | None = None) -> None:
         self._descriptor = os.open(output_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._mask = mask
+        self._tail = tail
         size = os.fstat(self._descriptor).st_size
         try:
             self.index = Index(index_path, start_us=system.now_us(), output_bytes=size)
@@ -79,6 +81,8 @@ class Publisher:
 
     def read(self, offset: int, count: int) -> bytes:
         """Return bytes of the output."""
+        if self._tail is not None and self._tail.holds(offset):
+            return self._tail.read(offset, count)
         return os.pread(self._descriptor, count, offset)
 
     def close(self) -> None:
@@ -92,7 +96,7 @@ class Publisher:
             self._mask_rests()
         size = _CHUNK_BYTES
         while True:
-            data = os.pread(self._descriptor, size, self._scanned)
+            data = self.read(self._scanned, size)
             settled = self._masked(data, final and len(data) < size) if self._mask else len(data)
             if settled or len(data) < size:
                 break
@@ -116,8 +120,11 @@ class Publisher:
 
     def _overwrite(self, start: int, end: int) -> None:
         # One call a secret: a killed writer leaves it whole or overwritten, but for one that lies on several pages.
-        while start < end:
-            start += os.pwrite(self._descriptor, b"*" * (end - start), start)
+        at = start
+        while at < end:
+            at += os.pwrite(self._descriptor, b"*" * (end - at), at)
+        if self._tail is not None:  # last: who is killed before finds the secret there again
+            self._tail.overwrite(start, b"*" * (end - start))
 
     def _mask_rests(self) -> None:
         """Overwrite what is left of secrets that a killed writer has overwritten up to the end of a page."""

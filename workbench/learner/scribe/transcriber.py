@@ -81,6 +81,7 @@ class Transcriber:
         name: str = "output",
         collect: bool = True,
         reports_announced: bool = False,
+        output_tail: FileTail | None = None,
         records_tail: FileTail | None = None,
     ) -> None:
         """Open the journal in a learner's folder.
@@ -92,7 +93,8 @@ class Transcriber:
             name: of the output: that of the setup has a journal of its own.
             collect: whether there are records.
             reports_announced: whether :meth:`look_for_reports` is called once there are any.
-            records_tail: the last bytes of the records, where their file system may lose them.
+            output_tail: the last bytes of the output, where its file system may lose them.
+            records_tail: those of the records.
         """
         self.launch = (
             launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
@@ -102,7 +104,7 @@ class Transcriber:
         self._reports_announced = reports_announced
         self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
         self.publisher = Publisher(
-            os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask
+            os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask, output_tail
         )
         self._collectors: list[Collector] | None = None
         self._records: output.Records | None = None
