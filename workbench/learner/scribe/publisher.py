@@ -1,7 +1,7 @@
 """Publishes a learner's output: overwrites secrets, counts lines, says in the index how far it may be read.
 
-Whoever wrote the bytes, and whoever published before and was killed, it goes on where the index ends. It works from the
-files; with a tail (see :mod:`workbench.learner.journal.tail`) the last bytes come from there, as the file may show zeros.
+It works from the files: whoever wrote the bytes, and whoever published before and was killed, it goes on where the
+index ends. With a tail the last bytes come from there, as the file may show zeros.
 """
 
 from __future__ import annotations
