@@ -117,13 +117,46 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("core.train.report_metrics('a.b', 1, {'x': 1})", "ValueError: group name 'a.b'"),
         (
             "core.train.report_validation_metrics(1, {'x': None})",
-            "ValueError: Validation metrics cannot be None",
+            "RuntimeError: validation metrics cannot be None",
         ),
         (
-            "core.checkpoint.store_path({}).__enter__()",
+            "core.train.report_metrics('validation', 1, {'x': None})",
+            "RuntimeError: validation metrics cannot",
+        ),
+        (
+            "core.train.report_metrics('a', 1, {'x': 1})\ncore.train.report_metrics('a', 1, {'y': 1, 'x': 2})",
+            "ValueError: group 'a' has these metrics at step 1 already: x",
+        ),
+        (
+            "with core.checkpoint.store_path({}):\n    pass",
             "ValueError: metadata must contain a 'steps_completed'",
         ),
-        ("core.checkpoint.upload(None, {'steps_completed': 1})", "ValueError: ckpt_dir is None"),
+        (
+            "core.checkpoint.store_path().__enter__()",
+            "ValueError: metadata must contain a 'steps_completed'",
+        ),
+        ("core.checkpoint.upload(None, {'steps_completed': 1})", "RuntimeError: ckpt_dir is None"),
+        (
+            "core.checkpoint.upload(None, {'steps_completed': 1}, shard=True)",
+            "RuntimeError: ckpt_dir is None in all processes",
+        ),
+        (
+            "core.checkpoint.upload(None, {'steps_completed': 1}, shard=True, selector=bool)",
+            "RuntimeError: a selector needs ckpt_dir",
+        ),
+        (
+            "core.train.upload_tensorboard_files()",
+            "RuntimeError: upload_tensorboard_files() is for Tensorboard",
+        ),
+        ("core.profiler.on(sampling_interval=0.01)", "ValueError: sampling_interval must be at least 0.1"),
+        ("core.profiler.on(samples_per_report=0)", "ValueError: samples_per_report must be a whole number"),
+        ("det.core.init(preempt_mode='NEVER')", "ValueError: 'NEVER' is not a valid PreemptMode"),
+        ("det.core.init(tensorboard_mode='NEVER')", "ValueError: 'NEVER' is not a valid TensorboardMode"),
+        (
+            "det.core.init(checkpoint_storage=3)",
+            "TypeError: checkpoint_storage must be a string, a dictionary",
+        ),
+        ("core.train.report_early_exit('NEVER')", "ValueError: 'NEVER' is not a valid EarlyExitReason"),
         ("core.checkpoint.get_metadata('missing')", "FileNotFoundError: there is no checkpoint 'missing'"),
         (
             "det.core.init(checkpoint_storage='s3://b/p')",
@@ -216,10 +249,162 @@ def test_a_checkpoint_has_the_metrics_of_the_validation_at_its_step(run, tmp_pat
     ]
 
 
+def test_a_checkpoint_has_its_metadata_as_a_file(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "import os\n"
+        "metadata = {'note': 'n'}\n"
+        "with core.checkpoint.store_path(metadata) as (path, name):\n"
+        "    metadata['steps_completed'] = 5\n"
+        "core.checkpoint.download(name, os.path.join(os.environ['TMPDIR'], 'copy'))\n"
+        "print(name, core.checkpoint.get_metadata(name))\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    name, _, found = ran.stdout.strip().partition(" ")
+    expected = {"note": "n", "steps_completed": 5}
+    assert found == str(expected)
+    for folder in (tmp_path / "checkpoints" / name, tmp_path / "tmp/copy"):
+        assert json.loads((folder / "metadata.json").read_text()) == expected
+
+
+def test_what_a_selector_chooses_is_copied_with_the_folders_above_it(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for part in ("model/part/state", "logs/debug", "other"):
+        (tmp_path / "source" / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / part).write_text(part)
+    (tmp_path / "source/empty").mkdir()
+    ran = run(
+        f"source, target = {str(tmp_path / 'source')!r}, {str(tmp_path / 'target')!r}\n"
+        "seen = []\n"
+        "def selector(path):\n    seen.append(path)\n    return 'logs' not in path\n"
+        "name = core.checkpoint.upload(source, {'steps_completed': 1}, selector=selector)\n"
+        "print(sorted(set(seen)))\n"
+        "core.checkpoint.download(name, target, selector=lambda path: path.endswith('state'))\n"
+        "with core.checkpoint.restore_path(name, selector=lambda path: False) as path:\n"
+        "    print(sorted(str(each.relative_to(path)) for each in path.rglob('*') if each.name[0] != '.'))\n"
+    )
+
+    seen, whole = ran.stdout.splitlines()
+    assert seen == str(
+        ["empty/", "logs/", "logs/debug", "model/", "model/part/", "model/part/state", "other"]
+    ), ran.stderr
+    assert whole == str(["empty", "metadata.json", "model", "model/part", "model/part/state", "other"])
+    assert [each.name for each in (tmp_path / "target").rglob("*") if each.is_file()] == ["state"]
+    assert "restore_path() has all files" in ran.stderr
+
+
+def test_processes_share_a_download_of_what_any_of_them_selects(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "import os\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('of%d' % rank).write_text('x')\n"
+        "target = os.path.join(os.environ['TMPDIR'], 'target')\n"
+        "only = None if rank == 2 else (lambda path: path == 'of%d' % rank)\n"
+        "core.checkpoint.download(name, target, selector=only if rank < 2 else (lambda path: False))\n"
+        "print(sorted(os.listdir(target)))\n"
+    )
+
+    assert [output.strip() for _, output, _ in ran] == ["['of0', 'of1']"] * 3, ran
+
+
+def test_bytes_are_left_out_of_a_validation_with_a_warning(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run("core.train.report_validation_metrics(1, {'a': b'x', 'b': bytearray(b'y'), 'c': 1})")
+
+    assert "these metrics are bytes and are left out: a, b" in ran.stderr
+    assert [each["values"] for each in reported(tmp_path)] == [{"c": 1}]
+
+
+def test_metrics_of_a_group_and_step_come_in_parts(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core.train.report_validation_metrics(1, {'a': 1})\n"
+        "core.train.report_validation_metrics(1, {'b': 2})\n"
+        "core.train.report_training_metrics(1, {'a': 3})\n"
+        "core.train.report_validation_metrics(2, {'a': 4})\n"
+        "with core.checkpoint.store_path({'steps_completed': 2}):\n    pass\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    *metrics, saved = reported(tmp_path)
+    assert [each["values"] for each in metrics] == [{"a": 1}, {"b": 2}, {"a": 3}, {"a": 4}]
+    assert saved["metrics"] == {"a": 4}
+
+
+def test_a_status_is_the_text_of_the_progress(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    run("core.train.set_status('loads')\ncore.train.report_progress(0.5)\ncore.train.set_status('trains')\n")
+
+    assert [(each["fraction"], each["text"]) for each in reported(tmp_path)] == [
+        (0.0, "loads"),
+        (0.5, "loads"),
+        (0.5, "trains"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("smaller", "expected"), [("true", [None, 3.0, 2.0, 2.0]), ("false", [None, 3.0, 3.0, 5.0])]
+)
+def test_the_best_validation_of_the_trial_is_known_also_after_a_restart(
+    run: Any, smaller: str, expected: list[float | None]
+) -> None:
+    config = f'{{"searcher": {{"metric": "loss", "smaller_is_better": {smaller}}}}}'
+    code = (
+        "best = [core.train.get_experiment_best_validation()]\n"
+        "for step, loss in (1, 3), (2, 2), (3, 5):\n"
+        "    core.train.report_validation_metrics(step, {'loss': loss, 'other': 0})\n"
+        "    best.append(core.train.get_experiment_best_validation())\n"
+        "    with core.checkpoint.store_path({'steps_completed': step}):\n        pass\n"
+        "print(best)\n"
+    )
+    known = "print(core.train.get_experiment_best_validation())"
+
+    assert run(code, DET_EXPERIMENT_CONFIG=config).stdout == f"{expected}\n"
+    assert run(known, DET_EXPERIMENT_CONFIG=config).stdout == f"{expected[-1]}\n"
+    # A trial that begins with the checkpoint of another one has an experiment of its own.
+    assert run(known, DET_EXPERIMENT_CONFIG=config, TRAINING_ID="training-other").stdout == "None\n"
+
+
+def test_event_files_that_the_code_uploads_are_among_the_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core = det.core.init(tensorboard_mode=det.core.TensorboardMode.MANUAL)\n"
+        "folder = core.train.get_tensorboard_path()\n"
+        "(folder / 'run').mkdir()\n"
+        "for name in 'events', 'notes':\n    (folder / 'run' / name).write_text(name)\n"
+        "core.train.upload_tensorboard_files(\n"
+        "    lambda path: path.name == 'events', lambda path, rank: path.with_name('%s#%d' % (path.name, rank)))\n",
+        LOG_DIR=str(tmp_path / "logs"),
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    folder = tmp_path / "results/tensorboard"
+    assert [str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()] == ["run/events#0"]
+
+
+def test_a_signal_prints_where_the_code_is_and_calls_its_own_handler(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('own'))\n"
+        "det.core.init()\n"
+        "def train():\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "train()\nprint('goes on')\n"
+    )
+
+    assert ran.stdout == "own\ngoes on\n"
+    assert "in train" in ran.stderr
+
+
+def test_modes_may_be_texts_and_a_rank_is_asked_for_by_a_method(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core = det.core.init(preempt_mode='CHIEF_ONLY', tensorboard_mode='MANUAL')\n"
+        "each = core.distributed\n"
+        "print(core.preempt.should_preempt(), each.get_rank(), each.get_size(), each.get_local_rank(),\n"
+        "      each.get_num_agents(), det.__version__)\n"
+        "core.profiler.on(0.5, 2)\ncore.profiler.off()\n"
+    )
+
+    assert ran.stdout == "False 0 1 0 1 0.38.1\n", ran.stderr
+
+
 def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     first = run(
         "assert core.train.get_metadata() is None\n"
-        "core.train.set_metadata({'old': 1})\ncore.train.set_metadata({'a': {'b': [1, None]}})\n"
+        "assert core.train.set_metadata({'old': 1}) == {'old': 1}\ncore.train.set_metadata({'a': {'b': [1, None]}})\n"
     )
     again = run("print(core.train.get_metadata())")
 
@@ -380,7 +565,7 @@ def test_a_sharded_checkpoint_is_one_of_all_processes(run_ranks: Any, tmp_path: 
 
     assert [code for code, _, _ in ran] == [0, 0, 0], ran
     metadata = {"steps_completed": 7, "by": {"0": "ok", "1": "ok", "2": "ok"}}
-    lines = [f"['state0', 'state1', 'state2'] {metadata}", "['own0', 'own1', 'same']"]
+    lines = [f"['state0', 'state1', 'state2'] {metadata}", "['metadata.json', 'own0', 'own1', 'same']"]
     assert [output.splitlines() for _, output, _ in ran] == [lines] * 3
     assert [each["step"] for each in reported(tmp_path)] == [7, 8]
 
@@ -390,13 +575,23 @@ def test_a_sharded_checkpoint_is_one_of_all_processes(run_ranks: Any, tmp_path: 
     [
         (
             "with core.checkpoint.store_path({'steps_completed': rank}, shard=True):\n    pass\n",
-            "ValueError: the processes give different metadata of steps_completed: 0 and 1",
+            "RuntimeError: the processes give different metadata of steps_completed: 0 and 1",
         ),
         (
             "import os\nown = os.path.join(os.environ['TMPDIR'], str(rank))\nos.mkdir(own)\n"
             "open(os.path.join(own, 'a'), 'w').write(str(rank))\n"
             "core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
-            "ValueError: the processes give different files of one name: a",
+            "RuntimeError: the processes give different files of one name: a (of ranks 0, 1, 2)",
+        ),
+        (
+            "import os\nown = os.path.join(os.environ['TMPDIR'], str(rank))\nos.mkdir(own)\n"
+            "open(os.path.join(own, 'a'), 'w').close() if rank else os.mkdir(os.path.join(own, 'a'))\n"
+            "core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
+            "RuntimeError: the processes give different files of one name: a (of ranks 0, 1, 2)",
+        ),
+        (
+            "with core.checkpoint.store_path({'rank%d' % rank: 1}, shard=True):\n    pass\n",
+            "ValueError: metadata must contain a 'steps_completed'",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from workbench.learner.report import hparams, should_stop
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Mapping
 
 logger = logging.getLogger("determined.core")
 
@@ -65,8 +65,7 @@ class ClusterInfo:
     @property
     def latest_checkpoint(self) -> str | None:
         """The id of the checkpoint that was saved last; None where there is none."""
-        saved = [(when, name) for name, (when, _) in saved_checkpoints().items()]
-        return max(saved)[1] if saved else None
+        return latest_checkpoint()
 
 
 def get_cluster_info() -> ClusterInfo | None:
@@ -104,18 +103,50 @@ def checkpoint_folder() -> str:
     return os.environ.get(CHECKPOINTS_VARIABLE) or os.path.join(os.getcwd(), "checkpoints")
 
 
-def saved_checkpoints() -> dict[str, tuple[float, dict[str, Any]]]:
-    """Return when each checkpoint was saved, in seconds, and its metadata, by its id."""
+def saved_checkpoints() -> dict[str, dict[str, Any]]:
+    """Return what was written of each checkpoint when it was whole: ``saved``, ``metadata`` and ``best``, by its id."""
     found = {}
     folder = checkpoint_folder()
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        try:
-            with open(os.path.join(folder, name, SAVED_FILE), encoding="utf-8") as file:
-                document = json.load(file)
-            found[name] = (float(document["saved"]), dict(document["metadata"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # never finished, or somebody else's
+        document = read_document(os.path.join(folder, name, SAVED_FILE)) or {}
+        is_whole = isinstance(document.get("saved"), (int, float)) and isinstance(
+            document.get("metadata"), dict
+        )
+        if is_whole:  # else it was never finished, or is somebody else's
+            found[name] = document
     return found
+
+
+def latest_checkpoint() -> str | None:
+    """Return the id of the checkpoint that was saved last; None where there is none."""
+    saved = [(document["saved"], name) for name, document in saved_checkpoints().items()]
+    return max(saved)[1] if saved else None
+
+
+def searcher_config() -> dict[str, Any]:
+    """Return ``searcher:`` of the experiment's file; empty outside of one."""
+    found = _json_of(CONFIG_VARIABLE).get("searcher") if os.environ.get(JOB_VARIABLE) else None
+    return found if isinstance(found, dict) else {}
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return a document that :func:`write_document` wrote; None where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_document(
+    path: str | os.PathLike[str], document: Mapping[str, Any], *, indent: int | None = None
+) -> None:
+    """Write a document as JSON; it is there whole or not at all."""
+    new = os.fspath(path) + ".new"
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(document, file, default=str, indent=indent)
+    os.replace(new, path)
 
 
 def _json_of(variable: str) -> dict[str, Any]:

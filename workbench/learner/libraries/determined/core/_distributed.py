@@ -151,6 +151,22 @@ class DistributedContext:
         self._peers = {}
         self._remove_socket()
 
+    def get_rank(self) -> int:
+        """Return the number of this process in the trial."""
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        """Return the number of this process on its machine."""
+        return self.local_rank
+
+    def get_size(self) -> int:
+        """Return how many processes the trial has."""
+        return self.size
+
+    def get_num_agents(self) -> int:
+        """Return how many machines the trial has."""
+        return self.cross_size
+
     def gather(self, stuff: Any) -> list[Any] | None:
         """Return what all processes give, by rank, to rank 0; None to the others."""
         if self.size == 1:
@@ -254,7 +270,7 @@ def merged_metadata(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the metadata of a sharded checkpoint: maps are merged.
 
     Raises:
-        ValueError: two processes give different values of one name.
+        RuntimeError: two processes give different values of one name.
     """
     merged: dict[str, Any] = {}
     for part in parts:
@@ -270,7 +286,7 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any], path: str) -> None:
         elif isinstance(known, dict) and isinstance(value, dict):
             _merge(known, value, "%s%s." % (path, name))
         elif known != value:
-            raise ValueError(
+            raise RuntimeError(
                 "the processes give different metadata of %s%s: %r and %r" % (path, name, known, value)
             )
 
