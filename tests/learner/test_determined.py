@@ -485,6 +485,60 @@ def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
     assert others == "%(levelname)s: [%(process)s] %(name)s: %(message)s 1 [3]"
 
 
+def test_what_is_known_of_the_job_agrees_with_its_variables(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "info, trial = det.get_cluster_info(), det.get_cluster_info().trial\n"
+        "print([info.cluster_id, info.agent_id, info.task_id, info.allocation_id, info.slot_ids, info.task_type,\n"
+        "       trial.trial_id, trial.experiment_id, trial._trial_run_id, trial.trial_seed,\n"
+        "       trial._steps_completed, trial._debug])\n",
+        DET_CLUSTER_ID="c",
+        DET_AGENT_ID="host",
+        DET_TASK_ID="training-abc12",
+        DET_ALLOCATION_ID="training-abc12.2",
+        DET_SLOT_IDS="[0]",
+        CUDA_VISIBLE_DEVICES="GPU-a",
+        DET_TRIAL_ID="3",
+        DET_EXPERIMENT_ID="2",
+        DET_TRIAL_RUN_ID="4",
+        DET_TRIAL_SEED="5",
+        DET_STEPS_COMPLETED="6",
+        DET_EXPERIMENT_CONFIG='{"debug": true}',
+    )
+
+    expected = ["c", "host", "training-abc12", "training-abc12.2", [0], "TRIAL", 3, 2, 4, 5, 6, True]
+    assert ran.stdout == f"{expected}\n", ran.stderr
+
+
+def test_a_shell_asks_for_the_variables_that_are_known_only_at_the_start(
+    python: str, environment: dict[str, str], run: Any, tmp_path: Path
+) -> None:
+    def asked(**env: str) -> str:
+        command = [python, "-S", "-m", "workbench.learner.determined_jobs"]
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**environment, **env},
+            timeout=patience(),
+            check=True,
+        ).stdout
+
+    name = run(
+        "for step in 3, 7:\n"
+        "    with core.checkpoint.store_path({'steps_completed': step}) as (path, name):\n        pass\n"
+        "print(name)\n"
+    ).stdout.strip()
+
+    assert asked() == ""
+    assert asked(DET_EXPERIMENT_CONFIG="{}", DET_AGENT_ID="h", MASTER_PORT="29500").splitlines() == [
+        "export DET_STEPS_COMPLETED=7",
+        "export C10D_PORT=29500",
+        f"export DET_LATEST_CHECKPOINT={name}",
+    ]
+    alone = asked(DET_EXPERIMENT_CONFIG="{}", CHECKPOINT_DIR=str(tmp_path / "none")).splitlines()
+    assert alone == ["export DET_STEPS_COMPLETED=0", f"export DET_AGENT_ID={os.uname().nodename}"]
+
+
 def test_outside_a_job_there_is_no_cluster(run) -> None:  # type: ignore[no-untyped-def]
     assert run("print(det.get_cluster_info())", TRAINING_ID="").stdout == "None\n"
 

@@ -211,7 +211,8 @@ class Guard:
         path = self._environment.get("PATH", os.defpath)
         try:
             argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
-            self._child = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
+            environment = {**self._environment, **self._start_variables(act)}
+            self._child = spawn.hold(argv, self._launch, environment, self._pipes.write_ends[name])
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self._unstarted = act
@@ -238,6 +239,14 @@ class Guard:
         )
         self._pipes.close_write_end(name)
         self._release_command()
+
+    def _start_variables(self, act: str) -> dict[str, str]:
+        """Return the variables of a trial of Determined that are known only when its command starts."""
+        if act == "setup" or "DET_EXPERIMENT_CONFIG" not in self._environment:
+            return {}
+        from workbench.learner.determined_jobs import start_variables
+
+        return start_variables(self._environment)
 
     def _release_command(self) -> None:
         if not self._state.written or self._child is None:

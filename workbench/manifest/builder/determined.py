@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from workbench.manifest.builder.params import CONFIG_VARIABLE
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, HPARAMS_VARIABLE
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
 from workbench.manifest.keys.kinds import (
     MultilineText,
@@ -50,7 +50,6 @@ PRIORITY_SUM: Final = 100
 WHOLE_MAX: Final = 1 << 53
 LAUNCHERS: Final = ("torch_distributed", "wrap_rank")
 """Those of ``determined.launch`` that our package has."""
-HPARAMS_VARIABLE: Final = "DET_HPARAMS"
 GROUP: Final = "validation/"
 """What a search goes by is reported in a validation, and training may report the same name."""
 STORE_ID: Final = "checkpoint-storage"
