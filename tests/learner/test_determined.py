@@ -174,13 +174,14 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "NotImplementedError: DistributedContext over several machines",
         ),
         ("det.core.DistributedContext.from_torch_distributed()", "ValueError: 'RANK' is not set"),
-        ("det.core.DistributedContext.from_deepspeed()", "NotImplementedError: DistributedContext.from_deep"),
+        ("det.core.DistributedContext.from_deepspeed()", "not started by DeepSpeed's launcher"),
         (
             "import os; os.environ['DET_SLOT_IDS'] = '[0, 1]'; det.core.init()",
             "ValueError: the job has 2 slots: init() needs distributed=",
         ),
         ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
-        ("from determined.launch import deepspeed", "determined.launch.deepspeed is not a part"),
+        ("from determined.launch import tensorflow", "determined.launch.tensorflow is not a part"),
+        ("import determined.exec.harness", "determined.exec is not a part"),
         ("from determined.experimental import client", "determined.experimental.client is not a part"),
         (
             "from determined.experimental import core_v2; core_v2.train",
@@ -698,7 +699,15 @@ def test_the_lines_of_a_process_begin_with_its_rank(launch: Any, rank: str) -> N
         (("wrap_rank", "3", "--", "/no/such"), 127, "/no/such"),
         (("torch_distributed",), 2, "usage: python3 -m determined.launch.torch_distributed"),
         (("torch_distributed", "--", "--trial", "model:Trial"), 2, "the Trial classes do not run here"),
-        (("horovod", "train.py"), 1, "determined.launch.horovod is not a part of fabric's package"),
+        (("torch_distributed", "--trial", "model:Trial", "script"), 2, "extra arguments to --trial: script"),
+        (("horovod", "--trial"), 2, "--trial needs the name of a class"),
+        (("torch_distributed", "--asdf", "1", "script"), 2, "unrecognized arguments: --asdf"),
+        (("deepspeed", "--num_nodes", "1", "--"), 2, "empty script is not allowed"),
+        (("horovod", "--trial=model:Trial"), 2, "the Trial classes do not run here"),
+        (("horovod", "train.py"), 1, "horovodrun is not on the PATH: Horovod is not installed"),
+        (("deepspeed", "train.py"), 1, "deepspeed is not on the PATH: DeepSpeed is not installed"),
+        (("tensorflow", "train.py"), 1, "determined.launch.tensorflow is not a part of fabric's package"),
+        (("deepspeed", "--help"), 0, "usage: python3 -m determined.launch.deepspeed"),
     ],
 )
 def test_a_launch_that_cannot_be_is_refused(
@@ -737,10 +746,100 @@ def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path
 
     words = ran.stdout.strip()[2:-2].split("', '")
     expected = (
-        "--nnodes 1 --nproc_per_node 2 --max_restarts 0 --master_addr 127.0.0.1 --master_port 1234"
-        " --max_restarts 1 --module determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
+        "--nnodes 1 --nproc_per_node 2 --node_rank 0 --max_restarts 0 --master_addr localhost --master_port 1234"
+        " --module --max_restarts 1 determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
     )
     assert words == expected.split()
+
+
+HARNESS = ["python3", "-m", "determined.exec.harness", "m:T"]
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides", "script"),
+    [
+        ("--trial m:T", [], HARNESS),
+        ("-- --trial m:T", [], HARNESS),
+        ("script arg", [], ["script", "arg"]),
+        ("script --trial m:T", [], ["script", "--trial", "m:T"]),
+        ("override1 override2 -- script arg", ["override1", "override2"], ["script", "arg"]),
+        ("-- script -- arg", [], ["script", "--", "arg"]),
+    ],
+)
+def test_what_is_before_two_dashes_overrides_a_launchers_options(
+    words: str, overrides: list[str], script: list[str]
+) -> None:
+    from workbench.learner.libraries.determined.launch._launcher import parsed
+
+    assert parsed(words.split(), "usage") == (overrides, script)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "program", "expected"),
+    [
+        (
+            "deepspeed",
+            "deepspeed",
+            "--num_gpus 2 --master_addr localhost --master_port 1234 --no_python --no_local_rank --own --"
+            " env CUDA_VISIBLE_DEVICES=GPU-a,GPU-b PYTHON -m determined.launch.wrap_rank RANK -- train --lr=1",
+        ),
+        (
+            "horovod",
+            "horovodrun",
+            "-np 2 -H localhost:2 --start-timeout 1200 --gloo-timeout-seconds 240 --fusion-threshold-mb 32"
+            " --cycle-time-ms 1 --cache-capacity 1024 --no-hierarchical-allreduce --no-hierarchical-allgather"
+            " --verbose --own -- PYTHON -m determined.launch.wrap_rank"
+            " HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK -- train --lr=1",
+        ),
+    ],
+)
+def test_a_process_for_each_slot_is_started_by_the_launcher_of_a_package(
+    launch: Any, python: str, tmp_path: Path, launcher: str, program: str, expected: str
+) -> None:
+    # What stands for the program prints how it is called.
+    stand_in = tmp_path / "bin" / program
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\necho "$DET_CHIEF_IP" >&2\n')
+    stand_in.chmod(0o755)
+
+    ran = launch(
+        f"determined.launch.{launcher}",
+        "--own",
+        "--",
+        "train",
+        "--lr=1",
+        PATH=f"{stand_in.parent}:{os.environ['PATH']}",
+        DET_SLOT_IDS="[0, 1]",
+        CUDA_VISIBLE_DEVICES="GPU-a,GPU-b",
+        MASTER_PORT="1234",
+        DET_EXPERIMENT_CONFIG='{"debug": true, "optimizations": {"tensor_fusion_threshold": 32}}',
+    )
+
+    assert ran.stdout.splitlines() == expected.replace("PYTHON", python).split()
+    assert ran.stderr == "localhost\n"
+
+
+def test_a_process_of_deepspeed_knows_who_it_is(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "each = det.core.DistributedContext.from_deepspeed()\nprint(each.rank, each.size, each.local_size)\n",
+        RANK="0",
+        WORLD_SIZE="1",
+        LOCAL_RANK="0",
+        LOCAL_SIZE="1",
+        CROSS_RANK="0",
+        CROSS_SIZE="1",
+    )
+
+    assert ran.stdout == "0 1 1\n", ran.stderr
+
+
+def test_a_progress_bar_is_lines_with_the_rank(launch: Any) -> None:
+    script = "printf '10%%\\r20%%\\rdone\\r\\nnext\\n'; printf 'no end'"
+
+    ran = launch("determined.launch.wrap_rank", "0", "--", "sh", "-c", script)
+
+    lines = ["10%", "20%", "done", "next", "no end"]
+    assert ran.stdout == "".join(f"[rank=0] {line}\n" for line in lines)
 
 
 def test_a_launcher_outlives_a_stop_and_no_other_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
