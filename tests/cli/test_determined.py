@@ -243,6 +243,64 @@ def test_variables_of_a_trial_are_those_of_determined_and_agree_with_the_package
     assert len({each["trial"] for each in documents[1::2]}) == 2
 
 
+PREEMPTED = """\
+name: preempted
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss}
+resources: {slots_per_trial: 0}
+max_restarts: 0
+"""
+WAIT_FOR_A_STOP = (
+    "import sys, time\n"
+    "import determined as det\n"
+    "with det.core.init() as core:\n"
+    "    print('begun', flush=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("rest", "state", "exit_code"),
+    [
+        ("while not core.preempt.should_preempt(): time.sleep(0.01)", "HALTED", 143),
+        ("while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)", "COMPLETED", 0),
+        (
+            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n"
+            "    core.preempt.acknowledge_preemption_signal()",
+            "HALTED",
+            143,
+        ),
+        (
+            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n    sys.exit(3)",
+            "HALTED",
+            143,
+        ),
+        (
+            "import os\n    answer = os.path.dirname(os.environ['FABRIC_STOP_FILE']) + '/stop-answer'\n"
+            "    while not os.path.exists(answer): time.sleep(0.01)",  # the signal came, which it outlives
+            "COMPLETED",
+            0,
+        ),
+    ],
+    ids=["acknowledged by the question", "not acknowledged", "acknowledged later", "failed", "not asked for"],
+)
+def test_a_halted_trial_that_ends_without_an_acknowledgement_is_complete(
+    fabric: Fabric, rest: str, state: str, exit_code: int
+) -> None:
+    (fabric.folder / "preempted.yaml").write_text(PREEMPTED)
+    (fabric.folder / "train.py").write_text(f"{WAIT_FOR_A_STOP}    {rest}\n")
+    job = fabric("run", "-d", "-q", "preempted.yaml").stdout.strip()
+    until(lambda: "begun" in fabric("logs", job).stdout)
+
+    fabric("halt", job, expect=None)
+    fabric("wait", job, expect=None)
+
+    shown = fabric.json("show", job, "--json")
+    assert (shown["state"], shown["exit_code"]) == (state, exit_code)
+    if state == "HALTED":
+        fabric("resume", job)
+        fabric("kill", job, expect=None)
+
+
 INVALID = """\
 name: invalid
 entrypoint: python3 train.py

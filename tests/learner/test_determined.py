@@ -464,6 +464,18 @@ def test_a_stop_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped
     assert run("print(core.preempt.should_preempt())").stdout == "True\n"
 
 
+def test_a_stop_is_acknowledged_once_unless_the_code_does_it_itself(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    answer = tmp_path / "stop-answer"
+    run("core.preempt.should_preempt()\ncore.preempt.acknowledge_preemption_signal()\n")
+    assert not answer.exists()
+
+    (tmp_path / "stop").touch()
+    run("print(core.preempt.should_preempt(auto_ack=False), core.preempt.should_preempt(auto_ack=False))")
+    assert answer.read_text() == "seen\n"
+    run("core.preempt.should_preempt()\ncore.preempt.should_preempt()\n")
+    assert answer.read_text() == "seen\nacknowledged\n"
+
+
 def test_a_request_to_stop_does_not_interrupt_the_code_and_any_other_signal_does(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('goes on')\n"
 

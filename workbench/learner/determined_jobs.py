@@ -6,6 +6,7 @@ container that is what its first process asks of this module: ``python3 -m workb
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -20,6 +21,38 @@ SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
 SAVED_FILE = ".determined.json"
 """Within a checkpoint: its metadata, and when it was saved."""
+
+
+STOP_ANSWER = "stop-answer"
+"""Beside the file whose presence asks a command to stop: what the package has answered, a word in each line."""
+SEEN = "seen"
+"""The command knows of the stop, and has not said that it ends because of it."""
+ACKNOWLEDGED = "acknowledged"
+"""The command ends because of the stop, and wants to go on later."""
+_ANSWER_BYTES = 1 << 16
+
+
+def answer_stop(answer: str) -> None:
+    """Note what the command makes of a request to stop; the agent reads it once the command has ended."""
+    path = os.environ.get("FABRIC_STOP_FILE")
+    if path:
+        answers = os.path.join(os.path.dirname(path), STOP_ANSWER)
+        with contextlib.suppress(OSError), open(answers, "a", encoding="utf-8") as file:
+            file.write(answer + "\n")
+
+
+def is_unacknowledged(folder: str) -> bool:
+    """Return whether the command of a learner knew of a stop and ended without an acknowledgement: it is complete.
+
+    That of a container answers in a folder of its own.
+    """
+    from workbench.learner.platform import beneath
+
+    words: list[bytes] = []
+    for place in (folder, os.path.join(folder, "inside")):
+        with contextlib.suppress(OSError), beneath.Root(place) as root:
+            words += root.read(STOP_ANSWER, _ANSWER_BYTES).split()
+    return SEEN.encode() in words and ACKNOWLEDGED.encode() not in words
 
 
 def trial_number(job: str) -> int:

@@ -248,6 +248,14 @@ class Guard:
 
         return start_variables(self._environment)
 
+    def _is_complete(self) -> bool:
+        """Say whether a trial of Determined that was asked to halt has ended because it had nothing left to do."""
+        if "DET_EXPERIMENT_CONFIG" not in self._environment:
+            return False
+        from workbench.learner.determined_jobs import is_unacknowledged
+
+        return is_unacknowledged(self._folder)
+
     def _release_command(self) -> None:
         if not self._state.written or self._child is None:
             return  # the command runs only once its start is recorded
@@ -406,6 +414,8 @@ class Guard:
                 self._start("command")
                 return
             exit_code = None  # the command has none
+        if exit_code == 0 and self._stopping.kind == "halt" and self._is_complete():
+            self._stopping.withdraw_cause()
         if self._stopping.why is None:
             of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
             self._stopping.why = reasons.reason(failure, "S101") if failure else of_act(exit_code, number)

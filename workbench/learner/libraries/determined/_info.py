@@ -102,6 +102,8 @@ def outlive_the_request_to_stop() -> None:
 
 def _on_sigterm(number: int, frame: Any) -> None:
     if should_stop():
+        # Code that goes on to its end without another look is complete.
+        determined_jobs.answer_stop(determined_jobs.SEEN)
         logger.info("asked to stop: the next should_preempt() is True")
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 
+from workbench.learner.determined_jobs import ACKNOWLEDGED, SEEN, answer_stop
 from workbench.learner.report import note, should_stop
 
 # Relative: this package is imported by its last name, and a second copy would have another InvalidHP.
@@ -64,23 +65,41 @@ class PreemptContext:
     def __init__(self, distributed: DistributedContext, mode: PreemptMode) -> None:
         self._distributed = distributed
         self._mode = mode
+        self._answer = ""
+        """What the agent knows of this process."""
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Return whether to save a checkpoint and end: the job is halted, or its search stops the trial.
 
-        All processes ask, and are given the same answer, unless the mode is another.
+        All processes ask, and are given the same answer, unless the mode is another. Without an acknowledgement a job
+        that ends with exit code 0 is complete, and does not go on later.
+
+        Args:
+            auto_ack: acknowledge a stop at once.
 
         Raises:
             RuntimeError: a process other than rank 0 asks though the mode is ``ChiefOnly``.
         """
         if self._mode is PreemptMode.ChiefOnly and self._distributed.rank:
             raise RuntimeError("with PreemptMode.ChiefOnly should_preempt() is for rank 0 alone")
+        is_asked = self._distributed.rank == 0 or self._mode is PreemptMode.WorkersAskMaster
+        found = is_asked and should_stop()
+        if found and auto_ack:
+            self.acknowledge_preemption_signal()
+        elif found and not self._answer:
+            self._tell(SEEN)
         if self._mode is PreemptMode.WorkersAskChief:
-            return bool(self._distributed.broadcast(self._distributed.rank == 0 and should_stop()))
-        return should_stop()
+            return bool(self._distributed.broadcast(found))
+        return found
 
     def acknowledge_preemption_signal(self) -> None:
-        """Do nothing: a job that was asked to stop and ends is halted."""
+        """Acknowledge a stop: the job ends because of it, is halted, and is to go on later."""
+        if should_stop() and self._answer != ACKNOWLEDGED:
+            self._tell(ACKNOWLEDGED)
+
+    def _tell(self, answer: str) -> None:
+        self._answer = answer
+        answer_stop(answer)
 
 
 class SearcherOperation:
