@@ -484,6 +484,17 @@ def test_a_request_to_stop_does_not_interrupt_the_code_and_any_other_signal_does
     assert run(code).stdout == "goes on\n"
 
 
+def test_a_request_to_stop_that_comes_while_python_ends_does_not_interrupt_it(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "import os, signal\n"
+        "class Last:\n    def __del__(self, kill=os.kill, pid=os.getpid()):\n        kill(pid, 15)\n"
+        "import sys\nsys.modules['last'] = Last()\n"
+    )
+    (tmp_path / "stop").touch()
+
+    assert run(code).returncode == 0
+
+
 def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "import json\ninfo = det.get_cluster_info()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -98,6 +99,13 @@ def outlive_the_request_to_stop() -> None:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and os.environ.get(JOB_VARIABLE) and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _on_sigterm)
+        atexit.register(_outlive_it_to_the_end)
+
+
+def _outlive_it_to_the_end() -> None:
+    """Ignore a request to stop that comes while Python ends: it gives its own handlers up before."""
+    if should_stop() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
