@@ -19,6 +19,7 @@ from runners.interface import LaunchRequest
 from runners.shared.environment import (
     CHOSEN,
     NO_GPU,
+    experiment_variables,
     job_folders,
     promises,
     python_path,
@@ -95,6 +96,9 @@ def container_environment(request: LaunchRequest, learner: int, site: HostFacts)
     variables = {"PYTHONUNBUFFERED": "1", **submitted_proxies(request), **libraries, **spec.env}
     variables |= seed_and_params(spec, variables)
     variables |= container_promises(request, learner, site)
+    variables |= experiment_variables(
+        request, MODEL, agent_id=site.hostname, resources_type="docker-container", port=PORT
+    )
     if spec.python == "requirements":
         variables |= {
             "PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}",

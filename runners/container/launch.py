@@ -47,6 +47,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
+from workbench.learner.determined_jobs import STOP_ANSWER
 from workbench.learner.guard.container_command import REASON, start_failure
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
@@ -290,7 +291,8 @@ class ContainerLaunch:
             folder = inside_folder(self._request, learner, self._site)
             inside |= {str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)}
             # Written in there by whoever the image runs as; made here, they are the person's all the same.
-            inside[str(folder.parent / "report.jsonl")] = inside[str(folder / "python")] = ""
+            written = (folder.parent / "report.jsonl", folder / "python", folder / STOP_ANSWER)
+            inside |= dict.fromkeys(map(str, written), "")
         self._host.call("write_files", files=inside, mode=0o666)
         secrets = secrets_with(self._request, self._site)
         if not secrets:

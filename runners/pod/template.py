@@ -35,6 +35,7 @@ from runners.pod.volumes import RESULTS, bound_mounts, bound_volumes, one_volume
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.environment import (
     NO_GPU,
+    experiment_variables,
     python_path,
     seed_and_params,
     submitted_proxies,
@@ -475,6 +476,7 @@ def _environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     variables |= spec.env
     variables |= seed_and_params(spec, variables)
     variables |= _promises(request)
+    variables |= experiment_variables(request, config.MODEL, resources_type="k8s-job", port=PORT)
     variables["PYTHONPATH"] = python_path(spec, config.MODEL, config.AGENT)
     return variables
 

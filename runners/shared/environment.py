@@ -10,11 +10,12 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
+from workbench.learner.determined_jobs import planned_variables
 from workbench.learner.queue.allocation import NO_GPU as NO_GPU
 from workbench.learner.queue.allocation import gpu_variables as gpu_variables
 from workbench.manifest.builder.params import CONFIG_VARIABLE, flat_params, param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
-from workbench.spec import JobSpec
+from workbench.spec import SWEEP_LABEL, JobSpec
 
 CHOSEN: Final = "<chosen at launch>"
 """The placeholder in plans for what is known only at launch."""
@@ -53,8 +54,43 @@ def learner_environment(
     variables = {"PYTHONUNBUFFERED": "1", **base, **libraries, **spec.env}
     variables |= seed_and_params(spec, variables)
     variables |= promised
+    variables |= experiment_variables(request, promised["MODEL_DIR"], agent_id=site.hostname)
     variables["PYTHONPATH"] = python_path(spec, promised["MODEL_DIR"], agent)
     return variables
+
+
+def experiment_variables(
+    request: LaunchRequest, model: str, *, agent_id: str = "", resources_type: str = "", port: int = 0
+) -> dict[str, str]:
+    """Return the variables that Determined gives to a trial; none where the job is not made of an experiment.
+
+    Args:
+        request: the attempt.
+        model: the folder of its code.
+        agent_id: the name of the host, where it is known.
+        resources_type: what Determined calls that which the command runs in, where it has a name for it.
+        port: MASTER_PORT, where it is known before the launch.
+    """
+    spec, attempt = request.spec, request.attempt
+    if CONFIG_VARIABLE not in spec.env:
+        return {}
+    found = planned_variables(
+        spec.env,
+        job=attempt.job_id,
+        attempt=attempt.attempt,
+        experiment=spec.labels.get(SWEEP_LABEL, ""),
+        cluster=attempt.home,
+        seed=spec.seed or 0,
+        params=spec.params,
+        gpus=spec.gpus,
+        workdir=model,
+    )
+    more = {
+        "DET_AGENT_ID": agent_id,
+        "DET_RESOURCES_TYPE": resources_type,
+        "C10D_PORT": str(port or ""),
+    }
+    return found | {name: value for name, value in more.items() if value}
 
 
 def python_path(spec: JobSpec, model: str, agent: str) -> str:

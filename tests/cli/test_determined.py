@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -177,6 +178,127 @@ def test_an_alert_and_metadata_of_the_code_are_kept_with_the_job(fabric: Fabric)
     ]
     assert "alert: loss: is too high" in fabric("show", "@last").stdout
     assert "determined-metadata.json" in fabric("files", "@last").stdout
+
+
+VARIABLES = """\
+name: variables
+entrypoint: python3 train.py
+hyperparameters: {deep: {size: 2}, lr: {type: double, minval: 0.5, maxval: 1.0}}
+searcher: {name: random, metric: loss, max_trials: 2, max_concurrent_trials: 1}
+resources: {slots_per_trial: 2}
+reproducibility: {experiment_seed: 11}
+max_restarts: 1
+"""
+
+
+def test_variables_of_a_trial_are_those_of_determined_and_agree_with_the_package(fabric: Fabric) -> None:
+    (fabric.folder / "variables.yaml").write_text(VARIABLES)
+    (fabric.folder / "train.py").write_text(
+        "import json, os\nimport determined as det\n"
+        "info = det.get_cluster_info()\n"
+        "print(json.dumps({name: value for name, value in os.environ.items() if name.startswith(('DET_', 'C10'))}))\n"
+        "print(json.dumps({'cluster': info.cluster_id, 'agent': info.agent_id, 'task': info.task_id,\n"
+        "    'allocation': info.allocation_id, 'slots': info.slot_ids, 'latest': info.latest_checkpoint,\n"
+        "    'hparams': info.trial.hparams, 'seed': info.trial.trial_seed, 'trial': info.trial.trial_id,\n"
+        "    'experiment': info.trial.experiment_id, 'run': info.trial._trial_run_id,\n"
+        "    'steps': info.trial._steps_completed, 'port': os.environ['MASTER_PORT'], 'cwd': os.getcwd()}))\n"
+        "distributed = det.core.DistributedContext(rank=0, size=1)\n"
+        "with det.core.init(distributed=distributed) as core:\n"
+        "    core.train.report_validation_metrics(5, {'loss': 1.0})\n"
+        "    if info.latest_checkpoint is None:\n"
+        "        with core.checkpoint.store_path({'steps_completed': 5}):\n            pass\n"
+        "        raise SystemExit(3)\n"
+    )
+    experiment = fabric("run", "-q", "variables.yaml").stdout.strip()
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
+
+    documents = []
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    for trial in trials:
+        for attempt in "1", "2":
+            lines = fabric("logs", trial["id"], "--attempt", attempt).stdout.splitlines()
+            documents += [json.loads(line) for line in lines if line.startswith("{")]
+    assert len(documents) == 8
+    for number, (variables, info) in enumerate(zip(documents[::2], documents[1::2], strict=True)):
+        run = number % 2 + 1
+        assert variables["DET_TASK_TYPE"] == "TRIAL"
+        assert int(variables["DET_TRIAL_RUN_ID"]) == info["run"] == run
+        assert int(variables["DET_STEPS_COMPLETED"]) == info["steps"] == (0 if run == 1 else 5)
+        assert variables.get("DET_LATEST_CHECKPOINT") == info["latest"]
+        assert (info["latest"] is None) == (run == 1)
+        assert json.loads(variables["DET_HPARAMS"]) == info["hparams"]
+        assert info["hparams"]["deep"] == {"size": 2} and 0.5 <= info["hparams"]["lr"] <= 1.0
+        assert json.loads(variables["DET_SLOT_IDS"]) == info["slots"] == [0, 1]
+        assert int(variables["DET_TRIAL_SEED"]) == info["seed"] == trials[number // 2]["seed"]
+        assert int(variables["DET_TRIAL_ID"]) == info["trial"]
+        assert int(variables["DET_EXPERIMENT_ID"]) == info["experiment"]
+        assert variables["DET_CLUSTER_ID"] == info["cluster"] != ""
+        assert variables["DET_AGENT_ID"] == info["agent"] == os.uname().nodename
+        assert variables["DET_TASK_ID"] == info["task"] == trials[number // 2]["id"]
+        assert variables["DET_ALLOCATION_ID"] == info["allocation"] == f"{info['task']}.{run}"
+        assert variables["DET_WORKDIR"] == info["cwd"]
+        assert variables["C10D_PORT"] == info["port"]
+        assert not any("TOKEN" in name or "MASTER" in name for name in variables)
+    assert len({each["experiment"] for each in documents[1::2]}) == 1
+    assert len({each["trial"] for each in documents[1::2]}) == 2
+
+
+PREEMPTED = """\
+name: preempted
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss}
+resources: {slots_per_trial: 0}
+max_restarts: 0
+"""
+WAIT_FOR_A_STOP = (
+    "import sys, time\n"
+    "import determined as det\n"
+    "with det.core.init() as core:\n"
+    "    print('begun', flush=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("rest", "state", "exit_code"),
+    [
+        ("while not core.preempt.should_preempt(): time.sleep(0.01)", "HALTED", 143),
+        ("while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)", "COMPLETED", 0),
+        (
+            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n"
+            "    core.preempt.acknowledge_preemption_signal()",
+            "HALTED",
+            143,
+        ),
+        (
+            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n    sys.exit(3)",
+            "HALTED",
+            143,
+        ),
+        (
+            "import os\n    answer = os.path.dirname(os.environ['FABRIC_STOP_FILE']) + '/stop-answer'\n"
+            "    while not os.path.exists(answer): time.sleep(0.01)",  # the signal came, which it outlives
+            "COMPLETED",
+            0,
+        ),
+    ],
+    ids=["acknowledged by the question", "not acknowledged", "acknowledged later", "failed", "not asked for"],
+)
+def test_a_halted_trial_that_ends_without_an_acknowledgement_is_complete(
+    fabric: Fabric, rest: str, state: str, exit_code: int
+) -> None:
+    (fabric.folder / "preempted.yaml").write_text(PREEMPTED)
+    (fabric.folder / "train.py").write_text(f"{WAIT_FOR_A_STOP}    {rest}\n")
+    job = fabric("run", "-d", "-q", "preempted.yaml").stdout.strip()
+    until(lambda: "begun" in fabric("logs", job).stdout)
+
+    fabric("halt", job, expect=None)
+    fabric("wait", job, expect=None)
+
+    shown = fabric.json("show", job, "--json")
+    assert (shown["state"], shown["exit_code"]) == (state, exit_code)
+    if state == "HALTED":
+        fabric("resume", job)
+        fabric("kill", job, expect=None)
 
 
 INVALID = """\

@@ -105,6 +105,22 @@ def test_a_job_without_gpus_sees_none_even_where_they_are_given_by_default(home:
     assert "DeviceRequests" not in planned_["HostConfig"]
 
 
+def test_a_trial_of_an_experiment_has_the_variables_of_determined(home: Home) -> None:
+    text = (
+        "name: a\nentrypoint: python3 train.py\nhyperparameters: {lr: 0.5, deep: {n: 1}}\n"
+        "searcher: {name: single, metric: loss}\nresources: {slots_per_trial: 2}\n"
+        "environment: {image: image}\nreproducibility: {experiment_seed: 7}\n"
+    )
+    found = dict(entry.split("=", 1) for entry in container(planned_text(home, text))["Env"])
+
+    assert found["DET_SLOT_IDS"] == "[0, 1]"
+    assert found["DET_HPARAMS"] == '{"lr": 0.5, "deep": {"n": 1}}'
+    assert found["DET_TRIAL_SEED"] == "7"
+    assert found["DET_RESOURCES_TYPE"] == "docker-container"
+    assert found["DET_AGENT_ID"] == os.uname().nodename
+    assert (found["DET_WORKDIR"], found["C10D_PORT"]) == (found["MODEL_DIR"], found["MASTER_PORT"])
+
+
 def test_only_several_learners_have_a_network_and_only_the_first_publishes(home: Home) -> None:
     text = "name: a\nlearners: 2\nports: [6006]\nframework: {name: custom, version: image, command: 'true'}\n"
     plan = planned_text(home, text)

@@ -215,3 +215,27 @@ def test_a_shell_beside_the_learner_has_the_time_and_the_exit_code_that_it_takes
         assert ended(process) == 3
 
     assert (tmp_path / "seen").read_text() == "ends\n"
+
+
+def test_a_trial_of_an_experiment_has_the_variables_of_determined() -> None:
+    pod = pod_of(EXPERIMENT)
+    (learner,) = [one for one in pod["spec"]["containers"] if one["name"] == "learner"]
+
+    variables = {one["name"]: one.get("value") for one in learner["env"]}
+    number = str(int("abc12", 36))
+    assert {name: value for name, value in variables.items() if name.startswith(("DET_", "C10D"))} == {
+        "C10D_PORT": variables["MASTER_PORT"],
+        "DET_ALLOCATION_ID": "training-abc12.1",
+        "DET_CLUSTER_ID": "home",
+        "DET_EXPERIMENT_CONFIG": variables["DET_EXPERIMENT_CONFIG"],
+        "DET_EXPERIMENT_ID": number,
+        "DET_HPARAMS": "{}",
+        "DET_RESOURCES_TYPE": "k8s-job",
+        "DET_SLOT_IDS": "[]",
+        "DET_TASK_ID": "training-abc12",
+        "DET_TASK_TYPE": "TRIAL",
+        "DET_TRIAL_ID": number,
+        "DET_TRIAL_RUN_ID": "1",
+        "DET_TRIAL_SEED": "0",
+        "DET_WORKDIR": variables["MODEL_DIR"],
+    }

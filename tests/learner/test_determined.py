@@ -117,13 +117,46 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
         ("core.train.report_metrics('a.b', 1, {'x': 1})", "ValueError: group name 'a.b'"),
         (
             "core.train.report_validation_metrics(1, {'x': None})",
-            "ValueError: Validation metrics cannot be None",
+            "RuntimeError: validation metrics cannot be None",
         ),
         (
-            "core.checkpoint.store_path({}).__enter__()",
+            "core.train.report_metrics('validation', 1, {'x': None})",
+            "RuntimeError: validation metrics cannot",
+        ),
+        (
+            "core.train.report_metrics('a', 1, {'x': 1})\ncore.train.report_metrics('a', 1, {'y': 1, 'x': 2})",
+            "ValueError: group 'a' has these metrics at step 1 already: x",
+        ),
+        (
+            "with core.checkpoint.store_path({}):\n    pass",
             "ValueError: metadata must contain a 'steps_completed'",
         ),
-        ("core.checkpoint.upload(None, {'steps_completed': 1})", "ValueError: ckpt_dir is None"),
+        (
+            "core.checkpoint.store_path().__enter__()",
+            "ValueError: metadata must contain a 'steps_completed'",
+        ),
+        ("core.checkpoint.upload(None, {'steps_completed': 1})", "RuntimeError: ckpt_dir is None"),
+        (
+            "core.checkpoint.upload(None, {'steps_completed': 1}, shard=True)",
+            "RuntimeError: ckpt_dir is None in all processes",
+        ),
+        (
+            "core.checkpoint.upload(None, {'steps_completed': 1}, shard=True, selector=bool)",
+            "RuntimeError: a selector needs ckpt_dir",
+        ),
+        (
+            "core.train.upload_tensorboard_files()",
+            "RuntimeError: upload_tensorboard_files() is for Tensorboard",
+        ),
+        ("core.profiler.on(sampling_interval=0.01)", "ValueError: sampling_interval must be at least 0.1"),
+        ("core.profiler.on(samples_per_report=0)", "ValueError: samples_per_report must be a whole number"),
+        ("det.core.init(preempt_mode='NEVER')", "ValueError: 'NEVER' is not a valid PreemptMode"),
+        ("det.core.init(tensorboard_mode='NEVER')", "ValueError: 'NEVER' is not a valid TensorboardMode"),
+        (
+            "det.core.init(checkpoint_storage=3)",
+            "TypeError: checkpoint_storage must be a string, a dictionary",
+        ),
+        ("core.train.report_early_exit('NEVER')", "ValueError: 'NEVER' is not a valid EarlyExitReason"),
         ("core.checkpoint.get_metadata('missing')", "FileNotFoundError: there is no checkpoint 'missing'"),
         (
             "det.core.init(checkpoint_storage='s3://b/p')",
@@ -141,13 +174,14 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "NotImplementedError: DistributedContext over several machines",
         ),
         ("det.core.DistributedContext.from_torch_distributed()", "ValueError: 'RANK' is not set"),
-        ("det.core.DistributedContext.from_deepspeed()", "NotImplementedError: DistributedContext.from_deep"),
+        ("det.core.DistributedContext.from_deepspeed()", "not started by DeepSpeed's launcher"),
         (
             "import os; os.environ['DET_SLOT_IDS'] = '[0, 1]'; det.core.init()",
             "ValueError: the job has 2 slots: init() needs distributed=",
         ),
         ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
-        ("from determined.launch import deepspeed", "determined.launch.deepspeed is not a part"),
+        ("from determined.launch import tensorflow", "determined.launch.tensorflow is not a part"),
+        ("import determined.exec.harness", "determined.exec is not a part"),
         ("from determined.experimental import client", "determined.experimental.client is not a part"),
         (
             "from determined.experimental import core_v2; core_v2.train",
@@ -216,10 +250,162 @@ def test_a_checkpoint_has_the_metrics_of_the_validation_at_its_step(run, tmp_pat
     ]
 
 
+def test_a_checkpoint_has_its_metadata_as_a_file(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "import os\n"
+        "metadata = {'note': 'n'}\n"
+        "with core.checkpoint.store_path(metadata) as (path, name):\n"
+        "    metadata['steps_completed'] = 5\n"
+        "core.checkpoint.download(name, os.path.join(os.environ['TMPDIR'], 'copy'))\n"
+        "print(name, core.checkpoint.get_metadata(name))\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    name, _, found = ran.stdout.strip().partition(" ")
+    expected = {"note": "n", "steps_completed": 5}
+    assert found == str(expected)
+    for folder in (tmp_path / "checkpoints" / name, tmp_path / "tmp/copy"):
+        assert json.loads((folder / "metadata.json").read_text()) == expected
+
+
+def test_what_a_selector_chooses_is_copied_with_the_folders_above_it(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for part in ("model/part/state", "logs/debug", "other"):
+        (tmp_path / "source" / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / part).write_text(part)
+    (tmp_path / "source/empty").mkdir()
+    ran = run(
+        f"source, target = {str(tmp_path / 'source')!r}, {str(tmp_path / 'target')!r}\n"
+        "seen = []\n"
+        "def selector(path):\n    seen.append(path)\n    return 'logs' not in path\n"
+        "name = core.checkpoint.upload(source, {'steps_completed': 1}, selector=selector)\n"
+        "print(sorted(set(seen)))\n"
+        "core.checkpoint.download(name, target, selector=lambda path: path.endswith('state'))\n"
+        "with core.checkpoint.restore_path(name, selector=lambda path: False) as path:\n"
+        "    print(sorted(str(each.relative_to(path)) for each in path.rglob('*') if each.name[0] != '.'))\n"
+    )
+
+    seen, whole = ran.stdout.splitlines()
+    assert seen == str(
+        ["empty/", "logs/", "logs/debug", "model/", "model/part/", "model/part/state", "other"]
+    ), ran.stderr
+    assert whole == str(["empty", "metadata.json", "model", "model/part", "model/part/state", "other"])
+    assert [each.name for each in (tmp_path / "target").rglob("*") if each.is_file()] == ["state"]
+    assert "restore_path() has all files" in ran.stderr
+
+
+def test_processes_share_a_download_of_what_any_of_them_selects(run_ranks: Any, tmp_path: Path) -> None:
+    ran = run_ranks(
+        "import os\n"
+        "with core.checkpoint.store_path({'steps_completed': 1}, shard=True) as (path, name):\n"
+        "    path.joinpath('of%d' % rank).write_text('x')\n"
+        "target = os.path.join(os.environ['TMPDIR'], 'target')\n"
+        "only = None if rank == 2 else (lambda path: path == 'of%d' % rank)\n"
+        "core.checkpoint.download(name, target, selector=only if rank < 2 else (lambda path: False))\n"
+        "print(sorted(os.listdir(target)))\n"
+    )
+
+    assert [output.strip() for _, output, _ in ran] == ["['of0', 'of1']"] * 3, ran
+
+
+def test_bytes_are_left_out_of_a_validation_with_a_warning(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run("core.train.report_validation_metrics(1, {'a': b'x', 'b': bytearray(b'y'), 'c': 1})")
+
+    assert "these metrics are bytes and are left out: a, b" in ran.stderr
+    assert [each["values"] for each in reported(tmp_path)] == [{"c": 1}]
+
+
+def test_metrics_of_a_group_and_step_come_in_parts(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core.train.report_validation_metrics(1, {'a': 1})\n"
+        "core.train.report_validation_metrics(1, {'b': 2})\n"
+        "core.train.report_training_metrics(1, {'a': 3})\n"
+        "core.train.report_validation_metrics(2, {'a': 4})\n"
+        "with core.checkpoint.store_path({'steps_completed': 2}):\n    pass\n"
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    *metrics, saved = reported(tmp_path)
+    assert [each["values"] for each in metrics] == [{"a": 1}, {"b": 2}, {"a": 3}, {"a": 4}]
+    assert saved["metrics"] == {"a": 4}
+
+
+def test_a_status_is_the_text_of_the_progress(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    run("core.train.set_status('loads')\ncore.train.report_progress(0.5)\ncore.train.set_status('trains')\n")
+
+    assert [(each["fraction"], each["text"]) for each in reported(tmp_path)] == [
+        (0.0, "loads"),
+        (0.5, "loads"),
+        (0.5, "trains"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("smaller", "expected"), [("true", [None, 3.0, 2.0, 2.0]), ("false", [None, 3.0, 3.0, 5.0])]
+)
+def test_the_best_validation_of_the_trial_is_known_also_after_a_restart(
+    run: Any, smaller: str, expected: list[float | None]
+) -> None:
+    config = f'{{"searcher": {{"metric": "loss", "smaller_is_better": {smaller}}}}}'
+    code = (
+        "best = [core.train.get_experiment_best_validation()]\n"
+        "for step, loss in (1, 3), (2, 2), (3, 5):\n"
+        "    core.train.report_validation_metrics(step, {'loss': loss, 'other': 0})\n"
+        "    best.append(core.train.get_experiment_best_validation())\n"
+        "    with core.checkpoint.store_path({'steps_completed': step}):\n        pass\n"
+        "print(best)\n"
+    )
+    known = "print(core.train.get_experiment_best_validation())"
+
+    assert run(code, DET_EXPERIMENT_CONFIG=config).stdout == f"{expected}\n"
+    assert run(known, DET_EXPERIMENT_CONFIG=config).stdout == f"{expected[-1]}\n"
+    # A trial that begins with the checkpoint of another one has an experiment of its own.
+    assert run(known, DET_EXPERIMENT_CONFIG=config, TRAINING_ID="training-other").stdout == "None\n"
+
+
+def test_event_files_that_the_code_uploads_are_among_the_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core = det.core.init(tensorboard_mode=det.core.TensorboardMode.MANUAL)\n"
+        "folder = core.train.get_tensorboard_path()\n"
+        "(folder / 'run').mkdir()\n"
+        "for name in 'events', 'notes':\n    (folder / 'run' / name).write_text(name)\n"
+        "core.train.upload_tensorboard_files(\n"
+        "    lambda path: path.name == 'events', lambda path, rank: path.with_name('%s#%d' % (path.name, rank)))\n",
+        LOG_DIR=str(tmp_path / "logs"),
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    folder = tmp_path / "results/tensorboard"
+    assert [str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()] == ["run/events#0"]
+
+
+def test_a_signal_prints_where_the_code_is_and_calls_its_own_handler(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('own'))\n"
+        "det.core.init()\n"
+        "def train():\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "train()\nprint('goes on')\n"
+    )
+
+    assert ran.stdout == "own\ngoes on\n"
+    assert "in train" in ran.stderr
+
+
+def test_modes_may_be_texts_and_a_rank_is_asked_for_by_a_method(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "core = det.core.init(preempt_mode='CHIEF_ONLY', tensorboard_mode='MANUAL')\n"
+        "each = core.distributed\n"
+        "print(core.preempt.should_preempt(), each.get_rank(), each.get_size(), each.get_local_rank(),\n"
+        "      each.get_num_agents(), det.__version__)\n"
+        "core.profiler.on(0.5, 2)\ncore.profiler.off()\n"
+    )
+
+    assert ran.stdout == "False 0 1 0 1 0.38.1\n", ran.stderr
+
+
 def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     first = run(
         "assert core.train.get_metadata() is None\n"
-        "core.train.set_metadata({'old': 1})\ncore.train.set_metadata({'a': {'b': [1, None]}})\n"
+        "assert core.train.set_metadata({'old': 1}) == {'old': 1}\ncore.train.set_metadata({'a': {'b': [1, None]}})\n"
     )
     again = run("print(core.train.get_metadata())")
 
@@ -278,12 +464,35 @@ def test_a_stop_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped
     assert run("print(core.preempt.should_preempt())").stdout == "True\n"
 
 
+def test_a_stop_is_acknowledged_once_unless_the_code_does_it_itself(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    answer = tmp_path / "stop-answer"
+    run("core.preempt.should_preempt()\ncore.preempt.acknowledge_preemption_signal()\n")
+    assert not answer.exists()
+
+    (tmp_path / "stop").touch()
+    run("print(core.preempt.should_preempt(auto_ack=False), core.preempt.should_preempt(auto_ack=False))")
+    assert answer.read_text() == "seen\n"
+    run("core.preempt.should_preempt()\ncore.preempt.should_preempt()\n")
+    assert answer.read_text() == "seen\nacknowledged\n"
+
+
 def test_a_request_to_stop_does_not_interrupt_the_code_and_any_other_signal_does(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('goes on')\n"
 
     assert run(code).returncode == -15
     (tmp_path / "stop").touch()
     assert run(code).stdout == "goes on\n"
+
+
+def test_a_request_to_stop_that_comes_while_python_ends_does_not_interrupt_it(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code = (
+        "import os, signal\n"
+        "class Last:\n    def __del__(self, kill=os.kill, pid=os.getpid()):\n        kill(pid, 15)\n"
+        "import sys\nsys.modules['last'] = Last()\n"
+    )
+    (tmp_path / "stop").touch()
+
+    assert run(code).returncode == 0
 
 
 def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
@@ -298,6 +507,60 @@ def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
     facts, others = ran.stdout.splitlines()
     assert json.loads(facts) == [int("abc12", 36), 7, {"lr": 0.5, "deep": {"a": [1]}}, {"root": "/d"}]
     assert others == "%(levelname)s: [%(process)s] %(name)s: %(message)s 1 [3]"
+
+
+def test_what_is_known_of_the_job_agrees_with_its_variables(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "info, trial = det.get_cluster_info(), det.get_cluster_info().trial\n"
+        "print([info.cluster_id, info.agent_id, info.task_id, info.allocation_id, info.slot_ids, info.task_type,\n"
+        "       trial.trial_id, trial.experiment_id, trial._trial_run_id, trial.trial_seed,\n"
+        "       trial._steps_completed, trial._debug])\n",
+        DET_CLUSTER_ID="c",
+        DET_AGENT_ID="host",
+        DET_TASK_ID="training-abc12",
+        DET_ALLOCATION_ID="training-abc12.2",
+        DET_SLOT_IDS="[0]",
+        CUDA_VISIBLE_DEVICES="GPU-a",
+        DET_TRIAL_ID="3",
+        DET_EXPERIMENT_ID="2",
+        DET_TRIAL_RUN_ID="4",
+        DET_TRIAL_SEED="5",
+        DET_STEPS_COMPLETED="6",
+        DET_EXPERIMENT_CONFIG='{"debug": true}',
+    )
+
+    expected = ["c", "host", "training-abc12", "training-abc12.2", [0], "TRIAL", 3, 2, 4, 5, 6, True]
+    assert ran.stdout == f"{expected}\n", ran.stderr
+
+
+def test_a_shell_asks_for_the_variables_that_are_known_only_at_the_start(
+    python: str, environment: dict[str, str], run: Any, tmp_path: Path
+) -> None:
+    def asked(**env: str) -> str:
+        command = [python, "-S", "-m", "workbench.learner.determined_jobs"]
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**environment, **env},
+            timeout=patience(),
+            check=True,
+        ).stdout
+
+    name = run(
+        "for step in 3, 7:\n"
+        "    with core.checkpoint.store_path({'steps_completed': step}) as (path, name):\n        pass\n"
+        "print(name)\n"
+    ).stdout.strip()
+
+    assert asked() == ""
+    assert asked(DET_EXPERIMENT_CONFIG="{}", DET_AGENT_ID="h", MASTER_PORT="29500").splitlines() == [
+        "export DET_STEPS_COMPLETED=7",
+        "export C10D_PORT=29500",
+        f"export DET_LATEST_CHECKPOINT={name}",
+    ]
+    alone = asked(DET_EXPERIMENT_CONFIG="{}", CHECKPOINT_DIR=str(tmp_path / "none")).splitlines()
+    assert alone == ["export DET_STEPS_COMPLETED=0", f"export DET_AGENT_ID={os.uname().nodename}"]
 
 
 def test_outside_a_job_there_is_no_cluster(run) -> None:  # type: ignore[no-untyped-def]
@@ -380,7 +643,7 @@ def test_a_sharded_checkpoint_is_one_of_all_processes(run_ranks: Any, tmp_path: 
 
     assert [code for code, _, _ in ran] == [0, 0, 0], ran
     metadata = {"steps_completed": 7, "by": {"0": "ok", "1": "ok", "2": "ok"}}
-    lines = [f"['state0', 'state1', 'state2'] {metadata}", "['own0', 'own1', 'same']"]
+    lines = [f"['state0', 'state1', 'state2'] {metadata}", "['metadata.json', 'own0', 'own1', 'same']"]
     assert [output.splitlines() for _, output, _ in ran] == [lines] * 3
     assert [each["step"] for each in reported(tmp_path)] == [7, 8]
 
@@ -390,13 +653,23 @@ def test_a_sharded_checkpoint_is_one_of_all_processes(run_ranks: Any, tmp_path: 
     [
         (
             "with core.checkpoint.store_path({'steps_completed': rank}, shard=True):\n    pass\n",
-            "ValueError: the processes give different metadata of steps_completed: 0 and 1",
+            "RuntimeError: the processes give different metadata of steps_completed: 0 and 1",
         ),
         (
             "import os\nown = os.path.join(os.environ['TMPDIR'], str(rank))\nos.mkdir(own)\n"
             "open(os.path.join(own, 'a'), 'w').write(str(rank))\n"
             "core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
-            "ValueError: the processes give different files of one name: a",
+            "RuntimeError: the processes give different files of one name: a (of ranks 0, 1, 2)",
+        ),
+        (
+            "import os\nown = os.path.join(os.environ['TMPDIR'], str(rank))\nos.mkdir(own)\n"
+            "open(os.path.join(own, 'a'), 'w').close() if rank else os.mkdir(os.path.join(own, 'a'))\n"
+            "core.checkpoint.upload(own, {'steps_completed': 1}, shard=True)\n",
+            "RuntimeError: the processes give different files of one name: a (of ranks 0, 1, 2)",
+        ),
+        (
+            "with core.checkpoint.store_path({'rank%d' % rank: 1}, shard=True):\n    pass\n",
+            "ValueError: metadata must contain a 'steps_completed'",
         ),
     ],
 )
@@ -449,7 +722,15 @@ def test_the_lines_of_a_process_begin_with_its_rank(launch: Any, rank: str) -> N
         (("wrap_rank", "3", "--", "/no/such"), 127, "/no/such"),
         (("torch_distributed",), 2, "usage: python3 -m determined.launch.torch_distributed"),
         (("torch_distributed", "--", "--trial", "model:Trial"), 2, "the Trial classes do not run here"),
-        (("horovod", "train.py"), 1, "determined.launch.horovod is not a part of fabric's package"),
+        (("torch_distributed", "--trial", "model:Trial", "script"), 2, "extra arguments to --trial: script"),
+        (("horovod", "--trial"), 2, "--trial needs the name of a class"),
+        (("torch_distributed", "--asdf", "1", "script"), 2, "unrecognized arguments: --asdf"),
+        (("deepspeed", "--num_nodes", "1", "--"), 2, "empty script is not allowed"),
+        (("horovod", "--trial=model:Trial"), 2, "the Trial classes do not run here"),
+        (("horovod", "train.py"), 1, "horovodrun is not on the PATH: Horovod is not installed"),
+        (("deepspeed", "train.py"), 1, "deepspeed is not on the PATH: DeepSpeed is not installed"),
+        (("tensorflow", "train.py"), 1, "determined.launch.tensorflow is not a part of fabric's package"),
+        (("deepspeed", "--help"), 0, "usage: python3 -m determined.launch.deepspeed"),
     ],
 )
 def test_a_launch_that_cannot_be_is_refused(
@@ -488,10 +769,100 @@ def test_a_process_for_each_slot_is_started_by_torch(launch: Any, tmp_path: Path
 
     words = ran.stdout.strip()[2:-2].split("', '")
     expected = (
-        "--nnodes 1 --nproc_per_node 2 --max_restarts 0 --master_addr 127.0.0.1 --master_port 1234"
-        " --max_restarts 1 --module determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
+        "--nnodes 1 --nproc_per_node 2 --node_rank 0 --max_restarts 0 --master_addr localhost --master_port 1234"
+        " --module --max_restarts 1 determined.launch.wrap_rank RANK -- python3 train.py --lr=1"
     )
     assert words == expected.split()
+
+
+HARNESS = ["python3", "-m", "determined.exec.harness", "m:T"]
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides", "script"),
+    [
+        ("--trial m:T", [], HARNESS),
+        ("-- --trial m:T", [], HARNESS),
+        ("script arg", [], ["script", "arg"]),
+        ("script --trial m:T", [], ["script", "--trial", "m:T"]),
+        ("override1 override2 -- script arg", ["override1", "override2"], ["script", "arg"]),
+        ("-- script -- arg", [], ["script", "--", "arg"]),
+    ],
+)
+def test_what_is_before_two_dashes_overrides_a_launchers_options(
+    words: str, overrides: list[str], script: list[str]
+) -> None:
+    from workbench.learner.libraries.determined.launch._launcher import parsed
+
+    assert parsed(words.split(), "usage") == (overrides, script)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "program", "expected"),
+    [
+        (
+            "deepspeed",
+            "deepspeed",
+            "--num_gpus 2 --master_addr localhost --master_port 1234 --no_python --no_local_rank --own --"
+            " env CUDA_VISIBLE_DEVICES=GPU-a,GPU-b PYTHON -m determined.launch.wrap_rank RANK -- train --lr=1",
+        ),
+        (
+            "horovod",
+            "horovodrun",
+            "-np 2 -H localhost:2 --start-timeout 1200 --gloo-timeout-seconds 240 --fusion-threshold-mb 32"
+            " --cycle-time-ms 1 --cache-capacity 1024 --no-hierarchical-allreduce --no-hierarchical-allgather"
+            " --verbose --own -- PYTHON -m determined.launch.wrap_rank"
+            " HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK -- train --lr=1",
+        ),
+    ],
+)
+def test_a_process_for_each_slot_is_started_by_the_launcher_of_a_package(
+    launch: Any, python: str, tmp_path: Path, launcher: str, program: str, expected: str
+) -> None:
+    # What stands for the program prints how it is called.
+    stand_in = tmp_path / "bin" / program
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\necho "$DET_CHIEF_IP" >&2\n')
+    stand_in.chmod(0o755)
+
+    ran = launch(
+        f"determined.launch.{launcher}",
+        "--own",
+        "--",
+        "train",
+        "--lr=1",
+        PATH=f"{stand_in.parent}:{os.environ['PATH']}",
+        DET_SLOT_IDS="[0, 1]",
+        CUDA_VISIBLE_DEVICES="GPU-a,GPU-b",
+        MASTER_PORT="1234",
+        DET_EXPERIMENT_CONFIG='{"debug": true, "optimizations": {"tensor_fusion_threshold": 32}}',
+    )
+
+    assert ran.stdout.splitlines() == expected.replace("PYTHON", python).split()
+    assert ran.stderr == "localhost\n"
+
+
+def test_a_process_of_deepspeed_knows_who_it_is(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run(
+        "each = det.core.DistributedContext.from_deepspeed()\nprint(each.rank, each.size, each.local_size)\n",
+        RANK="0",
+        WORLD_SIZE="1",
+        LOCAL_RANK="0",
+        LOCAL_SIZE="1",
+        CROSS_RANK="0",
+        CROSS_SIZE="1",
+    )
+
+    assert ran.stdout == "0 1 1\n", ran.stderr
+
+
+def test_a_progress_bar_is_lines_with_the_rank(launch: Any) -> None:
+    script = "printf '10%%\\r20%%\\rdone\\r\\nnext\\n'; printf 'no end'"
+
+    ran = launch("determined.launch.wrap_rank", "0", "--", "sh", "-c", script)
+
+    lines = ["10%", "20%", "done", "next", "no end"]
+    assert ran.stdout == "".join(f"[rank=0] {line}\n" for line in lines)
 
 
 def test_a_launcher_outlives_a_stop_and_no_other_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -211,7 +211,8 @@ class Guard:
         path = self._environment.get("PATH", os.defpath)
         try:
             argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
-            self._child = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
+            environment = {**self._environment, **self._start_variables(act)}
+            self._child = spawn.hold(argv, self._launch, environment, self._pipes.write_ends[name])
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 self._unstarted = act
@@ -238,6 +239,22 @@ class Guard:
         )
         self._pipes.close_write_end(name)
         self._release_command()
+
+    def _start_variables(self, act: str) -> dict[str, str]:
+        """Return the variables of a trial of Determined that are known only when its command starts."""
+        if act == "setup" or "DET_EXPERIMENT_CONFIG" not in self._environment:
+            return {}
+        from workbench.learner.determined_jobs import start_variables
+
+        return start_variables(self._environment)
+
+    def _is_complete(self) -> bool:
+        """Say whether a trial of Determined that was asked to halt has ended because it had nothing left to do."""
+        if "DET_EXPERIMENT_CONFIG" not in self._environment:
+            return False
+        from workbench.learner.determined_jobs import is_unacknowledged
+
+        return is_unacknowledged(self._folder)
 
     def _release_command(self) -> None:
         if not self._state.written or self._child is None:
@@ -397,6 +414,8 @@ class Guard:
                 self._start("command")
                 return
             exit_code = None  # the command has none
+        if exit_code == 0 and self._stopping.kind == "halt" and self._is_complete():
+            self._stopping.withdraw_cause()
         if self._stopping.why is None:
             of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
             self._stopping.why = reasons.reason(failure, "S101") if failure else of_act(exit_code, number)

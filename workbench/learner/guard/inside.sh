@@ -104,7 +104,12 @@ keep() {
         kill -KILL "$parent"
         (
             trap - TERM USR1
-            exec 2>&1 4>&- 8>&-
+            exec 4>&- 8>&-
+            # What a trial of Determined has only now, its last checkpoint: by the Python that it runs with.
+            if [ "$1" = command ] && [ "${DET_EXPERIMENT_CONFIG:-}" ]; then
+                eval "$(python3 -S -m workbench.learner.determined_jobs)"
+            fi
+            exec 2>&1
             exec "$shell" -c "$(cat "$here/$1.sh")"
         ) </dev/null
         echo $? >&8

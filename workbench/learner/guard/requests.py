@@ -156,6 +156,10 @@ class LearnerStop:
         if not self.kind or kind == "kill":
             self.kind, self.why = kind, why
 
+    def withdraw_cause(self) -> None:
+        """Note that the learner has ended by itself, whatever was asked of it."""
+        self.kind, self.why = "", None
+
     def end(self, grace_seconds: float) -> None:
         """Begin to end the processes, or let the grace period be over sooner."""
         if self._ending is None:

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from workbench.manifest.builder.params import CONFIG_VARIABLE
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, HPARAMS_VARIABLE
 from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
 from workbench.manifest.keys.kinds import (
     MultilineText,
@@ -48,9 +48,8 @@ MAX_CONCURRENT: Final = 16
 PRIORITY_SUM: Final = 100
 """Determined's priorities go from 1 (first) to 99, ours from 0 to 100 (first): they add up to this."""
 WHOLE_MAX: Final = 1 << 53
-LAUNCHERS: Final = ("torch_distributed", "wrap_rank")
+LAUNCHERS: Final = ("torch_distributed", "deepspeed", "horovod", "wrap_rank")
 """Those of ``determined.launch`` that our package has."""
-HPARAMS_VARIABLE: Final = "DET_HPARAMS"
 GROUP: Final = "validation/"
 """What a search goes by is reported in a validation, and training may report the same name."""
 STORE_ID: Final = "checkpoint-storage"
@@ -571,7 +570,7 @@ class _Manifest:
                 where,
                 "entrypoint",
                 f"calls determined.launch.{found[1]}, which is not there: the command will fail",
-                "call deepspeed or horovodrun in the command itself, or determined.launch.torch_distributed",
+                "start its processes in the command itself, or by determined.launch.torch_distributed",
             )
         elif found and re.search(r"\s--trial\s", command):
             self._findings.warn(

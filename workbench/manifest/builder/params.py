@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from workbench.learner.determined_jobs import CONFIG_VARIABLE as CONFIG_VARIABLE
+from workbench.learner.determined_jobs import SLOTS_VARIABLE as SLOTS_VARIABLE
 from workbench.manifest.yaml.faults import Findings, nearest
 from workbench.manifest.yaml.nodes import (
     ListNode,
@@ -21,10 +23,6 @@ from workbench.manifest.yaml.nodes import (
 from workbench.spec import JobSpec, spec_from_json, spec_to_json
 
 _REFERENCE: Final = re.compile(r"\$\{params\.([^{}]*)\}")
-CONFIG_VARIABLE: Final = "DET_EXPERIMENT_CONFIG"
-"""Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``."""
-SLOTS_VARIABLE: Final = "DET_SLOT_IDS"
-"""The numbers of an experiment's slots as JSON, where there is no GPU and they are processes on the CPU."""
 _GROWTH_MAX: Final = 1 << 20
 """How many characters expansion may add in all: a text that names another one many times is a bomb."""
 

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_FORMAT", "ClusterInfo", "InvalidHP", "TrialInfo", "core", "get_cluster_info"]
 
+__version__ = "0.38.1"
+"""The version of Determined whose names and checks these are."""
+
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
 _ABSENT = {
-    "launch.deepspeed": "call deepspeed in the command itself, or determined.launch.torch_distributed",
-    "launch.horovod": "call horovodrun in the command itself, or determined.launch.torch_distributed",
     "launch.tensorflow": "set TF_CONFIG in the command itself",
+    "exec": "the Trial classes do not run here; write the loop with det.core",
     "pytorch": "the Trial classes do not run here; write the loop with det.core",
     "keras": "write the loop with det.core, or call det.core from a callback",
     "tensorflow": "write the loop with det.core",

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import signal
 import threading
 
+from workbench.learner import determined_jobs
+from workbench.learner.determined_jobs import (
+    CONFIG_VARIABLE,
+    HPARAMS_VARIABLE,
+    SLOTS_VARIABLE,
+    json_object,
+    trial_number,
+)
+from workbench.learner.determined_jobs import SAVED_FILE as SAVED_FILE
 from workbench.learner.report import hparams, should_stop
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Mapping
 
 logger = logging.getLogger("determined.core")
 
 CHECKPOINTS_VARIABLE = "CHECKPOINT_DIR"
-HPARAMS_VARIABLE = "DET_HPARAMS"
-CONFIG_VARIABLE = "DET_EXPERIMENT_CONFIG"
 JOB_VARIABLE = "TRAINING_ID"
-SLOTS_VARIABLE = "DET_SLOT_IDS"
-"""The numbers of a job's slots as JSON, where they are processes on the CPU."""
-SAVED_FILE = ".determined.json"
-"""Within a checkpoint: its metadata, and when it was saved."""
 
 
 class InvalidHP(Exception):
@@ -33,40 +37,46 @@ class InvalidHP(Exception):
 class TrialInfo:
     """The trial that this process belongs to."""
 
-    def __init__(self, trial_id: int, hparams: dict[str, Any], config: dict[str, Any]) -> None:
-        self.trial_id = trial_id
-        self.experiment_id = trial_id
-        self.trial_seed = int(os.environ.get("FABRIC_SEED") or 0)
+    def __init__(self, job: str, hparams: dict[str, Any], config: dict[str, Any]) -> None:
+        self.trial_id = _number("DET_TRIAL_ID", trial_number(job))
+        self.experiment_id = _number("DET_EXPERIMENT_ID", self.trial_id)
+        self.trial_seed = _number("DET_TRIAL_SEED", _number("FABRIC_SEED", 0))
         self.hparams = hparams
         self._config = config
+        self._steps_completed = _number("DET_STEPS_COMPLETED", 0)
+        self._trial_run_id = _number("DET_TRIAL_RUN_ID", 1)
+        self._debug = bool(config.get("debug"))
+        self._inter_node_network_interface = None
 
 
 class ClusterInfo:
-    """The job that this process belongs to."""
+    """The job that this process belongs to; its variables ``DET_...`` go before what others tell."""
 
     def __init__(self, job: str) -> None:
-        config = _json_of(CONFIG_VARIABLE)
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        get = os.environ.get
+        config = json_object(get(CONFIG_VARIABLE))
+        gpus = get("CUDA_VISIBLE_DEVICES", "")
         self.master_url = ""
-        self.cluster_id = ""
+        self.master_cert_name = self.master_cert_file = None
+        self.cluster_id = get("DET_CLUSTER_ID", "")
         self.session_token = ""
-        self.agent_id = os.uname().nodename
-        self.task_id = self.allocation_id = job
-        self.task_type = "TRIAL"
+        self.agent_id = get("DET_AGENT_ID") or os.uname().nodename
+        self.task_id = get("DET_TASK_ID") or job
+        self.allocation_id = get("DET_ALLOCATION_ID") or job
+        self.task_type = get("DET_TASK_TYPE") or "TRIAL"
         self.gpu_uuids = [part for part in gpus.split(",") if part]
-        self.slot_ids = list(range(len(self.gpu_uuids))) or _list_of(SLOTS_VARIABLE)
-        self.container_addrs = [os.environ.get("MASTER_ADDR", "127.0.0.1")]
-        self.container_rank = int(os.environ.get("NODE_RANK") or 0)
+        self.slot_ids = _list_of(SLOTS_VARIABLE) or list(range(len(self.gpu_uuids)))
+        self.container_addrs = [get("MASTER_ADDR", "127.0.0.1")]
+        self.container_rank = _number("NODE_RANK", 0)
         self.container_slot_counts = [max(len(self.slot_ids), 1)]
         self.user_data = config.get("data") or {}
-        self.trial = TrialInfo(_number_of(job), {**_json_of(HPARAMS_VARIABLE), **hparams()}, config)
+        self.trial = TrialInfo(job, {**json_object(get(HPARAMS_VARIABLE)), **hparams()}, config)
         self._trial_info = self.trial  # Determined's own examples read it by this name
 
     @property
     def latest_checkpoint(self) -> str | None:
         """The id of the checkpoint that was saved last; None where there is none."""
-        saved = [(when, name) for name, (when, _) in saved_checkpoints().items()]
-        return max(saved)[1] if saved else None
+        return determined_jobs.latest_of(saved_checkpoints())
 
 
 def get_cluster_info() -> ClusterInfo | None:
@@ -89,10 +99,19 @@ def outlive_the_request_to_stop() -> None:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and os.environ.get(JOB_VARIABLE) and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _on_sigterm)
+        atexit.register(_outlive_it_to_the_end)
+
+
+def _outlive_it_to_the_end() -> None:
+    """Ignore a request to stop that comes while Python ends: it gives its own handlers up before."""
+    if should_stop() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
     if should_stop():
+        # Code that goes on to its end without another look is complete.
+        determined_jobs.answer_stop(determined_jobs.SEEN)
         logger.info("asked to stop: the next should_preempt() is True")
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -104,26 +123,37 @@ def checkpoint_folder() -> str:
     return os.environ.get(CHECKPOINTS_VARIABLE) or os.path.join(os.getcwd(), "checkpoints")
 
 
-def saved_checkpoints() -> dict[str, tuple[float, dict[str, Any]]]:
-    """Return when each checkpoint was saved, in seconds, and its metadata, by its id."""
-    found = {}
-    folder = checkpoint_folder()
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        try:
-            with open(os.path.join(folder, name, SAVED_FILE), encoding="utf-8") as file:
-                document = json.load(file)
-            found[name] = (float(document["saved"]), dict(document["metadata"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # never finished, or somebody else's
-    return found
+def saved_checkpoints() -> dict[str, dict[str, Any]]:
+    """Return what was written of each checkpoint of the job when it was whole, by its id."""
+    return determined_jobs.saved_checkpoints(checkpoint_folder())
 
 
-def _json_of(variable: str) -> dict[str, Any]:
-    try:
-        found = json.loads(os.environ.get(variable) or "{}")
-    except ValueError:
-        return {}
+def searcher_config() -> dict[str, Any]:
+    """Return ``searcher:`` of the experiment's file; empty outside of one."""
+    found = (
+        json_object(os.environ.get(CONFIG_VARIABLE)).get("searcher") if os.environ.get(JOB_VARIABLE) else None
+    )
     return found if isinstance(found, dict) else {}
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return a document that :func:`write_document` wrote; None where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_document(
+    path: str | os.PathLike[str], document: Mapping[str, Any], *, indent: int | None = None
+) -> None:
+    """Write a document as JSON; it is there whole or not at all."""
+    new = os.fspath(path) + ".new"
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(document, file, default=str, indent=indent)
+    os.replace(new, path)
 
 
 def _list_of(variable: str) -> list[Any]:
@@ -134,10 +164,8 @@ def _list_of(variable: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _number_of(job: str) -> int:
-    """Return a whole number that is a job's own; Determined's ids are numbers, and code keeps them as such."""
-    last = job.rpartition("-")[2]
+def _number(variable: str, default: int) -> int:
     try:
-        return int(last, 36)
+        return int(os.environ.get(variable) or default)
     except ValueError:
-        return int.from_bytes(last.encode()[-6:], "big")
+        return default

@@ -15,7 +15,7 @@ import time
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Mapping, Sequence
 
 MEET_SECONDS = 600.0
 """How long the processes wait for one another at the beginning: they may import for minutes."""
@@ -96,20 +96,11 @@ class DistributedContext:
         Raises:
             ValueError: its variables are not there.
         """
-        try:
-            return cls(
-                rank=int(os.environ["RANK"]),
-                size=int(os.environ["WORLD_SIZE"]),
-                local_rank=int(os.environ["LOCAL_RANK"]),
-                local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
-                cross_rank=int(os.environ["GROUP_RANK"]),
-                cross_size=int(os.environ["GROUP_WORLD_SIZE"]),
-                chief_ip=chief_ip,
-            )
-        except KeyError as error:
-            raise ValueError(
-                "%s is not set: this process was not started by torch.distributed.run" % error
-            ) from error
+        return cls._from_variables(
+            "torch.distributed.run",
+            ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+            chief_ip,
+        )
 
     @classmethod
     def from_horovod(cls, hvd: Any, chief_ip: str | None = None) -> DistributedContext:
@@ -126,9 +117,34 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Refuse by its name."""
-        raise NotImplementedError(
-            "DistributedContext.from_deepspeed is not there; from_torch_distributed reads what torchrun sets"
+        """Return the context of a process that DeepSpeed's launcher has started.
+
+        Raises:
+            ValueError: its variables are not there.
+        """
+        return cls._from_variables(
+            "DeepSpeed's launcher",
+            ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
+            chief_ip,
+        )
+
+    @classmethod
+    def _from_variables(cls, launcher: str, names: Sequence[str], chief_ip: str | None) -> DistributedContext:
+        try:
+            numbers = [int(os.environ[name]) for name in names]
+        except KeyError as error:
+            raise ValueError(
+                "%s is not set: this process was not started by %s" % (error, launcher)
+            ) from error
+        rank, size, local_rank, local_size, cross_rank, cross_size = numbers
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=local_rank,
+            local_size=local_size,
+            cross_rank=cross_rank,
+            cross_size=cross_size,
+            chief_ip=chief_ip,
         )
 
     @classmethod
@@ -150,6 +166,22 @@ class DistributedContext:
             peer.close()
         self._peers = {}
         self._remove_socket()
+
+    def get_rank(self) -> int:
+        """Return the number of this process in the trial."""
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        """Return the number of this process on its machine."""
+        return self.local_rank
+
+    def get_size(self) -> int:
+        """Return how many processes the trial has."""
+        return self.size
+
+    def get_num_agents(self) -> int:
+        """Return how many machines the trial has."""
+        return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """Return what all processes give, by rank, to rank 0; None to the others."""
@@ -254,7 +286,7 @@ def merged_metadata(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the metadata of a sharded checkpoint: maps are merged.
 
     Raises:
-        ValueError: two processes give different values of one name.
+        RuntimeError: two processes give different values of one name.
     """
     merged: dict[str, Any] = {}
     for part in parts:
@@ -270,7 +302,7 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any], path: str) -> None:
         elif isinstance(known, dict) and isinstance(value, dict):
             _merge(known, value, "%s%s." % (path, name))
         elif known != value:
-            raise ValueError(
+            raise RuntimeError(
                 "the processes give different metadata of %s%s: %r and %r" % (path, name, known, value)
             )
 

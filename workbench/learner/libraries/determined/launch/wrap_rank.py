@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 USAGE = "usage: python3 -m determined.launch.wrap_rank [--no-redirect-stdio] RANK -- COMMAND"
 NOT_FOUND = 127
+READ_BYTES = 1 << 16
+LINE_BYTES = 8191
 
 
 def main(words: list[str]) -> int:
@@ -66,9 +69,23 @@ def main(words: list[str]) -> int:
 
 
 def _copy(source: BinaryIO, target: BinaryIO, prefix: bytes) -> None:
-    """Copy line by line; each is one write, so those of several processes do not mix."""
-    for line in source:
-        target.write(prefix + line)
+    """Copy line by line; each is one write, so those of several processes do not mix.
+
+    A line ends with a line feed or a carriage return, as a progress bar's does. One that is very long is cut.
+    """
+    descriptor, rest, is_after_return = source.fileno(), b"", False
+    for part in iter(lambda: os.read(descriptor, READ_BYTES), b""):
+        text = part[1:] if is_after_return and part[:1] == b"\n" else part
+        is_after_return = part.endswith(b"\r")
+        *lines, rest = re.split(rb"\r\n|[\r\n]", rest + text)
+        while len(rest) >= LINE_BYTES:
+            lines.append(rest[:LINE_BYTES])
+            rest = rest[LINE_BYTES:]
+        for line in lines:
+            target.write(prefix + line + b"\n")
+            target.flush()
+    if rest:
+        target.write(prefix + rest + b"\n")
         target.flush()
 
 

@@ -1,0 +1,167 @@
+"""The variables ``DET_...`` of a job that is made of an experiment of Determined, and what its checkpoints tell.
+
+A runner plans what is known before the launch; the learner's agent adds the rest as it starts the command. In a
+container that is what its first process asks of this module: ``python3 -m workbench.learner.determined_jobs``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+CONFIG_VARIABLE = "DET_EXPERIMENT_CONFIG"
+"""Holds an experiment of Determined as JSON, without credentials; jobs that have it import our ``determined``."""
+HPARAMS_VARIABLE = "DET_HPARAMS"
+SLOTS_VARIABLE = "DET_SLOT_IDS"
+"""The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
+SAVED_FILE = ".determined.json"
+"""Within a checkpoint: its metadata, and when it was saved."""
+
+
+STOP_ANSWER = "stop-answer"
+"""Beside the file whose presence asks a command to stop: what the package has answered, a word in each line."""
+SEEN = "seen"
+"""The command knows of the stop, and has not said that it ends because of it."""
+ACKNOWLEDGED = "acknowledged"
+"""The command ends because of the stop, and wants to go on later."""
+_ANSWER_BYTES = 1 << 16
+
+
+def answer_stop(answer: str) -> None:
+    """Note what the command makes of a request to stop; the agent reads it once the command has ended."""
+    path = os.environ.get("FABRIC_STOP_FILE")
+    if path:
+        answers = os.path.join(os.path.dirname(path), STOP_ANSWER)
+        with contextlib.suppress(OSError), open(answers, "a", encoding="utf-8") as file:
+            file.write(answer + "\n")
+
+
+def is_unacknowledged(folder: str) -> bool:
+    """Return whether the command of a learner knew of a stop and ended without an acknowledgement: it is complete.
+
+    That of a container answers in a folder of its own.
+    """
+    from workbench.learner.platform import beneath
+
+    words: list[bytes] = []
+    for place in (folder, os.path.join(folder, "inside")):
+        with contextlib.suppress(OSError), beneath.Root(place) as root:
+            words += root.read(STOP_ANSWER, _ANSWER_BYTES).split()
+    return SEEN.encode() in words and ACKNOWLEDGED.encode() not in words
+
+
+def trial_number(job: str) -> int:
+    """Return a whole number that is a job's own; Determined's ids are numbers, and code keeps them as such."""
+    last = job.rpartition("-")[2]
+    try:
+        return int(last, 36)
+    except ValueError:
+        return int.from_bytes(last.encode()[-6:], "big")
+
+
+def allocation_id(job: str, attempt: int) -> str:
+    """Return what tells an attempt of a job from its others."""
+    return "%s.%d" % (job, attempt)
+
+
+def planned_variables(
+    config: Mapping[str, str],
+    *,
+    job: str,
+    attempt: int,
+    experiment: str,
+    cluster: str,
+    seed: int,
+    params: Mapping[str, Any],
+    gpus: int,
+    workdir: str,
+) -> dict[str, str]:
+    """Return the variables of a trial that are known before it starts.
+
+    Args:
+        config: the variables of its manifest, hyperparameters that are constants among them.
+        job: the job's id.
+        attempt: its number, from 1.
+        experiment: the id of its search; empty for a job without one, which is an experiment by itself.
+        cluster: the id of the home.
+        seed: the trial's.
+        params: the hyperparameters that were drawn, or changed since.
+        gpus: how many it has.
+        workdir: the folder of its code, in which the command starts.
+    """
+    return {
+        "DET_CLUSTER_ID": cluster,
+        "DET_EXPERIMENT_ID": str(trial_number(experiment or job)),
+        "DET_TRIAL_ID": str(trial_number(job)),
+        "DET_TRIAL_RUN_ID": str(attempt),
+        "DET_TRIAL_SEED": str(seed),
+        "DET_TASK_TYPE": "TRIAL",
+        "DET_TASK_ID": job,
+        "DET_ALLOCATION_ID": allocation_id(job, attempt),
+        "DET_WORKDIR": workdir,
+        HPARAMS_VARIABLE: json.dumps({**json_object(config.get(HPARAMS_VARIABLE)), **params}),
+        SLOTS_VARIABLE: config.get(SLOTS_VARIABLE) or json.dumps(list(range(gpus))),
+    }
+
+
+def start_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a command that are known only as it starts; none of a job of another kind."""
+    if CONFIG_VARIABLE not in environment:
+        return {}
+    found = {"DET_STEPS_COMPLETED": "0"}
+    if "DET_AGENT_ID" not in environment:
+        found["DET_AGENT_ID"] = os.uname().nodename
+    if "MASTER_PORT" in environment and "C10D_PORT" not in environment:
+        found["C10D_PORT"] = environment["MASTER_PORT"]
+    folder = environment.get("CHECKPOINT_DIR") or ""
+    saved = saved_checkpoints(folder)
+    latest = latest_of(saved)
+    if latest is not None:
+        found["DET_LATEST_CHECKPOINT"] = latest
+        found["DET_STEPS_COMPLETED"] = str(saved[latest]["metadata"].get("steps_completed") or 0)
+    return found
+
+
+def saved_checkpoints(folder: str) -> dict[str, dict[str, Any]]:
+    """Return what was written of each checkpoint when it was whole: ``saved``, ``metadata`` and ``best``, by its id."""
+    found = {}
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        try:
+            with open(os.path.join(folder, name, SAVED_FILE), encoding="utf-8") as file:
+                document = json_object(file.read())
+        except (OSError, ValueError):
+            continue  # it was never finished, or is somebody else's
+        if isinstance(document.get("saved"), (int, float)) and isinstance(document.get("metadata"), dict):
+            found[name] = document
+    return found
+
+
+def latest_of(saved: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the id of the checkpoint that was saved last; None where there is none."""
+    return max((document["saved"], name) for name, document in saved.items())[1] if saved else None
+
+
+def json_object(text: str | None) -> dict[str, Any]:
+    """Return a JSON object; an empty one where the text is none."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def main() -> None:
+    """Print the variables that are known only as a command starts, for a shell to read."""
+    import shlex
+
+    for name, value in start_variables(os.environ).items():
+        print("export %s=%s" % (name, shlex.quote(value)))
+
+
+if __name__ == "__main__":
+    main()

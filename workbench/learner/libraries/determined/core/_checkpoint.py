@@ -1,0 +1,358 @@
+"""Checkpoints of training code: a folder each in ``CHECKPOINT_DIR``, by an id."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import logging
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+from workbench.learner.report import checkpoint as note_checkpoint
+
+# Relative: this package is imported by its last name.
+from .._info import (  # noqa: TID252
+    JOB_VARIABLE,
+    SAVED_FILE,
+    checkpoint_folder,
+    read_document,
+    write_document,
+)
+from ._distributed import alone, merged_metadata
+
+TYPE_CHECKING = False  # the real one costs the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Iterator, Mapping
+
+    from ._distributed import DistributedContext
+    from ._train import TrainContext
+
+    Selector = Callable[[str], bool]
+
+logger = logging.getLogger("determined.core")
+
+METADATA_FILE = "metadata.json"
+"""Within a checkpoint, where Determined's own tools look for its metadata."""
+STORAGE_TYPES = {"shared_fs": ("host_path", "storage_path"), "directory": ("container_path",)}
+"""The storages that ``init()`` takes, and the parts of their path."""
+READ_BYTES = 1 << 20
+
+
+class DownloadMode(enum.Enum):
+    """How processes of one machine share a checkpoint: one copies it for all, or each for itself."""
+
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
+
+
+class CheckpointContext:
+    """Checkpoints: a folder each in ``CHECKPOINT_DIR``, by an id."""
+
+    def __init__(
+        self, distributed: DistributedContext, train: TrainContext, storage: Path | None = None
+    ) -> None:
+        self._distributed = distributed
+        self._train = train
+        self._storage = storage
+        """A folder that takes a copy of each checkpoint, whoever else uses it."""
+
+    def upload(
+        self,
+        ckpt_dir: str | os.PathLike[str] | None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Copy a folder into a new checkpoint and return its id.
+
+        With ``shard`` all processes call it, each with its part or None.
+
+        Raises:
+            ValueError: the metadata has no ``steps_completed``.
+            RuntimeError: there is no folder, processes contradict each other, or a process other than rank 0 uploads
+                what is not sharded.
+        """
+        if shard:
+            return self._upload_shards(ckpt_dir, metadata, selector)
+        self._refuse_others("upload")
+        if ckpt_dir is None:
+            raise RuntimeError("ckpt_dir is None, which only other shards of a sharded checkpoint may give")
+        with self.store_path(metadata) as (path, name):
+            source = os.fspath(ckpt_dir)
+            _copy(source, str(path), _entries(source, selector, without=METADATA_FILE))
+        return name
+
+    def _upload_shards(
+        self,
+        ckpt_dir: str | os.PathLike[str] | None,
+        metadata: dict[str, Any] | None,
+        selector: Selector | None,
+    ) -> str:
+        if ckpt_dir is None and selector is not None:
+            raise RuntimeError("a selector needs ckpt_dir, which is None")
+        source, rank = None if ckpt_dir is None else os.fspath(ckpt_dir), self._distributed.rank
+        found = None if source is None else os.stat(source)
+        folders = self._distributed.allgather(found and (found.st_dev, found.st_ino))
+        if not any(folders):
+            raise RuntimeError("ckpt_dir is None in all processes; one has to give a folder")
+        names: list[str] = []
+        # Of those that give the same folder whole, the first one is enough.
+        if source is not None and (selector is not None or folders.index(folders[rank]) == rank):
+            names = _entries(source, selector, without=METADATA_FILE)
+        with self.store_path(metadata, shard=True) as (path, storage_id):
+            owners: dict[str, list[int]] = {}
+            for each, given in enumerate(self._distributed.allgather(names)):
+                for name in given:
+                    owners.setdefault(name.rstrip("/"), []).append(each)
+            shared = {name for name, ranks in owners.items() if len(ranks) > 1}
+            mine = {name.rstrip("/") for name in names}
+            own = {name: _digest(source, name) for name in shared & mine} if source else {}
+            digests = self._distributed.allgather(own)
+            conflicts = [
+                "%s (of ranks %s)" % (name, ", ".join(map(str, owners[name])))
+                for name in sorted(shared)
+                if len({digests[each][name] for each in owners[name]}) > 1
+            ]
+            if conflicts:
+                raise RuntimeError(
+                    "the processes give different files of one name: %s" % ", ".join(conflicts)
+                )
+            if source is not None:
+                _copy(source, str(path), (name for name in names if owners[name.rstrip("/")][0] == rank))
+        return storage_id
+
+    @contextlib.contextmanager
+    def store_path(
+        self, metadata: dict[str, Any] | None = None, *, shard: bool = False
+    ) -> Iterator[tuple[Path, str]]:
+        """Yield a folder and the id of the checkpoint that it becomes when the block ends without an error.
+
+        With ``shard`` all processes call it and write into one folder; their metadata is merged.
+
+        Raises:
+            ValueError: the metadata has no ``steps_completed`` when the block ends.
+            RuntimeError: a process other than rank 0 stores what is not sharded, processes give different metadata,
+                or another one of a shard failed.
+        """
+        distributed = self._distributed if shard else alone()
+        if not shard:
+            self._refuse_others("store")
+            if metadata is None:
+                raise _without_steps()
+        name = str(distributed.broadcast(str(uuid.uuid4())))
+        path = Path(checkpoint_folder()) / name
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            yield path, name
+        except BaseException:
+            with contextlib.suppress(ConnectionError):
+                distributed.allgather(None)
+            shutil.rmtree(str(path), ignore_errors=True)
+            raise
+        parts = distributed.allgather(dict(metadata or {}))
+        if None in parts:
+            failed = ", ".join(str(rank) for rank, part in enumerate(parts) if part is None)
+            raise RuntimeError("the checkpoint is not kept: it failed in rank %s" % failed)
+        try:
+            merged = merged_metadata(parts)
+            if merged.get("steps_completed") is None:
+                raise _without_steps()
+        except (RuntimeError, ValueError):
+            shutil.rmtree(str(path), ignore_errors=True)
+            raise
+        if distributed.rank == 0:
+            self._keep(path, merged)
+            self._copy_to_storage(path)
+        distributed.broadcast(None)
+
+    @contextlib.contextmanager
+    def restore_path(
+        self,
+        storage_id: str,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> Iterator[Path]:
+        """Yield the folder of a checkpoint, which has all its files, whatever a selector says.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+            ValueError: there is no such mode.
+        """
+        DownloadMode(download_mode)
+        if selector is not None:
+            logger.warning("restore_path() has all files of the checkpoint; the selector is for download()")
+        yield self._folder_of(storage_id)
+
+    def download(
+        self,
+        storage_id: str,
+        ckpt_dir: str | os.PathLike[str],
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+    ) -> None:
+        """Copy a checkpoint into a folder.
+
+        Processes that share a download call it together, and have what any of their selectors chooses.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+            ValueError: there is no such mode.
+        """
+        shares = DownloadMode(download_mode) is DownloadMode.LocalWorkersShareDownload
+        distributed = self._distributed if shares else alone()
+        source = str(self._folder_of(storage_id))
+        chosen = {name for part in distributed.allgather_local(_entries(source, selector)) for name in part}
+        if distributed.local_rank == 0:
+            _copy(source, os.fspath(ckpt_dir), sorted(chosen))
+        distributed.broadcast_local(None)
+
+    def get_metadata(self, storage_id: str) -> dict[str, Any]:
+        """Return the metadata of a checkpoint.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+        """
+        saved = read_document(self._folder_of(storage_id) / SAVED_FILE) or {}
+        return dict(saved.get("metadata") or {})
+
+    def delete(self, storage_id: str) -> None:
+        """Delete a checkpoint.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+        """
+        shutil.rmtree(str(self._folder_of(storage_id)))
+        if self._storage is not None:
+            shutil.rmtree(str(self._storage / storage_id), ignore_errors=True)
+
+    def _refuse_others(self, act: str) -> None:
+        if self._distributed.rank:
+            raise RuntimeError(
+                "rank %d cannot %s a checkpoint with shard=False; rank 0 does, or all with shard=True"
+                % (self._distributed.rank, act)
+            )
+
+    def _keep(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        """Note that a checkpoint is whole, and report it with the metrics that say how good it is."""
+        write_document(path / METADATA_FILE, metadata, indent=2)
+        best = {
+            "job": os.environ.get(JOB_VARIABLE, ""),
+            "value": self._train.get_experiment_best_validation(),
+        }
+        write_document(path / SAVED_FILE, {"saved": time.time(), "metadata": metadata, "best": best})
+        known = {
+            str(key): value
+            for key, value in metadata.items()
+            if key not in ("path", "step", "metrics", "steps_completed")
+        }
+        steps = int(metadata["steps_completed"])
+        note_checkpoint(path, steps, self._train.validated_at(steps), **known)
+
+    def _copy_to_storage(self, path: Path) -> None:
+        """Copy a checkpoint of the job to the storage that the code names; it is there whole or not at all."""
+        if self._storage is None:
+            return
+        self._storage.mkdir(parents=True, exist_ok=True)
+        if os.path.samefile(str(self._storage), str(path.parent)):
+            return
+        new = self._storage / (".%s.new" % path.name)
+        shutil.copytree(str(path), str(new))
+        os.replace(str(new), str(self._storage / path.name))
+
+    def _folder_of(self, storage_id: str) -> Path:
+        """Return the folder of a checkpoint: the job's own, else the one in the storage."""
+        folders = [Path(checkpoint_folder())] + ([self._storage] if self._storage is not None else [])
+        for folder in folders if storage_id and os.sep not in storage_id else ():
+            if (folder / storage_id).is_dir():
+                return folder / storage_id
+        raise FileNotFoundError(
+            "there is no checkpoint %r in %s" % (storage_id, " or ".join(str(each) for each in folders))
+        )
+
+
+def storage_of(given: Any) -> Path | None:
+    """Return the folder that ``checkpoint_storage`` of ``init()`` names; None where it names none.
+
+    Raises:
+        NotImplementedError: it is not a folder.
+        TypeError: it is not a text, a path or a dictionary.
+        ValueError: it is not a storage.
+    """
+    if given is None:
+        return None
+    if isinstance(given, dict):
+        parts = STORAGE_TYPES.get(str(given.get("type")))
+        if parts is None:
+            raise _not_a_folder(given.get("type"))
+        if not given.get(parts[0]):
+            raise ValueError("checkpoint_storage of type %s needs %s" % (given["type"], parts[0]))
+        return Path(*[str(given[part]) for part in parts if given.get(part)])
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError("checkpoint_storage must be a string, a dictionary or None, not %r" % (given,))
+    text = os.fspath(given)
+    scheme, colon, path = text.partition(":")
+    if not colon or "/" in scheme:
+        return Path(text)
+    if scheme != "file":
+        raise _not_a_folder(scheme)
+    path = path[2:] if path.startswith("//") else path
+    if not path.startswith("/") or "?" in path or "#" in path or ";" in path:
+        raise ValueError("checkpoint_storage %r is not a path: write file:///folder" % text)
+    return Path(path)
+
+
+def _not_a_folder(kind: Any) -> NotImplementedError:
+    return NotImplementedError(
+        "checkpoint_storage of type %s is not there in init(); checkpoint_storage: of the experiment's file has it"
+        % kind
+    )
+
+
+def _without_steps() -> ValueError:
+    return ValueError("metadata must contain a 'steps_completed' item indicating how far training is")
+
+
+def _entries(source: str, selector: Selector | None, *, without: str = "") -> list[str]:
+    """Return what a selector chooses of a folder, by the paths in it; those of folders end with ``/``.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    if not os.path.isdir(source):
+        raise FileNotFoundError("there is no folder %s" % source)
+    found = []
+    for parent, folders, files in os.walk(source, followlinks=True):
+        inside = os.path.relpath(parent, source)
+        before = "" if inside == os.curdir else inside + "/"
+        found += [before + name + "/" for name in folders]
+        found += [before + name for name in files if before + name not in (SAVED_FILE, without)]
+    return sorted(name for name in found if selector is None or selector(name))
+
+
+def _copy(source: str, target: str, names: Iterable[str]) -> None:
+    """Copy entries of a folder, with the folders above them."""
+    os.makedirs(target, exist_ok=True)
+    for name in names:
+        path = os.path.join(target, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not name.endswith("/"):
+            shutil.copy2(os.path.join(source, name), path)
+
+
+def _digest(source: str, name: str) -> str:
+    """Return a digest of a file's content, ``/`` for a folder."""
+    path = os.path.join(source, name)
+    if os.path.isdir(path):
+        return "/"
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for part in iter(lambda: file.read(READ_BYTES), b""):
+            digest.update(part)
+    return digest.hexdigest()
