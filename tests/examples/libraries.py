@@ -1,6 +1,6 @@
-"""Makes the environment of the examples of libraries, once: ``python3 -m tests.examples.libraries``.
+"""Makes the environment of the examples of libraries, and one with Determined's wheel beside them, once each.
 
-It is some 1.3 GB, so it lies in the user's cache, by the hash of what it holds. Only the standard library is imported:
+``python3 -m tests.examples.libraries`` makes both. The first is some 1.3 GB, so they lie in the user's cache, by the hash of what they hold. Only the standard library is imported:
 whatever Python is there makes it, before anything else is installed.
 """
 
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 REQUIREMENTS: Final = Path(__file__).with_name("libraries.txt")
+WHEEL_REQUIREMENTS: Final = Path(__file__).with_name("determined.txt")
 _IMPORTS: Final = """\
 import keras, lightgbm, lightning.pytorch, sklearn.neural_network, xgboost
 from transformers import GPT2LMHeadModel, Trainer
@@ -30,35 +32,68 @@ def environment_folder() -> Path:
     return cache / "fabric-tests" / f"libraries-{digest}"
 
 
+def wheel_folder() -> Path:
+    """Return where the environment with Determined's wheel is, or would be."""
+    digest = hashlib.sha256(WHEEL_REQUIREMENTS.read_bytes() + REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    return environment_folder().with_name(f"determined-{digest}")
+
+
 def is_made(folder: Path) -> bool:
     """Say whether the environment is there and whole."""
     return (folder / "complete").exists()
 
 
 def make_environment() -> Path:
-    """Make what is missing of the environment, one process at a time, and return its folder.
+    """Make what is missing of the environment of libraries, one process at a time, and return its folder.
 
     Raises:
         CalledProcessError: pip could not install a requirement, or one cannot be imported.
     """
-    folder = environment_folder()
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        # Compiled is what gets imported, below: pip would compile all of it, which takes as long as the rest.
+        install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
+        subprocess.run([python, *install, "-r", str(REQUIREMENTS)], check=True)
+        subprocess.run([python, "-c", _IMPORTS], check=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+
+    return _made(environment_folder(), fill)
+
+
+def make_wheel_environment() -> Path:
+    """Make the environment with Determined's wheel, which sees all libraries of the other one, and return its folder.
+
+    Raises:
+        CalledProcessError: pip could not install a requirement, or one cannot be imported.
+    """
+    libraries = make_environment()
+
+    def fill(folder: Path) -> None:
+        python = str(folder / "bin" / "python")
+        install = ["-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check"]
+        subprocess.run([python, *install, "-r", str(WHEEL_REQUIREMENTS)], check=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (beside,) = libraries.glob("lib/python*/site-packages")
+        (packages / "libraries.pth").write_text(f"{beside}\n")
+        subprocess.run([python, "-c", "import requests, ruamel.yaml, torch"], check=True)
+
+    return _made(wheel_folder(), fill)
+
+
+def _made(folder: Path, fill: Callable[[Path], None]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_made(folder):
             shutil.rmtree(folder, ignore_errors=True)
             venv.create(folder, with_pip=True)
-            python = str(folder / "bin" / "python")
-            # Compiled is what gets imported, below: pip would compile all of it, which takes as long as the rest.
-            install = ["-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
-            subprocess.run([python, *install, "-r", str(REQUIREMENTS)], check=True)
-            subprocess.run([python, "-c", _IMPORTS], check=True, env={**os.environ, "KERAS_BACKEND": "torch"})
+            fill(folder)
             (folder / "complete").touch()
     return folder
 
 
 if __name__ == "__main__":
     try:
-        print(make_environment())
+        print(make_wheel_environment())
     except subprocess.CalledProcessError as error:
         sys.exit(f"the environment of libraries could not be made: {error}")

@@ -30,6 +30,35 @@ CHECKPOINTS_VARIABLE = "CHECKPOINT_DIR"
 JOB_VARIABLE = "TRAINING_ID"
 
 
+DEFAULTS: dict[str, Any] = {
+    "checkpoint_policy": "best",
+    "data": {},
+    "debug": False,
+    "hyperparameters": {},
+    "labels": [],
+    "max_restarts": 5,
+    "min_checkpoint_period": {"batches": 0},
+    "min_validation_period": {"batches": 0},
+    "optimizations": {
+        "aggregation_frequency": 1,
+        "auto_tune_tensor_fusion": False,
+        "average_aggregated_gradients": True,
+        "average_training_metrics": True,
+        "gradient_compression": False,
+        "mixed_precision": "O0",
+        "tensor_fusion_cycle_time": 1,
+        "tensor_fusion_threshold": 64,
+    },
+    "perform_initial_validation": False,
+    "profiling": {"begin_on_batch": 0, "enabled": False, "end_after_batch": None, "sync_timings": True},
+    "records_per_epoch": 0,
+    "resources": {"slots_per_trial": 1},
+    "scheduling_unit": 100,
+    "searcher": {"smaller_is_better": True},
+}
+"""What a file leaves out and code may read: Determined gives it a whole configuration (its schemas, ``expconf/v0``)."""
+
+
 class InvalidHP(Exception):
     """Raised by training code whose hyperparameters make no sense."""
 
@@ -42,7 +71,7 @@ class TrialInfo:
         self.experiment_id = _number("DET_EXPERIMENT_ID", self.trial_id)
         self.trial_seed = _number("DET_TRIAL_SEED", _number("FABRIC_SEED", 0))
         self.hparams = hparams
-        self._config = config
+        self._config = _completed(config, DEFAULTS)
         self._steps_completed = _number("DET_STEPS_COMPLETED", 0)
         self._trial_run_id = _number("DET_TRIAL_RUN_ID", 1)
         self._debug = bool(config.get("debug"))
@@ -126,6 +155,16 @@ def checkpoint_folder() -> str:
 def saved_checkpoints() -> dict[str, dict[str, Any]]:
     """Return what was written of each checkpoint of the job when it was whole, by its id."""
     return determined_jobs.saved_checkpoints(checkpoint_folder())
+
+
+def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with what is missing in it, or null, as a default."""
+    completed = {**defaults, **{name: value for name, value in config.items() if value is not None}}
+    for name, default in defaults.items():
+        if isinstance(default, dict) and default and isinstance(completed[name], dict):
+            is_length = name in ("min_checkpoint_period", "min_validation_period")
+            completed[name] = dict(completed[name]) if is_length else _completed(completed[name], default)
+    return completed
 
 
 def searcher_config() -> dict[str, Any]:

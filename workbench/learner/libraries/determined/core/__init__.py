@@ -43,6 +43,7 @@ __all__ = [
     "SearcherOperation",
     "TensorboardMode",
     "TrainContext",
+    "Unit",
     "init",
 ]
 
@@ -145,6 +146,33 @@ class SearcherContext:
         yield SearcherOperation(self._train, int(length or 1))
 
 
+class Unit(enum.Enum):
+    """What a length of training counts."""
+
+    EPOCHS = "EPOCHS"
+    RECORDS = "RECORDS"
+    BATCHES = "BATCHES"
+
+
+# By these names the wheel's Trainer asks for the length of a file of 0.37 and before.
+
+
+def _parse_searcher_max_length(experiment_config: dict[str, Any]) -> int | None:
+    """Return the number in ``searcher.max_length``; None where there is none."""
+    length = (experiment_config.get("searcher") or {}).get("max_length")
+    if isinstance(length, dict):
+        length = next(iter(length.values()), None)
+    return None if length is None else int(length)
+
+
+def _parse_searcher_units(experiment_config: dict[str, Any]) -> Unit | None:
+    """Return what ``searcher.max_length`` counts; None where it does not say so."""
+    searcher = experiment_config.get("searcher") or {}
+    length = searcher.get("max_length")
+    name = searcher.get("unit") or (next(iter(length), "") if isinstance(length, dict) else "")
+    return next((unit for unit in Unit if unit.value == str(name).upper()), None)
+
+
 class ProfilerContext:
     """Usage of CPU, memory, network and GPU, which the job's agent always records."""
 
@@ -242,6 +270,11 @@ def init(
     outlive_the_request_to_stop()
     _print_stack_at_sigusr1()
     return CoreContext(distributed, preempt_mode, storage, tensorboard_mode)
+
+
+def _dummy_init(*, checkpoint_storage: Any = None, **_: Any) -> CoreContext:
+    """Return the context of a process that only loads a checkpoint, as parts of the wheel ask for it."""
+    return CoreContext(storage=storage_of(checkpoint_storage))
 
 
 _sigusr1_before: Any = None

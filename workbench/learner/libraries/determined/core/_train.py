@@ -69,6 +69,14 @@ class TrainContext:
         self._status = ""
         self._best: float | None = None
         self._is_best_read = False
+        info = get_cluster_info()
+        # The wheel's Trainer reads these.
+        self._exp_id = info.trial.experiment_id if info else 0
+        self._trial_id = info.trial.trial_id if info else 0
+
+    def _get_last_validation(self) -> int | None:
+        """Return after how many steps an attempt before validated last; None: it is not known to a job."""
+        return None
 
     def validated_at(self, steps_completed: int) -> dict[str, Any]:
         """Return the metrics of the validation after so many steps, if that was the last one."""

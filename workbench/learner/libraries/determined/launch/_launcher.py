@@ -7,6 +7,7 @@ import signal
 import sys
 
 # Relative: this package is imported by its last name.
+from .. import _wheel  # noqa: TID252
 from .._info import get_cluster_info  # noqa: TID252
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -91,8 +92,8 @@ def run(
     """
     try:
         overrides, script = parsed(words, usage)
-        if tuple(script[: len(HARNESS)]) == HARNESS:
-            raise Refused("--trial: the Trial classes do not run here; write the loop with det.core")
+        if tuple(script[: len(HARNESS)]) == HARNESS and _wheel.folder() is None:
+            raise Refused("--trial: " + _wheel.NEEDED)
         command = command_of(overrides, script)
     except Refused as error:
         print("determined.launch.%s: %s" % (name, error) if error.code else error, file=sys.stderr)

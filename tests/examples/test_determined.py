@@ -1,0 +1,176 @@
+"""Trial classes of Determined's own wheel, under ``fabric run`` as they are: on the core that is ours, without a master."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.libraries import is_made, wheel_folder
+from tests.support.command import Fabric
+from tests.support.kept_agents import lend_agents
+from tests.support.processes import end_everything
+from workbench.paths import Home
+
+ENVIRONMENT = wheel_folder()  # now: tests have another home
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # an import of PyTorch takes half a minute on a busy machine
+    pytest.mark.skipif(
+        not is_made(ENVIRONMENT), reason="no environment of libraries: python3 -m tests.examples.libraries"
+    ),
+]
+
+MODEL = """\
+import torch
+from determined import pytorch
+
+
+class Line(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        x = torch.tensor([number / 64])
+        return x, 2 * x + 1
+
+
+class LineTrial(pytorch.PyTorchTrial):
+    def __init__(self, context, hparams=None):
+        self.context = context
+        hparams = hparams or context.get_hparams()
+        self.batch_size = hparams["global_batch_size"]
+        self.model = context.wrap_model(torch.nn.Linear(1, 1))
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=hparams["lr"])
+        self.optimizer = context.wrap_optimizer(optimizer)
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(Line(), batch_size=self.batch_size)
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(Line(), batch_size=self.batch_size)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        x, y = batch
+        return {"off": torch.nn.functional.mse_loss(self.model(x), y).item()}
+"""
+TRAINER = """\
+import os
+
+import determined as det
+from determined import pytorch
+
+import model_def
+
+info = det.get_cluster_info()
+with pytorch.init() as context:
+    trial = model_def.LineTrial(context, info.trial.hparams)
+    train_batch = trial.train_batch
+
+    def slow_batch(batch, epoch_idx, batch_idx):
+        while batch_idx >= 25 and not info.latest_checkpoint and not context._core.preempt.should_preempt():
+            pass  # the first attempt is to be halted here
+        return train_batch(batch, epoch_idx, batch_idx)
+
+    if os.environ.get("SLOW"):
+        trial.train_batch = slow_batch
+    pytorch.Trainer(trial, context).fit(
+        max_length=pytorch.Batch(40),
+        checkpoint_period=pytorch.Batch(10),
+        validation_period=pytorch.Batch(10),
+        reporting_period=pytorch.Batch(10),
+        latest_checkpoint=info.latest_checkpoint,
+    )
+"""
+EXPERIMENT = """\
+name: line
+entrypoint: {entrypoint}
+hyperparameters: {{lr: 0.3, global_batch_size: 16}}
+searcher: {{name: single, metric: off{length}}}
+environment: {{environment_variables: ["SLOW={slow}"]}}
+resources: {{slots_per_trial: {slots}}}
+max_restarts: 0
+"""
+
+
+@pytest.fixture
+def fabric(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Run the command in a folder with the model, as somebody does who works in the environment of the wheel."""
+    monkeypatch.setenv("PATH", f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "model_def.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(TRAINER)
+
+    lend_agents(home)
+    yield lambda *args: Fabric(tmp_path)(*args).stdout
+    end_everything(home)
+
+
+def write_experiment(
+    folder: Path, entrypoint: str, *, length: str = "", slow: str = "", slots: int = 0
+) -> None:
+    """Write the file of an experiment of the model."""
+    text = EXPERIMENT.format(entrypoint=entrypoint, length=length, slow=slow, slots=slots)
+    (folder / "experiment.yaml").write_text(text)
+
+
+def steps_of(fabric: Callable[..., str], name: str) -> list[int]:
+    """Return the steps at which the last job has reported a metric."""
+    found = json.loads(fabric("metrics", "@last", "--points", "--json"))
+    return [int(point["step"]) for point in found["points"] if point["name"] == name]
+
+
+def checkpoints(fabric: Callable[..., str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(fabric("checkpoint", "list", "@last", "--json"))
+    return found
+
+
+def test_a_trial_class_is_trained_by_its_trainer(fabric: Callable[..., str], tmp_path: Path) -> None:
+    write_experiment(tmp_path, "python3 train.py")
+
+    fabric("run", "-q", "experiment.yaml")
+
+    assert steps_of(fabric, "validation/off") == steps_of(fabric, "training/loss") == [10, 20, 30, 40]
+    assert [each["step"] for each in checkpoints(fabric)] == [10, 20, 30, 40]
+    assert json.loads(fabric("show", "@last", "--json"))["progress"] == 1.0
+
+
+def test_a_halted_trial_class_goes_on_at_its_checkpoint(fabric: Callable[..., str], tmp_path: Path) -> None:
+    write_experiment(tmp_path, "python3 train.py", slow="1")
+    fabric("run", "--detach", "experiment.yaml")
+    fabric("wait", "@last", "--for", "metric:validation/off")
+
+    fabric("halt", "@last")
+    halted = [each["step"] for each in checkpoints(fabric)]
+    fabric("resume", "@last")
+    fabric("wait", "@last")
+
+    assert len(halted) in (2, 3)
+    assert halted[-1] > 20
+    assert steps_of(fabric, "validation/off")[-2:] == [30, 40]
+
+
+def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
+    fabric: Callable[..., str], tmp_path: Path
+) -> None:
+    write_experiment(
+        tmp_path, "model_def:LineTrial", length=", max_length: {batches: 40}", slots=1
+    )
+
+    output = fabric("run", "-q", "experiment.yaml")
+
+    assert "[rank=0] " in output
+    assert steps_of(fabric, "validation/off") == [40]
+    assert [each["step"] for each in checkpoints(fabric)] == [40]

@@ -1,0 +1,93 @@
+"""The parts of Determined that its own wheel brings, where the user's Python has it: Trial classes and callbacks.
+
+They run on the core that is here. What they need of the wheel besides is taken from it, too; whatever talks to a master
+is not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import sys
+
+TYPE_CHECKING = False  # the real one costs the import of typing
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from typing import Any
+
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+PARTS = frozenset(
+    (
+        "_env_context", "_execution", "_experiment_config", "_import", "_trial", "_trial_context", "_trial_controller",
+        "common", "constants", "errors", "gpu", "horovod", "ipc", "keras", "layers", "lightning", "load", "pytorch",
+        "tensorboard", "transformers", "util", "workload",
+    )
+)  # fmt: skip
+"""Modules and packages right below ``determined`` that are the wheel's."""
+
+NAMES = {
+    "EnvContext": "_env_context",
+    "ExperimentConfig": "_experiment_config",
+    "LegacyTrial": "_trial",
+    "TrialContext": "_trial_context",
+    "TrialController": "_trial_controller",
+    "_DistributedBackend": "_trial_controller",
+    "_get_gpus": "_execution",
+    "import_from_path": "_import",
+}
+"""Names of ``determined`` itself that the wheel defines, by the module that does."""
+
+NEEDED = (
+    "Trial classes need Determined's own wheel: name determined==0.38.1 and torch in requirements:, or an image that has"
+    " them; or write the loop with det.core"
+)
+"""What is said where there is none."""
+
+_MARK = "_trial_controller.py"
+"""A file of each version that knows ``det.LegacyTrial``; a folder of that name alone is no wheel."""
+
+
+def folder() -> str | None:
+    """Return the wheel's package on Python's path; None where there is none."""
+    for entry in sys.path:
+        found = os.path.join(os.path.abspath(entry or os.curdir), "determined")
+        if os.path.realpath(found) != os.path.realpath(OWN_FOLDER) and os.path.isfile(os.path.join(found, _MARK)):
+            return found
+    return None
+
+
+def find_part(name: str) -> ModuleSpec | None:
+    """Return where the wheel has a module right below ``determined``; None where it has none or is not there."""
+    if name not in PARTS:
+        return None
+    wheel = folder()
+    if wheel is None:
+        return None
+    found = importlib.machinery.PathFinder.find_spec("determined." + name, [wheel])
+    if found is not None and name == "constants" and found.origin:
+        found.loader = _Constants(found.name, found.origin)
+    return found
+
+
+class _Constants(importlib.machinery.SourceFileLoader):
+    """Loads the wheel's constants, and names the folder of this job's code: checkpoints get a copy of it."""
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module, then put the folder right."""
+        super().exec_module(module)
+        module.MANAGED_TRAINING_MODEL_COPY = os.environ.get("DET_WORKDIR") or os.getcwd()
+
+
+def find_name(name: str) -> Any:
+    """Return what the wheel defines as ``determined.NAME``.
+
+    Raises:
+        AttributeError: it is not known, or there is no wheel.
+    """
+    if name in ("errors", "util") and folder() is not None:
+        return importlib.import_module("determined." + name)
+    if name in NAMES and folder() is not None:
+        return getattr(importlib.import_module("determined." + NAMES[name]), name)
+    raise AttributeError("module 'determined' has no attribute %r" % name)

@@ -1,0 +1,1 @@
+"""Programs that Determined's launchers start."""
