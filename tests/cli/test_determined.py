@@ -264,24 +264,13 @@ WAIT_FOR_A_STOP = (
         ("while not core.preempt.should_preempt(): time.sleep(0.01)", "HALTED", 143),
         ("while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)", "COMPLETED", 0),
         (
-            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n"
-            "    core.preempt.acknowledge_preemption_signal()",
-            "HALTED",
-            143,
-        ),
-        (
-            "while not core.preempt.should_preempt(auto_ack=False): time.sleep(0.01)\n    sys.exit(3)",
-            "HALTED",
-            143,
-        ),
-        (
             "import os\n    answer = os.path.dirname(os.environ['FABRIC_STOP_FILE']) + '/stop-answer'\n"
             "    while not os.path.exists(answer): time.sleep(0.01)",  # the signal came, which it outlives
             "COMPLETED",
             0,
         ),
     ],
-    ids=["acknowledged by the question", "not acknowledged", "acknowledged later", "failed", "not asked for"],
+    ids=["acknowledged", "not acknowledged", "not asked for"],
 )
 def test_a_halted_trial_that_ends_without_an_acknowledgement_is_complete(
     fabric: Fabric, rest: str, state: str, exit_code: int
@@ -299,6 +288,50 @@ def test_a_halted_trial_that_ends_without_an_acknowledgement_is_complete(
     if state == "HALTED":
         fabric("resume", job)
         fabric("kill", job, expect=None)
+
+
+OPERATIONS = """\
+name: operations
+entrypoint: python3 train.py
+hyperparameters: {size: {type: int, minval: 1, maxval: 99}}
+searcher: {name: async_halving, metric: loss, num_rungs: 2, divisor: 2, max_length: {batches: 4},
+  max_trials: 2, max_concurrent_trials: 1}
+resources: {slots_per_trial: 0}
+reproducibility: {experiment_seed: 11}
+"""
+
+
+def test_operations_have_the_length_of_their_rung_and_go_on_where_the_trial_is_promoted(
+    fabric: Fabric,
+) -> None:
+    (fabric.folder / "operations.yaml").write_text(OPERATIONS)
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    size, latest = det.get_cluster_info().trial.hparams['size'], det.get_cluster_info().latest_checkpoint\n"
+        "    batch = core.checkpoint.get_metadata(latest)['steps_completed'] if latest else 0\n"
+        "    for operation in core.searcher.operations():\n"
+        "        print('from', batch, 'to', operation.length, flush=True)\n"
+        "        batch = operation.length\n"
+        "        with core.checkpoint.store_path({'steps_completed': batch}):\n"
+        "            pass\n"
+        "        operation.report_completed(size)\n"
+    )
+    experiment = fabric("run", "-q", "operations.yaml").stdout.strip()
+
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
+
+    trials = fabric.json("experiment", "trials", experiment, "--json")
+    best = min(trials, key=lambda each: each["hparams"]["size"])
+    for trial in trials:
+        attempts = fabric.json("show", trial["id"], "--json")["attempt"]
+        lines = [
+            line
+            for number in range(1, attempts + 1)
+            for line in fabric("logs", trial["id"], "--attempt", str(number)).stdout.splitlines()
+        ]
+        assert lines == (["from 0 to 2", "from 2 to 4"] if trial is best else ["from 0 to 2"])
+    assert best["units"] == 4
 
 
 INVALID = """\

@@ -576,19 +576,77 @@ def test_invalid_hyperparameters_end_the_trial_well(run, tmp_path: Path) -> None
     assert (record["group"], record["values"]) == ("searcher", {"invalid_hp": 1})
 
 
-def test_older_code_asks_for_a_length(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    config = {"searcher": {"metric": "loss", "max_length": {"batches": 100}}}
-    ran = run(
-        "for operation in core.searcher.operations():\n"
-        "    operation.report_progress(50)\n"
-        "    operation.report_completed(0.5)\n",
-        DET_EXPERIMENT_CONFIG=json.dumps(config),
-    )
+OPERATIONS = (
+    "det.core._searcher.DECISION_SECONDS = 0\n"
+    "for operation in core.searcher.operations():\n"
+    "    print(operation.length)\n"
+    "    operation.report_progress(operation.length / 2)\n"
+    "    operation.report_completed(0.5)\n"
+)
 
-    assert ran.returncode == 0, ran.stderr
+
+def test_older_code_asks_for_a_length(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = json.dumps({"searcher": {"metric": "loss", "max_length": {"epochs": 100}}})
+    ran = run(OPERATIONS + "print(core.searcher.get_configured_units().name)\n", DET_EXPERIMENT_CONFIG=config)
+
+    assert ran.stdout.splitlines() == ["100", "EPOCHS"], ran.stderr
     progress, completed = reported(tmp_path)
     assert progress["fraction"] == 0.5
-    assert completed["values"] == {"loss": 0.5, "batches": 100}
+    assert (completed["values"], completed["step"]) == ({"loss": 0.5, "epochs": 100}, 100)
+    assert run(OPERATIONS, DET_EXPERIMENT_CONFIG=config).stdout == ""  # nothing is left
+
+
+def test_older_code_asks_for_the_length_of_each_rung_and_goes_on_after_the_last_one(
+    run: Any, tmp_path: Path
+) -> None:
+    env = {
+        "DET_EXPERIMENT_CONFIG": '{"searcher": {"metric": "loss", "max_length": 900}}',
+        "DET_SEARCHER_LENGTHS": "[100, 300, 900]",
+    }
+    halts = f"    open({str(tmp_path / 'stop')!r}, 'w').close()\n"
+
+    assert run(OPERATIONS + halts, **env).stdout == "100\n"
+    assert (tmp_path / "stop-answer").read_text() == "acknowledged\n"
+    (tmp_path / "stop").unlink()
+    assert run(OPERATIONS, **env).stdout == "300\n900\n"
+    completed = [each for each in reported(tmp_path) if each["kind"] == "metrics"]
+    assert [each["values"] for each in completed] == [
+        {"loss": 0.5, "batches": length} for length in (100, 300, 900)
+    ]
+    assert run(OPERATIONS, TRAINING_ID="training-other", **env).stdout == "100\n300\n900\n"
+
+
+def test_an_operation_completes_what_its_code_has_validated_itself(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code = OPERATIONS.replace(
+        "    operation.report_c",
+        "    core.train.report_validation_metrics(operation.length, {'loss': 0.25})\n    operation.report_c",
+    )
+    ran = run(code, DET_EXPERIMENT_CONFIG='{"searcher": {"metric": "loss", "max_length": 9}}')
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["values"] for each in reported(tmp_path)[1:]] == [{"loss": 0.25}, {"batches": 9}]
+
+
+def test_operations_are_shared_by_all_processes_and_reported_by_the_first(run_ranks: Any) -> None:
+    ran = run_ranks(
+        "det.core._searcher.DECISION_SECONDS = 0\n"
+        "import os\nos.environ['DET_SEARCHER_LENGTHS'] = '[1, 2]' if rank == 0 else '[]'\n"
+        "for operation in core.searcher.operations():\n"
+        "    print(operation.length)\n"
+        "    if rank == 0:\n        operation.report_completed(1.0)\n"
+        "try:\n    operation.report_progress(1)\n"
+        "except RuntimeError as error:\n    print(error)\n"
+    )
+
+    first, *others = [output.splitlines() for _, output, _ in ran]
+    assert first == ["1", "2", "op.report_progress() comes before op.report_completed()"]
+    assert others == [["1", "2", "op.report_progress() is for rank 0 alone"]] * 2
+
+
+def test_an_operation_has_to_be_completed(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run("for operation in core.searcher.operations():\n    pass\n")
+
+    assert "RuntimeError: op.report_completed() has to be called for each operation" in ran.stderr
 
 
 def test_processes_of_a_trial_give_one_another_what_they_have(run_ranks: Any) -> None:

@@ -19,6 +19,8 @@ CONFIG_VARIABLE = "DET_EXPERIMENT_CONFIG"
 HPARAMS_VARIABLE = "DET_HPARAMS"
 SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
+LENGTHS_VARIABLE = "DET_SEARCHER_LENGTHS"
+"""How far a trial is trained in all at each rung of its search, as JSON; ours, Determined's code asks its master."""
 SAVED_FILE = ".determined.json"
 """Within a checkpoint: its metadata, and when it was saved."""
 

@@ -6,6 +6,7 @@ searcher, and what had not been carried out yet is.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -28,6 +29,7 @@ from workbench.controller.runtime.secrets import forget_secrets, read_secrets, w
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, UsageError
 from workbench.job import Intent, JobId, State, new_job_id
+from workbench.learner.determined_jobs import CONFIG_VARIABLE, LENGTHS_VARIABLE
 from workbench.manifest.builder.params import trial_spec
 from workbench.metrics.direction import is_held_out
 from workbench.search.config import SearchConfig
@@ -92,7 +94,8 @@ LATE_SEARCHER: Final = "the searcher has not answered"
 INVALID_IN_A_ROW_MAX: Final = 100
 """A search gives up after so many such trials one after the other: each begins another one."""
 
-COMPARED: Final = ("asha", "adaptive_asha", "optuna", "python")
+HALVING: Final = ("asha", "adaptive_asha")
+COMPARED: Final = (*HALVING, "optuna", "python")
 """The methods for which a trial that has reported nothing has failed."""
 
 WAITING_AT_ONCE: Final = 2
@@ -609,6 +612,11 @@ class Experiments:
             active.spec, create["hparams"], number=trial.number, seed=create["seed"], max_trials=most
         )
         spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
+        if CONFIG_VARIABLE in spec.env and active.config.method in HALVING:
+            rungs = sorted(set(active.config.make_method().rungs()))
+            # Of several brackets the trial's own is the one that begins where it is sent first.
+            lengths = [units for units in rungs if trial.until is None or units >= trial.until]
+            spec = replace(spec, env={**spec.env, LENGTHS_VARIABLE: json.dumps(lengths)})
         target = to.ref
         beginning, missing = self._beginning(active, trial, spec, target)
         submission = Submission(

@@ -21,7 +21,9 @@ __version__ = "0.38.1"
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
-_NO_WHEEL = "Determined's own wheel has it: name determined==0.38.1 in requirements:, or an image that has it; or "
+_NO_WHEEL = (
+    "Determined's own wheel has it: name determined==0.38.1 in requirements:, or an image that has it; or "
+)
 
 _ABSENT = {
     "launch.tensorflow": "set TF_CONFIG in the command itself",
@@ -38,7 +40,6 @@ _ABSENT = {
 
 def __getattr__(name: str) -> "Any":
     return _wheel.find_name(name)
-
 
 
 class _OtherParts(importlib.abc.MetaPathFinder):

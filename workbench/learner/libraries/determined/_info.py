@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+from pathlib import Path
 
 from workbench.learner import determined_jobs
 from workbench.learner.determined_jobs import (
@@ -94,7 +95,7 @@ class ClusterInfo:
         self.allocation_id = get("DET_ALLOCATION_ID") or job
         self.task_type = get("DET_TASK_TYPE") or "TRIAL"
         self.gpu_uuids = [part for part in gpus.split(",") if part]
-        self.slot_ids = _list_of(SLOTS_VARIABLE) or list(range(len(self.gpu_uuids)))
+        self.slot_ids = list_of(SLOTS_VARIABLE) or list(range(len(self.gpu_uuids)))
         self.container_addrs = [get("MASTER_ADDR", "127.0.0.1")]
         self.container_rank = _number("NODE_RANK", 0)
         self.container_slot_counts = [max(len(self.slot_ids), 1)]
@@ -152,6 +153,11 @@ def checkpoint_folder() -> str:
     return os.environ.get(CHECKPOINTS_VARIABLE) or os.path.join(os.getcwd(), "checkpoints")
 
 
+def results_folder() -> Path:
+    """Return the folder of the job's results."""
+    return Path(os.environ.get("RESULT_DIR") or ".")
+
+
 def saved_checkpoints() -> dict[str, dict[str, Any]]:
     """Return what was written of each checkpoint of the job when it was whole, by its id."""
     return determined_jobs.saved_checkpoints(checkpoint_folder())
@@ -195,7 +201,8 @@ def write_document(
     os.replace(new, path)
 
 
-def _list_of(variable: str) -> list[Any]:
+def list_of(variable: str) -> list[Any]:
+    """Return a variable that holds a list as JSON; an empty one where it does not."""
     try:
         found = json.loads(os.environ.get(variable) or "[]")
     except ValueError:

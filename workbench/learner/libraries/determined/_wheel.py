@@ -53,7 +53,9 @@ def folder() -> str | None:
     """Return the wheel's package on Python's path; None where there is none."""
     for entry in sys.path:
         found = os.path.join(os.path.abspath(entry or os.curdir), "determined")
-        if os.path.realpath(found) != os.path.realpath(OWN_FOLDER) and os.path.isfile(os.path.join(found, _MARK)):
+        if os.path.realpath(found) != os.path.realpath(OWN_FOLDER) and os.path.isfile(
+            os.path.join(found, _MARK)
+        ):
             return found
     return None
 

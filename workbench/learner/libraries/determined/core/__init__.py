@@ -18,16 +18,16 @@ from .._info import (  # noqa: TID252
     InvalidHP,
     get_cluster_info,
     outlive_the_request_to_stop,
-    searcher_config,
 )
 from ._checkpoint import CheckpointContext, DownloadMode, storage_of
 from ._distributed import DistributedContext, alone
-from ._train import VALIDATION, EarlyExitReason, TensorboardMode, TrainContext
+from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
+from ._train import EarlyExitReason, TensorboardMode, TrainContext
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any, Iterator
+    from typing import Any
 
 __all__ = [
     "CheckpointContext",
@@ -40,6 +40,7 @@ __all__ = [
     "PreemptMode",
     "ProfilerContext",
     "SearcherContext",
+    "SearcherMode",
     "SearcherOperation",
     "TensorboardMode",
     "TrainContext",
@@ -103,49 +104,6 @@ class PreemptContext:
         answer_stop(answer)
 
 
-class SearcherOperation:
-    """The one length that a trial of a file with ``max_length`` is trained for."""
-
-    def __init__(self, train: TrainContext, length: int) -> None:
-        self._train = train
-        self.length = length
-        self.completed = False
-
-    def report_progress(self, length: float) -> None:
-        """Report how far the training is, in units of the length."""
-        self._train.report_progress(min(max(length / max(self.length, 1), 0.0), 1.0))
-
-    def report_completed(self, searcher_metric: float) -> None:
-        """Report the searcher's metric at the end of the length.
-
-        Raises:
-            RuntimeError: it was reported before.
-        """
-        if self.completed:
-            raise RuntimeError("report_completed was called twice")
-        self.completed = True
-        name = str(searcher_config().get("metric") or "searcher_metric")
-        known = self._train.reported_at(VALIDATION, self.length)
-        metrics = {name: searcher_metric, "batches": self.length}
-        self._train.report_validation_metrics(
-            self.length, {key: value for key, value in metrics.items() if key not in known}
-        )
-
-
-class SearcherContext:
-    """The searcher as training code of versions before 0.38 asks it."""
-
-    def __init__(self, train: TrainContext) -> None:
-        self._train = train
-
-    def operations(self, searcher_mode: Any = None, auto_ack: bool = True) -> Iterator[SearcherOperation]:
-        """Yield one operation with the file's ``max_length``, or of length 1 without one."""
-        length = searcher_config().get("max_length")
-        if isinstance(length, dict):
-            length = next(iter(length.values()), None)
-        yield SearcherOperation(self._train, int(length or 1))
-
-
 class Unit(enum.Enum):
     """What a length of training counts."""
 
@@ -205,7 +163,7 @@ class CoreContext:
         self.train = TrainContext(self.distributed, tensorboard_mode)
         self.checkpoint = CheckpointContext(self.distributed, self.train, storage)
         self.preempt = PreemptContext(self.distributed, preempt_mode)
-        self.searcher = SearcherContext(self.train)
+        self.searcher = SearcherContext(self.distributed, self.train, self.preempt)
         self.profiler = ProfilerContext()
         self.info: ClusterInfo | None = get_cluster_info()
 

@@ -16,6 +16,7 @@ from workbench.learner.report import report
 from .._info import (  # noqa: TID252
     get_cluster_info,
     read_document,
+    results_folder,
     saved_checkpoints,
     searcher_config,
     write_document,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("determined.core")
 
-RESULTS_VARIABLE = "RESULT_DIR"
 METADATA_FILE = "determined-metadata.json"
 """Among a job's results: what its code keeps by ``set_metadata()``."""
 TENSORBOARD_FOLDER = "tensorboard"
@@ -170,14 +170,14 @@ class TrainContext:
         """
         if not isinstance(metadata, dict):
             raise ValueError("metadata must be a dictionary, not %r" % (metadata,))
-        path = _results() / METADATA_FILE
+        path = results_folder() / METADATA_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(path, metadata)
         return metadata
 
     def get_metadata(self) -> dict[str, Any] | None:
         """Return the dictionary that the job keeps, of an attempt before too; None where there is none."""
-        return read_document(_results() / METADATA_FILE)
+        return read_document(results_folder() / METADATA_FILE)
 
     def get_experiment_best_validation(self) -> float | None:
         """Return the best of the searcher's metric that this trial has validated; None before the first one.
@@ -217,7 +217,9 @@ class TrainContext:
             if not path.is_file() or not selector(path):
                 continue
             target = (
-                _results() / TENSORBOARD_FOLDER / mangler(path.relative_to(folder), self._distributed.rank)
+                results_folder()
+                / TENSORBOARD_FOLDER
+                / mangler(path.relative_to(folder), self._distributed.rank)
             )
             if not target.is_file() or target.stat().st_mtime != path.stat().st_mtime:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +241,3 @@ def _better(first: Any, second: Any) -> float | None:
     if not values:
         return None
     return min(values) if searcher_config().get("smaller_is_better", True) else max(values)
-
-
-def _results() -> Path:
-    return Path(os.environ.get(RESULTS_VARIABLE) or ".")

@@ -85,7 +85,11 @@ def _length_of(config: dict[str, Any]) -> str:
         raise Refused(
             "searcher.max_length is missing: a Trial class does not say how long it trains; write max_length: {batches: N}"
         )
-    return " ".join("%s %s" % (number, unit) for unit, number in length.items()) if isinstance(length, dict) else str(length)
+    return (
+        " ".join("%s %s" % (number, unit) for unit, number in length.items())
+        if isinstance(length, dict)
+        else str(length)
+    )
 
 
 def _class_of(entrypoint: str) -> Any:
