@@ -1,7 +1,8 @@
 """Makes the environment of the examples of libraries, and one with Determined's wheel beside them, once each.
 
-``python3 -m tests.examples.libraries`` makes both. The first is some 1.3 GB, so they lie in the user's cache, by the hash of what they hold. Only the standard library is imported:
-whatever Python is there makes it, before anything else is installed.
+``python3 -m tests.examples.libraries`` makes both. The first is some 1.3 GB, so they lie in the user's cache, by the
+hash of what they hold. Only the standard library is imported: whatever Python is there makes them, before anything else
+is installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trial classes of Determined's own wheel, under ``fabric run`` as they are: on the core that is ours, without a master."""
+"""Trial classes of Determined's own wheel under ``fabric run``, as they are: on our core, without a master."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.examples.libraries import is_made, wheel_folder
 from tests.support.command import Fabric
 from tests.support.kept_agents import lend_agents
 from tests.support.processes import end_everything
+from tests.support.waiting import until
 from workbench.paths import Home
 
 ENVIRONMENT = wheel_folder()  # now: tests have another home
@@ -68,6 +69,7 @@ class LineTrial(pytorch.PyTorchTrial):
 """
 TRAINER = """\
 import os
+import time
 
 import determined as det
 from determined import pytorch
@@ -75,23 +77,25 @@ from determined import pytorch
 import model_def
 
 info = det.get_cluster_info()
+begins_with = info.latest_checkpoint
 with pytorch.init() as context:
     trial = model_def.LineTrial(context, info.trial.hparams)
-    train_batch = trial.train_batch
+    train_batch, batches = trial.train_batch, []
 
-    def slow_batch(batch, epoch_idx, batch_idx):
-        while batch_idx >= 25 and not info.latest_checkpoint and not context._core.preempt.should_preempt():
-            pass  # the first attempt is to be halted here
-        return train_batch(batch, epoch_idx, batch_idx)
+    def waiting_batch(*args, **kwargs):
+        batches.append(1)
+        while len(batches) == 26 and not context._core.preempt.should_preempt():
+            time.sleep(0.01)
+        return train_batch(*args, **kwargs)
 
-    if os.environ.get("SLOW"):
-        trial.train_batch = slow_batch
+    if os.environ.get("WAITS") and begins_with is None:
+        trial.train_batch = waiting_batch
     pytorch.Trainer(trial, context).fit(
         max_length=pytorch.Batch(40),
         checkpoint_period=pytorch.Batch(10),
         validation_period=pytorch.Batch(10),
         reporting_period=pytorch.Batch(10),
-        latest_checkpoint=info.latest_checkpoint,
+        latest_checkpoint=begins_with,
     )
 """
 EXPERIMENT = """\
@@ -99,7 +103,7 @@ name: line
 entrypoint: {entrypoint}
 hyperparameters: {{lr: 0.3, global_batch_size: 16}}
 searcher: {{name: single, metric: off{length}}}
-environment: {{environment_variables: ["SLOW={slow}"]}}
+environment: {{environment_variables: ["WAITS={waits}"]}}
 resources: {{slots_per_trial: {slots}}}
 max_restarts: 0
 """
@@ -119,17 +123,17 @@ def fabric(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def write_experiment(
-    folder: Path, entrypoint: str, *, length: str = "", slow: str = "", slots: int = 0
+    folder: Path, entrypoint: str, *, length: str = "", waits: str = "", slots: int = 0
 ) -> None:
     """Write the file of an experiment of the model."""
-    text = EXPERIMENT.format(entrypoint=entrypoint, length=length, slow=slow, slots=slots)
+    text = EXPERIMENT.format(entrypoint=entrypoint, length=length, waits=waits, slots=slots)
     (folder / "experiment.yaml").write_text(text)
 
 
-def steps_of(fabric: Callable[..., str], name: str) -> list[int]:
-    """Return the steps at which the last job has reported a metric."""
-    found = json.loads(fabric("metrics", "@last", "--points", "--json"))
-    return [int(point["step"]) for point in found["points"] if point["name"] == name]
+def steps_of(fabric: Callable[..., str], name: str, attempt: int | None = None) -> list[int]:
+    """Return the steps at which the last job has reported a metric, in all attempts or in one."""
+    rows = json.loads(fabric("metrics", "@last", "--all", "--json"))["rows"]
+    return [row["step"] for row in rows if name in row["values"] and attempt in (None, row["attempt"])]
 
 
 def checkpoints(fabric: Callable[..., str]) -> list[dict[str, Any]]:
@@ -137,37 +141,29 @@ def checkpoints(fabric: Callable[..., str]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_trial_class_is_trained_by_its_trainer(fabric: Callable[..., str], tmp_path: Path) -> None:
-    write_experiment(tmp_path, "python3 train.py")
-
-    fabric("run", "-q", "experiment.yaml")
-
-    assert steps_of(fabric, "validation/off") == steps_of(fabric, "training/loss") == [10, 20, 30, 40]
-    assert [each["step"] for each in checkpoints(fabric)] == [10, 20, 30, 40]
-    assert json.loads(fabric("show", "@last", "--json"))["progress"] == 1.0
-
-
-def test_a_halted_trial_class_goes_on_at_its_checkpoint(fabric: Callable[..., str], tmp_path: Path) -> None:
-    write_experiment(tmp_path, "python3 train.py", slow="1")
+def test_a_trial_class_is_trained_by_its_trainer_and_goes_on_at_its_checkpoint(
+    fabric: Callable[..., str], tmp_path: Path
+) -> None:
+    write_experiment(tmp_path, "python3 train.py", waits="1")
     fabric("run", "--detach", "experiment.yaml")
-    fabric("wait", "@last", "--for", "metric:validation/off")
+    until(lambda: 20 in steps_of(fabric, "validation/off"), seconds=120, every=0.5)
 
     fabric("halt", "@last")
     halted = [each["step"] for each in checkpoints(fabric)]
     fabric("resume", "@last")
     fabric("wait", "@last")
 
-    assert len(halted) in (2, 3)
-    assert halted[-1] > 20
-    assert steps_of(fabric, "validation/off")[-2:] == [30, 40]
+    assert halted == [10, 20, 30]
+    assert [each["step"] for each in checkpoints(fabric)] == [10, 20, 30, 40]
+    assert steps_of(fabric, "training/loss", attempt=2) == [40]
+    assert steps_of(fabric, "validation/off")[-1] == 40
+    assert json.loads(fabric("show", "@last", "--json"))["progress"][0]["fraction"] == 1.0
 
 
 def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
     fabric: Callable[..., str], tmp_path: Path
 ) -> None:
-    write_experiment(
-        tmp_path, "model_def:LineTrial", length=", max_length: {batches: 40}", slots=1
-    )
+    write_experiment(tmp_path, "model_def:LineTrial", length=", max_length: {batches: 40}", slots=1)
 
     output = fabric("run", "-q", "experiment.yaml")
 

@@ -362,20 +362,17 @@ def test_the_best_validation_of_the_trial_is_known_also_after_a_restart(
     assert run(known, DET_EXPERIMENT_CONFIG=config, TRAINING_ID="training-other").stdout == "None\n"
 
 
-def test_event_files_that_the_code_uploads_are_among_the_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_event_files_that_the_code_uploads_stay_where_they_are_read(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A copy among the results would be read as well, and each of its values be there twice."""
     ran = run(
         "core = det.core.init(tensorboard_mode=det.core.TensorboardMode.MANUAL)\n"
-        "folder = core.train.get_tensorboard_path()\n"
-        "(folder / 'run').mkdir()\n"
-        "for name in 'events', 'notes':\n    (folder / 'run' / name).write_text(name)\n"
-        "core.train.upload_tensorboard_files(\n"
-        "    lambda path: path.name == 'events', lambda path, rank: path.with_name('%s#%d' % (path.name, rank)))\n",
+        "(core.train.get_tensorboard_path() / 'events').write_text('events')\n"
+        "core.train.upload_tensorboard_files(lambda path: True, lambda path, rank: path)\n",
         LOG_DIR=str(tmp_path / "logs"),
     )
 
     assert ran.returncode == 0, ran.stderr
-    folder = tmp_path / "results/tensorboard"
-    assert [str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()] == ["run/events#0"]
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("events")] == ["logs/events"]
 
 
 def test_a_signal_prints_where_the_code_is_and_calls_its_own_handler(run) -> None:  # type: ignore[no-untyped-def]

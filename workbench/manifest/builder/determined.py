@@ -576,8 +576,8 @@ class _Manifest:
             self._findings.warn(
                 where,
                 "entrypoint",
-                "runs a Trial class, which is not there: the command will fail",
-                "write the loop with det.core",
+                "runs a Trial class, which needs Determined's own wheel and PyTorch where the job runs",
+                "name determined==0.38.1 and torch in requirements:, or an image that has them",
             )
 
     def _priority(self, priority: int | None) -> int | None:

@@ -40,8 +40,8 @@ NAMES = {
 """Names of ``determined`` itself that the wheel defines, by the module that does."""
 
 NEEDED = (
-    "Trial classes need Determined's own wheel: name determined==0.38.1 and torch in requirements:, or an image that has"
-    " them; or write the loop with det.core"
+    "Trial classes need Determined's own wheel: name determined==0.38.1 and torch in requirements:, or an image that"
+    " has them; or write the loop with det.core"
 )
 """What is said where there is none."""
 
@@ -67,6 +67,9 @@ def find_part(name: str) -> ModuleSpec | None:
     wheel = folder()
     if wheel is None:
         return None
+    if name == "pytorch":
+        # Its checkpoints hold more than weights: from 2.6 on PyTorch loads them only where that is said.
+        os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     found = importlib.machinery.PathFinder.find_spec("determined." + name, [wheel])
     if found is not None and name == "constants" and found.origin:
         found.loader = _Constants(found.name, found.origin)

@@ -21,7 +21,7 @@ from .._info import (  # noqa: TID252
 )
 from ._checkpoint import CheckpointContext, DownloadMode, storage_of
 from ._distributed import DistributedContext, alone
-from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
+from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit, unit_of
 from ._train import EarlyExitReason, TensorboardMode, TrainContext
 
 TYPE_CHECKING = False  # the real one costs the import of typing
@@ -104,14 +104,6 @@ class PreemptContext:
         answer_stop(answer)
 
 
-class Unit(enum.Enum):
-    """What a length of training counts."""
-
-    EPOCHS = "EPOCHS"
-    RECORDS = "RECORDS"
-    BATCHES = "BATCHES"
-
-
 # By these names the wheel's Trainer asks for the length of a file of 0.37 and before.
 
 
@@ -126,9 +118,7 @@ def _parse_searcher_max_length(experiment_config: dict[str, Any]) -> int | None:
 def _parse_searcher_units(experiment_config: dict[str, Any]) -> Unit | None:
     """Return what ``searcher.max_length`` counts; None where it does not say so."""
     searcher = experiment_config.get("searcher") or {}
-    length = searcher.get("max_length")
-    name = searcher.get("unit") or (next(iter(length), "") if isinstance(length, dict) else "")
-    return next((unit for unit in Unit if unit.value == str(name).upper()), None)
+    return Unit.__members__.get((str(searcher.get("unit") or "") or unit_of(searcher)).upper())
 
 
 class ProfilerContext:

@@ -6,7 +6,6 @@ import collections
 import enum
 import logging
 import os
-import shutil
 from pathlib import Path
 
 from workbench.learner.report import progress as note_progress
@@ -32,8 +31,6 @@ logger = logging.getLogger("determined.core")
 
 METADATA_FILE = "determined-metadata.json"
 """Among a job's results: what its code keeps by ``set_metadata()``."""
-TENSORBOARD_FOLDER = "tensorboard"
-"""Among a job's results: the event files that its code uploads."""
 VALIDATION = "validation"
 STEPS_MAX = 1000
 """For so many steps of a group it is known which metrics they have."""
@@ -205,25 +202,13 @@ class TrainContext:
         selector: Callable[[Path], bool] = lambda path: True,
         mangler: Callable[[Path, int], Path] = lambda path, rank: path,
     ) -> None:
-        """Copy event files to the job's results: those that the selector chooses, with the names of the mangler.
+        """Do nothing: event files are read where they are written, and kept with the job's log.
 
         Raises:
             RuntimeError: the mode is not ``MANUAL``.
         """
         if self._tensorboard_mode is not TensorboardMode.MANUAL:
             raise RuntimeError("upload_tensorboard_files() is for TensorboardMode.MANUAL alone")
-        folder = self.get_tensorboard_path()
-        for path in sorted(folder.rglob("*")):
-            if not path.is_file() or not selector(path):
-                continue
-            target = (
-                results_folder()
-                / TENSORBOARD_FOLDER
-                / mangler(path.relative_to(folder), self._distributed.rank)
-            )
-            if not target.is_file() or target.stat().st_mtime != path.stat().st_mtime:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(str(path), str(target))
 
     def _note_best(self, metrics: dict[str, Any]) -> None:
         value = metrics.get(str(searcher_config().get("metric")))

@@ -83,7 +83,8 @@ def _length_of(config: dict[str, Any]) -> str:
     length = (config.get("searcher") or {}).get("max_length")
     if length is None:
         raise Refused(
-            "searcher.max_length is missing: a Trial class does not say how long it trains; write max_length: {batches: N}"
+            "searcher.max_length is missing: a Trial class does not say how long it trains;"
+            " write max_length: {batches: N}"
         )
     return (
         " ".join("%s %s" % (number, unit) for unit, number in length.items())
