@@ -162,56 +162,281 @@ def test_hyperparameters_of_its_test_cases_are_read(case: Mapping[str, Any]) -> 
         assert first.hparams == {"tried": case["case"]}
 
 
+def nodes_of(value: Any) -> MapNode:
+    node = compose(value if isinstance(value, str) else yaml.safe_dump(value), "x.yaml", Findings())
+    assert isinstance(node, MapNode)
+    return node
+
+
+def merged_of(user: Any, template: Any) -> Any:
+    return plain(laid_over_template(nodes_of(user), nodes_of(template)))
+
+
+def schema_of(case: Mapping[str, Any], kind: str) -> str:
+    return str(case[kind]).rpartition("/")[2].removesuffix(".json").replace("-", "_")
+
+
 @needs_files
 @pytest.mark.parametrize(
     "case",
-    [case for case in cases("merging") if "hyperparameter" not in case["merge_as"]],
+    [case for name in ("merging", "log_policies") for case in cases(name) if "merge_as" in case],
     ids=lambda case: case["name"],
 )
 def test_templates_are_merged_as_in_its_test_cases(case: Mapping[str, Any]) -> None:
-    key = case["merge_as"].rpartition("/")[2].removesuffix(".json").replace("-", "_")
-    wrapped = {"resources": {key: None}} if key == "devices" else {key: None}
+    key = schema_of(case, "merge_as")
 
-    def document(value: Any) -> MapNode:
-        whole = {"resources": {key: value}} if "resources" in wrapped else {key: value}
-        node = compose(yaml.safe_dump(whole), "x.yaml", Findings())
-        assert isinstance(node, MapNode)
-        return node
+    def document(value: Any) -> dict[str, Any]:
+        if key == "hyperparameter":
+            return {"hyperparameters": {"tried": value}}
+        return {"resources": {key: value}} if key == "devices" else {key: value}
 
-    merged = plain(laid_over_template(document(case["case"]), document(case["merge_src"])))
-    found = merged["resources"][key] if "resources" in wrapped else merged[key]
-    assert _without_null(_mapped(found)) == _without_null(case["merged"])
+    merged = merged_of(document(case["case"]), document(case["merge_src"]))
+    if key == "hyperparameter":
+        assert _as_const(merged["hyperparameters"]["tried"]) == _as_const(case["merged"])
+    else:
+        found = merged["resources"][key] if key == "devices" else merged[key]
+        assert _mapped(found) == _mapped(case["merged"])
+
+
+def _as_const(value: Any) -> Any:
+    """Return hyperparameters as Determined writes them down, without a count that is null."""
+    if not isinstance(value, dict):
+        return {"type": "const", "val": value}
+    if "type" in value:
+        return {name: item for name, item in value.items() if name != "count" or item is not None}
+    return {name: _as_const(item) for name, item in value.items()}
 
 
 def _mapped(value: Any) -> Any:
-    """Return devices as maps, however they were written."""
+    """Return lists with devices as maps and actions by their names, however they are written; null is absent."""
     if isinstance(value, list):
         return [_mapped(item) for item in value]
     if isinstance(value, str) and value.startswith("/"):
-        host, container = value.split(":")
-        return {"host_path": host, "container_path": container}
-    return value
+        host, container, *mode = value.split(":")
+        return {"host_path": host, "container_path": container, **({"mode": mode[0]} if mode else {})}
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item for key, item in value.items() if item is not None}
+    return {**kept, "action": kept["action"]["type"]} if isinstance(kept.get("action"), dict) else kept
 
 
-def _without_null(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_null(item) for item in value]
-    return (
-        {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
-    )
+@needs_files
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases("log_policies") if "merge_as" not in case],
+    ids=lambda case: case["name"],
+)
+def test_log_policies_of_its_test_cases_are_read_or_refused_by_name(case: Mapping[str, Any]) -> None:
+    (schema, *_) = case.get("sane_as") or case["sanity_errors"]
+    written = case["case"]
+    if "action" in schema:
+        written = {"name": "n", "pattern": "a", "action": written}
+    written = written if isinstance(written, list) else [written]
+    text = SINGLE + yaml.safe_dump({"log_policies": written})
+
+    if "sanity_errors" in case:
+        (problem,) = faults_of(text)
+        assert problem.key.startswith("log_policies.0")
+        assert "cancel_retries" in str(problem) or "has no name" in str(problem)
+    elif "defaulted" in case:
+        # One with a name alone turns that of the name off, and is not one to look for.
+        expected = [policy for policy in case["defaulted"] if "pattern" in policy]
+        assert list(spec_of(text).log_policies) == expected
+    else:
+        assert list(spec_of(text).log_policies)[: len(written)] == [_mapped(policy) for policy in written]
 
 
 def test_nested_hyperparameters_are_merged_and_those_with_a_type_are_not() -> None:
-    user = compose("hyperparameters: {a: {x: 1}, b: {type: int, minval: 1, maxval: 2}}", "u", Findings())
-    template = compose(
-        "hyperparameters: {a: {y: 2}, b: {type: int, minval: 5, maxval: 9, count: 3}}", "t", Findings()
+    merged = merged_of(
+        "hyperparameters: {a: {x: 1}, b: {type: int, minval: 1, maxval: 2}}",
+        "hyperparameters: {a: {y: 2}, b: {type: int, minval: 5, maxval: 9, count: 3}}",
     )
-    assert isinstance(user, MapNode)
-    assert isinstance(template, MapNode)
 
-    merged = plain(laid_over_template(user, template))["hyperparameters"]
+    assert merged["hyperparameters"] == {
+        "a": {"x": 1, "y": 2},
+        "b": {"type": "int", "minval": 1, "maxval": 2},
+    }
 
-    assert merged == {"a": {"x": 1, "y": 2}, "b": {"type": "int", "minval": 1, "maxval": 2}}
+
+@pytest.mark.parametrize(
+    ("user", "template", "merged"),
+    [
+        ("labels: [a, b]", "labels: [b, c]", {"labels": ["a", "b", "c"]}),
+        ("labels: {a: true}", "labels: [a, b]", {"labels": ["a", "b"]}),
+        ("labels: [a]", "labels: {b: true}", {"labels": ["a", "b"]}),
+        ("labels: null", "labels: [a]", {"labels": ["a"]}),
+        ("entrypoint: [a, b]", "entrypoint: [c]", {"entrypoint": ["a", "b"]}),
+        (
+            "searcher: {max_length: {batches: 10}}",
+            "searcher: {max_length: {epochs: 1}}",
+            {"searcher": {"max_length": {"batches": 10}}},
+        ),
+        (
+            "searcher: {name: null, max_trials: 2}",
+            "searcher: {name: random, max_trials: 3, metric: m}",
+            {"searcher": {"name": "random", "max_trials": 2, "metric": "m"}},
+        ),
+        (
+            "resources: {devices: ['/a:/x:r']}",
+            "resources: {devices: [{host_path: /b, container_path: /x}, '/c:/y']}",
+            {"resources": {"devices": ["/a:/x:r", "/c:/y"]}},
+        ),
+        (
+            "log_policies: [{name: CUDA OOM}, {pattern: a, action: exclude_node}]",
+            "log_policies: [{name: CUDA OOM, pattern: b}, {pattern: a, action: {type: exclude_node}}, {pattern: c}]",
+            {
+                "log_policies": [
+                    {"name": "CUDA OOM"},
+                    {"pattern": "a", "action": "exclude_node"},
+                    {"pattern": "c"},
+                ]
+            },
+        ),
+    ],
+)
+def test_lists_of_a_template_are_replaced_unless_their_items_have_an_identity(
+    user: str, template: str, merged: Mapping[str, Any]
+) -> None:
+    assert merged_of(user, template) == merged
+
+
+@pytest.mark.parametrize(
+    ("user", "template", "merged"),
+    [
+        (
+            "environment_variables: [B=3]",
+            "environment_variables: [A=1, B=2]",
+            {"environment_variables": ["A=1", "B=2", "B=3"]},
+        ),
+        (
+            "environment_variables: {cuda: [B=3]}",
+            "environment_variables: [A=1]",
+            {"environment_variables": {"cpu": ["A=1"], "cuda": ["A=1", "B=3"], "rocm": ["A=1"]}},
+        ),
+        (
+            "environment_variables: [B=3]",
+            "environment_variables: {gpu: [A=1], cpu: null}",
+            {"environment_variables": {"cuda": ["A=1", "B=3"], "cpu": ["B=3"], "rocm": ["B=3"]}},
+        ),
+        (
+            "environment_variables: {cpu: [B=3]}",
+            "environment_variables: {cpu: [A=1], cuda: [C=1]}",
+            {"environment_variables": {"cpu": ["A=1", "B=3"], "cuda": ["C=1"]}},
+        ),
+        ("image: own", "image: {cpu: a, cuda: b}", {"image": "own"}),
+        ("image: {gpu: own}", "image: {cpu: a, cuda: b}", {"image": {"cpu": "a", "cuda": "own"}}),
+        ("image: {cpu: own}", "image: all", {"image": {"cpu": "own", "cuda": "all", "rocm": "all"}}),
+        (
+            "proxy_ports: [{proxy_port: 1}]",
+            "proxy_ports: [{proxy_port: 1, proxy_tcp: true}, {proxy_port: 2}]",
+            {"proxy_ports": [{"proxy_port": 1}, {"proxy_port": 2}]},
+        ),
+        (
+            "registry_auth: {username: me}",
+            "registry_auth: {username: all, serveraddress: r}",
+            {"registry_auth": {"username": "me", "serveraddress": "r"}},
+        ),
+        ("add_capabilities: [A]", "add_capabilities: [B]", {"add_capabilities": ["A"]}),
+    ],
+)
+def test_images_variables_and_ports_of_a_template_are_joined_for_each_device(
+    user: str, template: str, merged: Mapping[str, Any]
+) -> None:
+    found = merged_of(f"environment: {{{user}}}", f"environment: {{{template}}}")
+
+    assert found == {"environment": merged}
+
+
+TEMPLATE_POD = """\
+metadata: {labels: {team: vision, tier: low}}
+spec:
+  tolerations: [{key: gpu, operator: Exists}]
+  imagePullSecrets: [{name: first}, {name: second}]
+  hostAliases: [{ip: 10.0.0.1, hostnames: [a]}]
+  nodeSelector: {disk: fast}
+  volumes: [{name: data, hostPath: {path: /data, type: Directory}}, {name: cache, emptyDir: {}}]
+  initContainers: [{name: fetch, image: busybox}]
+  containers:
+  - name: watcher
+    image: busybox
+    args: [a, b]
+  - name: determined-container
+    env: [{name: A, value: "1"}, {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+    envFrom: [{configMapRef: {name: c}}]
+    resources: {limits: {memory: 8Gi, cpu: 2}}
+    volumeMounts: [{name: data, mountPath: /data, readOnly: true}, {name: cache, mountPath: /cache}]
+"""
+OWN_POD = """\
+metadata: {labels: {tier: high}}
+spec:
+  tolerations: [{key: spot, operator: Exists}]
+  imagePullSecrets: [{name: second}, {name: own}]
+  hostAliases: [{ip: 10.0.0.1, hostnames: [b]}]
+  nodeSelector: null
+  volumes: [{name: data, persistentVolumeClaim: {claimName: mine}}]
+  containers:
+  - name: determined-container
+    env: [{name: KEY, value: plain}, {name: B, value: "2"}]
+    envFrom: [{configMapRef: {name: d}}]
+    resources: {limits: {memory: 16Gi}}
+    volumeMounts: [{mountPath: /data, readOnly: false}]
+  - {name: watcher, args: [c]}
+"""
+
+
+def test_a_pod_spec_lies_over_that_of_a_template_as_a_strategic_merge_patch() -> None:
+    user, template = ({"environment": {"pod_spec": yaml.safe_load(text)}} for text in (OWN_POD, TEMPLATE_POD))
+
+    merged = merged_of(user, template)["environment"]["pod_spec"]
+
+    assert merged["metadata"] == {"labels": {"team": "vision", "tier": "high"}}
+    spec = merged["spec"]
+    own, watcher = spec.pop("containers")
+    assert spec == {
+        # Kubernetes has no key by which tolerations are the same one.
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "first"}, {"name": "second"}, {"name": "own"}],
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["b"]}],
+        "nodeSelector": {"disk": "fast"},
+        # A volume has one source.
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "mine"}},
+            {"name": "cache", "emptyDir": {}},
+        ],
+        "initContainers": [{"name": "fetch", "image": "busybox"}],
+    }
+    assert watcher == {"name": "watcher", "image": "busybox", "args": ["c"]}
+    assert own == {
+        "name": "determined-container",
+        "env": [
+            {"name": "A", "value": "1"},
+            {"name": "KEY", "value": "plain"},
+            {"name": "B", "value": "2"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "d"}}],
+        "resources": {"limits": {"memory": "16Gi", "cpu": 2}},
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/data", "readOnly": False},
+            {"name": "cache", "mountPath": "/cache"},
+        ],
+    }
+
+
+def test_a_template_may_be_what_has_the_searcher(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text("searcher: {name: single, metric: loss}\nmax_restarts: 2\n")
+
+    spec = load_text("entrypoint: python train.py\n", "e.yaml", environ={}, templates=[template]).spec
+
+    assert (spec.framework.command, spec.max_restarts) == ("python train.py", 2)
+
+
+def test_a_template_that_is_no_map_is_refused(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text("- a\n")
+
+    with pytest.raises(ManifestError, match="a template is a part of a manifest"):
+        load_text(SINGLE, "e.yaml", environ={}, templates=[template])
 
 
 def test_an_experiment_lies_over_a_template_of_its_own_kind(tmp_path: Path) -> None:

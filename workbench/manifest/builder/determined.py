@@ -10,7 +10,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -614,6 +614,10 @@ class _Manifest:
         """Return the file's policies and those that Determined has by default, unless the file names them."""
         written = list(self._values.get("log_policies") or ())
         named = {policy.get("name") for policy in written}
+        for number, policy in enumerate(written):
+            if not policy.get("name") and not policy.get("pattern"):
+                key = f"log_policies.{number}"
+                self._findings.fault(self._at(key), key, "has no name and no pattern", "write name:")
         found: list[dict[str, str]] = []
         for policy in (*written, *(each for each in LOG_POLICIES if each["name"] not in named)):
             action = policy.get("action")
@@ -1313,40 +1317,37 @@ def _joined_maps(first: Node | None, second: Node | None) -> Node | None:
 def laid_over_template(user: MapNode, template: MapNode) -> MapNode:
     """Return an experiment laid over a template, by Determined's rules.
 
-    Maps are merged key by key and null counts as absent. Bind mounts, devices, ports, log policies and variables are
-    joined, the experiment's first to count; other lists, and hyperparameters with a ``type``, are replaced.
+    Maps are merged key by key and null counts as absent; lists, lengths and hyperparameters with a ``type`` are
+    replaced. Lists whose items have an identity are joined, the experiment's first to count, variables the template's
+    first. A ``pod_spec`` is laid over the other one as a strategic merge patch of Kubernetes.
     """
     merged = _merged(user, template, "")
     assert isinstance(merged, MapNode)
     return merged
 
 
-_JOINED_BY: Final = {
-    "bind_mounts": "container_path",
-    "resources.devices": "container_path",
-    "environment.proxy_ports": "proxy_port",
-    "log_policies": "name",
-}
 _UNIONS: Final = {
     "searcher": ("name", _COMMON_OF_SEARCHERS),
     "checkpoint_storage": ("type", _COMMON_OF_STORAGE),
 }
+_LENGTHS: Final = ("searcher.max_length", "min_validation_period", "min_checkpoint_period")
+"""Maps that are one value: a number with its unit."""
 
 
 def _merged(user: Node, template: Node, path: str) -> Node:
     is_hyperparameter = path.startswith("hyperparameters.")
-    if isinstance(user, ScalarNode) and user.is_null and not is_hyperparameter:
+    if _is_null(user) and not is_hyperparameter:
         return template
-    if isinstance(user, ListNode) and isinstance(template, ListNode):
-        return ListNode(user.location, tuple(_joined_items(user, template, path)))
-    if not (isinstance(user, MapNode) and isinstance(template, MapNode)):
+    if (join := _JOINS.get(path)) is not None:
+        return user if _is_null(template) else join(user, template)
+    if not (isinstance(user, MapNode) and isinstance(template, MapNode)) or path in _LENGTHS:
         return user
     if is_hyperparameter and ("type" in user.entries or "type" in template.entries):
         return user
     names = list(template.entries)
     if path in _UNIONS:
         tag, common = _UNIONS[path]
-        kinds = {plain(each.entries[tag].node) for each in (user, template) if tag in each.entries}
+        kinds = {_text_of(each, tag) for each in (user, template)} - {""}
         names = names if len(kinds) < 2 else [name for name in names if name in common]
     entries = dict(user.entries)
     for name in names:
@@ -1357,21 +1358,143 @@ def _merged(user: Node, template: Node, path: str) -> Node:
     return MapNode(user.location, entries)
 
 
-def _joined_items(user: ListNode, template: ListNode, path: str) -> Iterator[Node]:
-    if path == "environment.environment_variables":
-        yield from (*template.nodes, *user.nodes)
-        return
-    yield from user.nodes
-    if path == "labels":
-        known = [plain(item) for item in user.nodes]
-        yield from (item for item in template.nodes if plain(item) not in known)
-    elif path in _JOINED_BY:
-        taken = {_identity(item, _JOINED_BY[path]) for item in user.nodes}
-        yield from (item for item in template.nodes if _identity(item, _JOINED_BY[path]) not in taken)
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.is_null
 
 
-def _identity(item: Node, key: str) -> str:
-    """Return what tells an item of a list from others; a device may be ``HOST:CONTAINER:MODE``."""
+def _joined_lists(user: Node, template: Node, identity: Callable[[Node], object]) -> Node:
+    """Return the user's items, and those of the template that are none of them."""
+    if not (isinstance(user, ListNode) and isinstance(template, ListNode)):
+        return user
+    known = {identity(item) for item in user.nodes}
+    return ListNode(
+        user.location, (*user.nodes, *(item for item in template.nodes if identity(item) not in known))
+    )
+
+
+def _container_path(item: Node) -> str:
+    """Return where a mount or a device is in the container; a device may be ``HOST:CONTAINER:MODE``."""
     if isinstance(item, ScalarNode):
         return item.text.split(":")[1] if ":" in item.text else item.text
-    return str(plain(item).get(key, "")) if isinstance(item, MapNode) else ""
+    return _text_of(item, "container_path")
+
+
+def _text_of(item: Node, key: str) -> str:
+    found = node_at(item, key)
+    return "" if found is None or _is_null(found) else str(plain(found))
+
+
+def _policy_identity(policy: Node) -> tuple[str, str, str]:
+    """Return what tells a log policy from others: its name, or all of an older one that has no name."""
+    if name := _text_of(policy, "name"):
+        return name, "", ""
+    return "", _text_of(policy, "pattern"), _text_of(policy, "action.type") or _text_of(policy, "action")
+
+
+def _joined_labels(user: Node, template: Node) -> Node:
+    """Return the labels of both, each of which may be a list, or a map whose keys are the labels."""
+    lists = []
+    for node in (user, template):
+        if isinstance(node, MapNode):
+            names = tuple(from_value(name, entry.location) for name, entry in node.entries.items())
+            node = ListNode(node.location, names)
+        lists.append(node)
+    return _joined_lists(lists[0], lists[1], lambda item: str(plain(item)))
+
+
+_DEVICES: Final = ("cpu", "cuda", "rocm")
+
+
+def _for_each_device(node: Node) -> dict[str, MapEntry]:
+    """Return what is written for each device; what is no map is for all of them."""
+    if not isinstance(node, MapNode):
+        return {name: MapEntry(name, node.location, node) for name in _DEVICES}
+    entries = {("cuda" if name == "gpu" else name): entry for name, entry in node.entries.items()}
+    return {name: entry for name, entry in entries.items() if not _is_null(entry.node)}
+
+
+def _joined_images(user: Node, template: Node) -> Node:
+    if not isinstance(user, MapNode):
+        return user
+    return MapNode(user.location, {**_for_each_device(template), **_for_each_device(user)})
+
+
+def _joined_variables(user: Node, template: Node) -> Node:
+    """Return the variables of both, the template's first: of two with one name the later one counts."""
+    if isinstance(user, ListNode) and isinstance(template, ListNode):
+        return ListNode(user.location, (*template.nodes, *user.nodes))
+    if not all(isinstance(each, (ListNode, MapNode)) for each in (user, template)):
+        return user
+    entries = _for_each_device(template)
+    for name, entry in _for_each_device(user).items():
+        below = entries.get(name)
+        node = entry.node if below is None else _joined_variables(entry.node, below.node)
+        entries[name] = replace(entry, node=node)
+    return MapNode(user.location, entries)
+
+
+_MERGE_KEYS: Final[Mapping[str, str]] = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+}
+"""By what Kubernetes merges the lists of a pod; it replaces others, such as ``tolerations`` and ``envFrom``."""
+_OF_ONE_SOURCE: Final = ("volumes", "env")
+"""Lists of items that have a source among their keys, which may be one only."""
+
+
+def _patched(user: Node, template: Node, field: str = "") -> Node:
+    """Return a part of a pod, laid over that of a template as a strategic merge patch."""
+    if _is_null(user):
+        return template
+    if isinstance(user, ListNode) and isinstance(template, ListNode) and field in _MERGE_KEYS:
+        return ListNode(user.location, tuple(_patched_items(user, template, field)))
+    if not (isinstance(user, MapNode) and isinstance(template, MapNode)):
+        return user
+    entries = dict(template.entries)
+    for name, own in user.entries.items():
+        below = entries.get(name)
+        entries[name] = own if below is None else replace(own, node=_patched(own.node, below.node, name))
+    return MapNode(user.location, entries)
+
+
+def _patched_items(user: ListNode, template: ListNode, field: str) -> Iterator[Node]:
+    """Yield the items of both in Kubernetes' order: the user's as early as the template's own order allows."""
+    key = _MERGE_KEYS[field]
+    known = {_text_of(item, key): (number, item) for number, item in enumerate(template.nodes)}
+    names = {_text_of(item, key) for item in user.nodes}
+    left = [(number, item) for number, item in enumerate(template.nodes) if _text_of(item, key) not in names]
+    for item in user.nodes:
+        position, below = known.get(_text_of(item, key), (0, None))
+        while left and left[0][0] < position:
+            yield left.pop(0)[1]
+        patched = item if below is None else _patched(item, below)
+        if field in _OF_ONE_SOURCE and isinstance(patched, MapNode) and isinstance(item, MapNode):
+            kept = {name: entry for name, entry in patched.entries.items() if name in item.entries}
+            patched = MapNode(item.location, kept)
+        yield patched
+    yield from (item for _, item in left)
+
+
+_JOINS: Final[Mapping[str, Callable[[Node, Node], Node]]] = {
+    "labels": _joined_labels,
+    "bind_mounts": lambda user, template: _joined_lists(user, template, _container_path),
+    "resources.devices": lambda user, template: _joined_lists(user, template, _container_path),
+    "environment.proxy_ports": lambda user, template: _joined_lists(
+        user, template, lambda item: _text_of(item, "proxy_port")
+    ),
+    "log_policies": lambda user, template: _joined_lists(user, template, _policy_identity),
+    "environment.image": _joined_images,
+    "environment.environment_variables": _joined_variables,
+    "environment.pod_spec": _patched,
+}

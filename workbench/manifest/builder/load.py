@@ -154,10 +154,11 @@ def load_text(
         elsewhere = Findings()
         if recognised_text(text, source, elsewhere):
             raise _refused(elsewhere, set())
-    merged = written
-    is_experiment = isinstance(written, MapNode) and determined.is_experiment(written)
-    if is_experiment and isinstance(written, MapNode):
-        merged, templates = _over_experiments(written, templates, findings), ()
+    merged, is_experiment = written, False
+    if isinstance(written, MapNode) and "framework" not in written.entries:
+        below = _experiment_over_templates(written, templates, findings)
+        is_experiment = below is not None
+        merged, templates = (written, templates) if below is None else (below, ())
     root = _checked(merged, source, findings)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
@@ -284,23 +285,39 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _over_template(root: Node | None, template: str | Path, findings: Findings) -> Node | None:
     """Lay what there is over a template, which is a part of a manifest in a file of its own."""
+    below = _template(template, findings)
+    if below is None:
+        return root
+    base = MANIFEST.canonical(below, "", findings)
+    return laid_over(base, root) if root is not None else base
+
+
+def _template(template: str | Path, findings: Findings) -> MapNode | None:
+    """Read a template; None where it has nothing, or is no map, which is a fault."""
     source = str(template)
     below = compose(read_manifest(source, None), source, findings)
     if isinstance(below, MapNode):
-        base = MANIFEST.canonical(below, "", findings)
-        return laid_over(base, root) if root is not None else base
+        return below
     if below is not None and not (isinstance(below, ScalarNode) and below.is_null):
         findings.fault(below.location, "", "a template is a part of a manifest: keys and values")
-    return root
+    return None
 
 
-def _over_experiments(root: MapNode, templates: Sequence[str | Path], findings: Findings) -> MapNode:
-    """Lay an experiment of Determined over templates, which are experiments, too, or parts of one."""
-    for template in reversed(templates):
-        source = str(template)
-        below = compose(read_manifest(source, None), source, findings)
-        if isinstance(below, MapNode):
-            root = determined.laid_over_template(root, below)
+def _experiment_over_templates(
+    root: MapNode, templates: Sequence[str | Path], findings: Findings
+) -> MapNode | None:
+    """Lay an experiment of Determined over templates, which are parts of one; None where it is no experiment.
+
+    A template may be what has the searcher.
+    """
+    found = Findings()
+    trees = [tree for each in templates if (tree := _template(each, found)) is not None]
+    if not any(determined.is_experiment(tree) for tree in (root, *trees)):
+        return None
+    findings.faults.extend(found.faults)
+    findings.warnings.extend(found.warnings)
+    for tree in reversed(trees):
+        root = determined.laid_over_template(root, tree)
     return root
 
 
