@@ -278,6 +278,16 @@ def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, 
     assert "[rank=0] INFO: " in fabric("logs", trial["id"]).stdout
 
 
+def test_a_file_that_names_no_slots_runs_where_there_is_no_gpu(fabric: Fabric) -> None:
+    text = "name: own\nentrypoint: echo slots $DET_SLOT_IDS, on $ON\nsearcher: {name: single, metric: x}\n"
+    by_device = "environment: {environment_variables: {cpu: [ON=cpu], cuda: [ON=cuda]}}\n"
+    (fabric.folder / "own.yaml").write_text(text + by_device)
+
+    assert fabric("run", "-q", "own.yaml").stdout == "slots [0], on cpu\n"
+    planned = fabric("plan", "own.yaml").stdout
+    assert "the slot is a process on the CPU with no cores of its own: there is no GPU" in planned
+
+
 def test_a_slot_is_a_process_where_there_is_no_gpu_unless_it_is_configured_otherwise(
     fabric: Fabric,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode
 from workbench.search.config import SearchConfig
-from workbench.spec import BindMount, DataStore, JobSpec, spec_from_json, spec_to_json
+from workbench.spec import DEFAULT_PRIORITY, BindMount, DataStore, JobSpec, spec_from_json, spec_to_json
 
 FOLDER = os.environ.get("FABRIC_DETERMINED_FILES", "")
 needs_files = pytest.mark.skipif(
@@ -75,7 +75,7 @@ def test_its_examples_are_read_and_previewed_as_they_are(path: Path) -> None:
 
     assert spec.name == written["name"]
     assert spec.max_restarts == written.get("max_restarts", 5)
-    assert spec.gpus == written.get("resources", {}).get("slots_per_trial", 0)
+    assert spec.gpus == written.get("resources", {}).get("slots_per_trial", 1)
     if spec.search is None:
         assert json.loads(spec.env["DET_HPARAMS"]).keys() == written.get("hyperparameters", {}).keys()
     else:
@@ -173,7 +173,13 @@ def merged_of(user: Any, template: Any) -> Any:
 
 
 def schema_of(case: Mapping[str, Any], kind: str) -> str:
-    return str(case[kind]).rpartition("/")[2].removesuffix(".json").replace("-", "_")
+    schema = case[kind]
+    return (
+        str(schema if isinstance(schema, str) else next(iter(schema)))
+        .rpartition("/")[2]
+        .removesuffix(".json")
+        .replace("-", "_")
+    )
 
 
 @needs_files
@@ -244,6 +250,125 @@ def test_log_policies_of_its_test_cases_are_read_or_refused_by_name(case: Mappin
         assert list(spec_of(text).log_policies) == expected
     else:
         assert list(spec_of(text).log_policies)[: len(written)] == [_mapped(policy) for policy in written]
+
+
+NO_VALUE_HERE = {
+    "name": "an experiment's keys name the method",
+    "source_trial_id": "is named by a warning; --from JOB begins with a job's checkpoint",
+    "source_checkpoint_uuid": "is named by a warning; --from JOB begins with a job's checkpoint",
+    "image": "there is no default image: without one the code runs in the person's own Python",
+    "environment_variables.rocm": "slots are GPUs or processes on the CPU; variables of cuda are those of GPUs",
+    "ports": "is named by a warning; proxy_ports: are published",
+    "registry_auth": "is named by a warning; engines log in by themselves",
+    "add_capabilities": "is named by a warning",
+    "drop_capabilities": "is named by a warning",
+    "devices": "is named by a warning; a device is merged in templates, whatever its form",
+    "native_parallel": "has no effect in Determined either",
+    "weight": "is named by a warning; priority: orders jobs",
+    "resource_pool": "is named by a warning; --backend names where it runs",
+    "is_single_node": "is named by a warning; a trial runs on one machine",
+}
+"""Keys of Determined's defaults that no key of ours has a value for, and why."""
+
+
+def defaults_of_a_searcher(case: Mapping[str, Any]) -> dict[str, Any]:
+    written = dict(case["case"])
+    document = {
+        "entrypoint": "a",
+        "hyperparameters": {"x": {"type": "int", "minval": 1, "maxval": 8, "count": 2}},
+    }
+    found: dict[str, Any] = {}
+    for key, value in {"time_metric": "batches", "max_time": 100}.items():
+        if key in case["defaulted"]:
+            # Determined, too, refuses it once the defaults are there.
+            assert f"searcher.{key}: is missing" in problems_of(
+                yaml.safe_dump({**document, "searcher": written})
+            )
+            found[key], written[key] = None, value
+    loaded_case = loaded(yaml.safe_dump({**document, "searcher": written}))
+    for key in ("source_trial_id", "source_checkpoint_uuid"):
+        is_named = any(f"searcher.{key}" in str(warning) for warning in loaded_case.warnings)
+        assert is_named == (case["defaulted"][key] is not None)
+    assert loaded_case.spec.search is not None
+    search = SearchConfig.from_json(loaded_case.spec.search)
+    read = {
+        "metric": search.metric.removeprefix("validation/"),
+        "smaller_is_better": search.smaller_is_better,
+        "max_concurrent_trials": search.max_concurrent,
+        "max_trials": search.max_trials,
+        "divisor": search.divisor,
+        "mode": search.mode,
+        "max_rungs": search.max_rungs,
+        "bracket_rungs": list(search.brackets),
+        "num_rungs": search.rungs,
+    }
+    return found | {key: value for key, value in read.items() if key in case["defaulted"]}
+
+
+def defaults_of_a_bind_mount(case: Mapping[str, Any]) -> dict[str, Any]:
+    (mount,) = spec_of(SINGLE + yaml.safe_dump({"bind_mounts": [case["case"]]})).bind_mounts
+    return asdict(mount)
+
+
+def defaults_of_an_environment(case: Mapping[str, Any]) -> dict[str, Any]:
+    text = SINGLE + yaml.safe_dump({"environment": case["case"]})
+    found = loaded(text)
+    for key in ("ports", "registry_auth", "add_capabilities", "drop_capabilities"):
+        assert any(f"environment.{key}" in str(warning) for warning in found.warnings)
+    on_cpu = spec_of(text + "resources: {slots_per_trial: 0}\n")
+    assert found.spec.kubernetes == {}
+    return {
+        "environment_variables": {
+            device: [f"{name}={value}" for name, value in spec.env.items() if not name.startswith("DET_")]
+            for device, spec in (("cpu", on_cpu), ("cuda", found.spec))
+        },
+        "force_pull_image": found.spec.image_pull == "always",
+        "proxy_ports": list(found.spec.ports),
+        "pod_spec": "*",
+    }
+
+
+def defaults_of_resources(case: Mapping[str, Any]) -> dict[str, Any]:
+    text = SINGLE + yaml.safe_dump({"resources": case["case"]})
+    found = loaded(text)
+    assert [str(warning).split(":")[3].strip() for warning in found.warnings] == ["resources.devices"]
+    plainly = spec_of(SINGLE)
+    tried = spec_of(f"{SINGLE}hyperparameters: {{{TRIED}}}\n".replace("single", "random, max_trials: 99"))
+    assert tried.search is not None
+    is_limited = SearchConfig.from_json(tried.search).max_concurrent != 16
+    return {
+        "slots_per_trial": found.spec.gpus,
+        "shm_size": found.spec.shm_size_bytes,
+        "max_slots": 1 if is_limited else None,
+        "priority": None
+        if found.spec.priority == plainly.priority == DEFAULT_PRIORITY
+        else found.spec.priority,
+    }
+
+
+DEFAULTS_OF = {
+    "bind_mount": defaults_of_a_bind_mount,
+    "environment": defaults_of_an_environment,
+    "searcher": defaults_of_a_searcher,
+    "resources": defaults_of_resources,
+}
+
+
+@needs_files
+@pytest.mark.parametrize("case", cases("defaults"), ids=lambda case: case["name"])
+def test_what_a_file_does_not_name_has_the_default_of_its_test_cases(case: Mapping[str, Any]) -> None:
+    expected = dict(case["defaulted"])
+
+    found = DEFAULTS_OF[schema_of(case, "default_as")](case)
+
+    if variables := expected.get("environment_variables"):
+        expected["environment_variables"] = {
+            device: lines
+            for device, lines in variables.items()
+            if f"environment_variables.{device}" not in NO_VALUE_HERE
+        }
+    assert found == {key: value for key, value in expected.items() if key in found}
+    assert expected.keys() - found.keys() <= NO_VALUE_HERE.keys()
 
 
 def test_nested_hyperparameters_are_merged_and_those_with_a_type_are_not() -> None:
@@ -459,6 +584,15 @@ def test_a_single_experiment_is_one_job() -> None:
     assert spec.params == {"lr": 1e-5, "opt": "sgd"}
     assert json.loads(spec.env["DET_HPARAMS"]) == {"lr": 1e-5, "layers": [1, 2], "opt": "sgd", "deep": {}}
     assert spec.max_restarts == 5
+
+
+def test_a_trial_of_a_file_that_names_no_slots_has_one() -> None:
+    found = loaded(SINGLE)
+
+    assert found.spec.gpus == 1
+    assert found.origins["gpus"] == "Determined's default"
+    assert found.warnings == ()
+    assert spec_of(SINGLE + "resources: {slots_per_trial: 0}\n").gpus == 0
 
 
 def test_null_is_absent() -> None:

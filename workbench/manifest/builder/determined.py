@@ -42,6 +42,9 @@ from workbench.manifest.yaml.nodes import (
     node_at,
 )
 
+DEFAULT_ORIGIN: Final = "Determined's default"
+"""The origin of values that a file does not name."""
+SLOTS: Final = 1
 MAX_RESTARTS: Final = 5
 PREEMPTION_SECONDS: Final = 3600
 MAX_CONCURRENT: Final = 16
@@ -453,13 +456,22 @@ def is_experiment(root: MapNode) -> bool:
     return "searcher" in root.entries and "framework" not in root.entries
 
 
-def manifest_of(root: MapNode, findings: Findings) -> MapNode:
-    """Return the manifest that an experiment stands for; faults and what is left out go to ``findings``."""
+def is_by_device(root: MapNode) -> bool:
+    """Return whether an experiment says what the CPU has in place of what GPUs have."""
+    written = (node_at(root, f"environment.{name}") for name in ("image", "environment_variables"))
+    return any(isinstance(node, MapNode) for node in written)
+
+
+def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -> MapNode:
+    """Return the manifest that an experiment stands for; faults and what is left out go to ``findings``.
+
+    With ``is_on_cpu`` its slots are processes on the CPU, for images and variables by device.
+    """
     before = len(findings.faults)
     checked = EXPERIMENT.canonical(root, "", findings)
     values = EXPERIMENT.read(checked, "", findings) or {}
     _name_what_is_left_out(root, findings)
-    made = _Manifest(root, values, findings)
+    made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
         made.read_hyperparameters()
         return MapNode(root.location)
@@ -469,29 +481,25 @@ def manifest_of(root: MapNode, findings: Findings) -> MapNode:
 class _Manifest:
     """Makes the keys of a manifest of one experiment."""
 
-    def __init__(self, root: MapNode, values: Mapping[str, Any], findings: Findings) -> None:
+    def __init__(
+        self, root: MapNode, values: Mapping[str, Any], findings: Findings, *, is_on_cpu: bool
+    ) -> None:
         self._root = root
         self._values = values
         self._findings = findings
-        self._default = replace(root.location, origin="Determined's default")
+        self._slots: int = values.get("resources", {}).get("slots_per_trial", SLOTS)
+        self._is_on_cpu = is_on_cpu or not self._slots
+        self._default = replace(root.location, origin=DEFAULT_ORIGIN)
 
     def manifest(self) -> MapNode:
         """Return all keys that have a value."""
         values = self._values
         resources, environment = values.get("resources", {}), values.get("environment", {})
-        slots = resources.get("slots_per_trial")
-        if slots is None:
-            self._findings.warn(
-                self._root.location,
-                "resources.slots_per_trial",
-                "is missing; each trial gets no GPU",
-                "write slots_per_trial: 1 or give --gpus 1 where it needs one",
-            )
         keys: dict[str, Node | None] = {
             "name": self._put("name", values.get("name", "experiment")),
             "description": self._put("description", values.get("description")),
-            "framework": self._framework(environment, slots or 0),
-            "gpus": self._put("resources.slots_per_trial", slots),
+            "framework": self._framework(environment),
+            "gpus": self._put("resources.slots_per_trial", self._slots),
             "shm_size": self._put("resources.shm_size", _binary(resources.get("shm_size", ""))),
             "priority": self._put("resources.priority", self._priority(resources.get("priority"))),
             "max_restarts": self._put("max_restarts", values.get("max_restarts", MAX_RESTARTS)),
@@ -516,7 +524,7 @@ class _Manifest:
         for name, value in pods.keys().items():
             keys[name] = self._put("environment.pod_spec", value)
         variables = self._put("environment.pod_spec", pods.variables)
-        env = self._environment(environment.get("environment_variables"), slots or 0)
+        env = self._environment(environment.get("environment_variables"))
         env = _joined_maps(variables, env)
         config = from_value({CONFIG_VARIABLE: json.dumps(_config(self._root))}, self._default)
         keys["env"] = _joined_maps(config, _joined_maps(env, keys.get("env")))
@@ -542,7 +550,7 @@ class _Manifest:
     def _put(self, path: str, value: Any) -> Node | None:
         return None if value is None or value == {} else from_value(value, self._at(path))
 
-    def _framework(self, environment: Mapping[str, Any], slots: int) -> Node:
+    def _framework(self, environment: Mapping[str, Any]) -> Node:
         entry = self._root.entries["entrypoint"].node
         if isinstance(entry, ListNode):
             command = shlex.join(str(plain(item)) for item in entry.nodes)
@@ -556,7 +564,8 @@ class _Manifest:
         parts: dict[str, Node] = {"command": from_value(command, entry.location)}
         image = environment.get("image")
         if isinstance(image, Mapping):
-            image = image.get("cuda" if slots else "cpu") or image.get("rocm" if slots else "cuda")
+            first, second = ("cpu", "cuda") if self._is_on_cpu else ("cuda", "rocm")
+            image = image.get(first) or image.get(second)
         if image:
             where = self._at("environment.image")
             parts |= {"name": from_value("custom", where), "version": from_value(image, where)}
@@ -751,11 +760,10 @@ class _Manifest:
             self._findings.fault(self._at(name), name, "needs workspace: and project: both, or neither")
         return {**found, **own}
 
-    def _environment(self, written: Any, slots: int) -> Node | None:
+    def _environment(self, written: Any) -> Node | None:
         where = "environment.environment_variables"
         if isinstance(written, Mapping):
-            device = "cuda" if slots else "cpu"
-            written = written.get(device) or (written.get("gpu") if slots else None)
+            written = written.get("cpu") if self._is_on_cpu else written.get("cuda") or written.get("gpu")
         found: dict[str, str] = {}
         for line in written or ():
             name, _, value = str(line).partition("=")
@@ -818,10 +826,10 @@ class _Manifest:
 
     def _at_once(self, trials: int) -> int:
         resources = self._values.get("resources", {})
-        slots, limit = resources.get("slots_per_trial", 1), resources.get("max_slots")
-        if not limit or not slots:
+        limit = resources.get("max_slots")
+        if not limit or not self._slots:
             return trials
-        fitting = max(int(limit // slots), 1)
+        fitting = max(int(limit // self._slots), 1)
         return min(trials, fitting) if trials else fitting
 
     def _tried(self, node: Node, path: str) -> Node:
