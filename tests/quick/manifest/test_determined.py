@@ -21,7 +21,15 @@ from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode
 from workbench.search.config import SearchConfig
-from workbench.spec import DEFAULT_PRIORITY, BindMount, DataStore, JobSpec, spec_from_json, spec_to_json
+from workbench.spec import (
+    DEFAULT_PRIORITY,
+    BindMount,
+    CheckpointsAtEnd,
+    DataStore,
+    JobSpec,
+    spec_from_json,
+    spec_to_json,
+)
 
 FOLDER = os.environ.get("FABRIC_DETERMINED_FILES", "")
 needs_files = pytest.mark.skipif(
@@ -788,6 +796,24 @@ def test_checkpoints_are_kept_as_the_file_says_and_all_without_a_word(
     assert (kept.keep_last, kept.keep_best) == (last, best)
     if best:
         assert (kept.metric, kept.smaller_is_better) == ("accuracy", False)
+
+
+@pytest.mark.parametrize(
+    ("written", "at_end"),
+    [
+        ("save_trial_latest: 2, save_trial_best: 3, save_experiment_best: 3", None),
+        ("save_trial_latest: 0", CheckpointsAtEnd(keep_last=0, keep_best=1)),
+        ("save_trial_best: 0, save_trial_latest: 0", CheckpointsAtEnd(keep_last=0)),
+        ("save_experiment_best: 4", CheckpointsAtEnd(keep_last=1, keep_best=1, keep_best_of_search=4)),
+    ],
+)
+def test_what_a_file_keeps_less_of_once_all_has_completed_is_kept_apart(
+    written: str, at_end: CheckpointsAtEnd | None
+) -> None:
+    spec = spec_of(f"{SINGLE}checkpoint_storage: {{type: directory, container_path: /c, {written}}}\n")
+
+    assert spec.checkpoints.at_end == at_end
+    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))).checkpoints == spec.checkpoints
 
 
 def store_of(storage: str, more: str = "") -> DataStore | None:

@@ -604,20 +604,26 @@ class _Manifest:
     def _retention(self) -> dict[str, Any] | None:
         """Return which checkpoints are kept, where the file says it; what none of its numbers counts is removed.
 
-        The best of all trials are among the best of each, so as many of those are kept.
+        The best of all trials are among the best of each, so as many of those are kept until all have ended.
         """
         storage = self._values.get("checkpoint_storage", {})
         if not any(storage.get(name) is not None for name in _COMMON_OF_STORAGE):
             return None
-        best = max(storage.get("save_trial_best", 1), storage.get("save_experiment_best", 0))
+        best, latest = storage.get("save_trial_best", 1), storage.get("save_trial_latest", 1)
+        best_of_all = storage.get("save_experiment_best", 0)
         searcher = self._values["searcher"]
         by_metric = {
-            "keep_best": best,
+            "keep_best": max(best, best_of_all),
             "metric": searcher["metric"],
             "smaller_is_better": searcher.get("smaller_is_better", True),
         }
-        # A trial goes on at its newest, so that one stays whatever the file says.
-        return {"keep_last": max(storage.get("save_trial_latest", 1), 1), **(by_metric if best else {})}
+        at_end = {"keep_last": latest, "keep_best": best, "keep_best_of_search": best_of_all}
+        return {
+            # A trial goes on at its newest, so that one stays while it runs.
+            "keep_last": max(latest, 1),
+            **(by_metric if best or best_of_all else {}),
+            **({"at_end": at_end} if not latest or best_of_all > best else {}),
+        }
 
     def _log_policies(self) -> list[dict[str, str]]:
         """Return the file's policies and those that Determined has by default, unless the file names them."""
