@@ -93,6 +93,18 @@ class BindMount:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsAtEnd:
+    """Which checkpoints are kept of a job, or of the trials of a search, that has completed."""
+
+    keep_last: int = 1
+    """How many of the newest of each job."""
+    keep_best: int = 0
+    """How many of each job for their metric."""
+    keep_best_of_search: int = 0
+    """How many of all trials of a search together for their metric."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoints:
     """Where checkpoints lie in a result store, and which are kept."""
 
@@ -104,6 +116,8 @@ class Checkpoints:
     """How many are kept beside them for their metric."""
     metric: str = ""
     smaller_is_better: bool = True
+    at_end: CheckpointsAtEnd | None = None
+    """What is kept once the job and its search have completed; None for the same as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +258,9 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     values["build"] = _build(ImageBuild, values["build"]) if values.get("build") else None
     values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
     values["bind_mounts"] = tuple(_build(BindMount, item) for item in values.get("bind_mounts") or ())
-    values["checkpoints"] = _build(Checkpoints, values.get("checkpoints") or {})
+    checkpoints = values.get("checkpoints") or {}
+    at_end = _build(CheckpointsAtEnd, checkpoints["at_end"]) if checkpoints.get("at_end") else None
+    values["checkpoints"] = _build(Checkpoints, {**checkpoints, "at_end": at_end})
     values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
     for key in ("secrets", "requirements", "ports", "after", "stop_when", "log_policies"):
         values[key] = tuple(values.get(key) or ())

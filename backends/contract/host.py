@@ -428,6 +428,10 @@ class Backend(ABC):
         """Return why no job can ever get so many GPUs here, None if one can or if that is not known."""
         return None
 
+    def gpu_count(self) -> int | None:
+        """Return how many GPUs there are in all, None if that is not known now."""
+        return None
+
 
 def skip(stream: BinaryIO, count: int) -> None:
     """Skip the next ``count`` bytes of a stream, also of one that cannot seek."""

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Final, Literal
 from backends.contract.cluster import Cluster
 from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
 from backends.kubernetes.cluster import KubernetesCluster
-from backends.kubernetes.inventory import inventory
+from backends.kubernetes.inventory import gpu_count, inventory
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
 from backends.kubernetes.options import checked_options
 from backends.kubernetes.probe import findings, too_old
+from workbench.errors import FabricError
 
 ALIASES: Final = ("k8s", "kubernetes")
 
@@ -99,6 +100,14 @@ class KubernetesBackend(Backend):
         """Return the inventory over a connection that is open already."""
         assert isinstance(opened, KubernetesCluster)
         return inventory(opened)
+
+    def gpu_count(self) -> int | None:
+        """Return how many GPUs the nodes have that there are now, None if they cannot be listed."""
+        try:
+            with closing(self.reach()) as cluster:
+                return gpu_count(cluster)
+        except FabricError:
+            return None
 
     def runners(self) -> Sequence[str]:
         """Return our runner for clusters: ``pod``."""

@@ -41,6 +41,18 @@ def inventory(cluster: KubernetesCluster) -> Inventory:
     return Inventory(tuple(_node(node, pods, cluster) for node in nodes), now_us(), note=note)
 
 
+def gpu_count(cluster: KubernetesCluster) -> int | None:
+    """Return how many GPUs the nodes have, None if they may not be listed."""
+    if not cluster.may_anywhere("list", "nodes"):
+        return None
+    return sum(_gpus_of_node(node, cluster.options["gpu_resource"]) for node in cluster.list("Node").items)
+
+
+def _gpus_of_node(node: Document, resource: str) -> int:
+    has = node.get("status", {}).get("allocatable") or {}
+    return int(quantity(has.get(resource, 0)))
+
+
 def gpu_model(node: Document, gpu_types: Mapping[str, Mapping[str, str]]) -> str:
     """Return the GPU type of a node by its labels."""
     labels = node["metadata"].get("labels") or {}
@@ -70,7 +82,7 @@ def _node(node: Document, pods: Sequence[Document], cluster: KubernetesCluster) 
     model = gpu_model(node, cluster.options["gpu_types"])
     slots = tuple(
         _slot(name, index, model, memory_bytes, holders[index] if index < len(holders) else ("", "", ""))
-        for index in range(int(quantity(has.get(resource, 0))))
+        for index in range(_gpus_of_node(node, resource))
     )
     driver_text = (
         "" if ready(node) else "not ready" if not node.get("spec", {}).get("unschedulable") else "cordoned"

@@ -64,6 +64,10 @@ class LocalBackend(Backend):
         )
         return Inventory((node,), now_us())
 
+    def gpu_count(self) -> int | None:
+        """Return how many GPUs this machine has; one whose memory cannot be read gives none to a job."""
+        return sum(bool(slot.memory_bytes) for node in self.inventory().nodes for slot in node.slots)
+
     def open(self) -> LocalHost:
         """Return this machine as a host."""
         from backends.local.host import LocalHost

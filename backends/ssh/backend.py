@@ -155,14 +155,27 @@ class SshBackend(Backend):
 
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
+        host_cache = self._facts_of_gpus(count)
+        # A host that cannot be reached is started on demand, and the job waits for it.
+        return host_cache.why_not_gpus(count) if host_cache else None
+
+    def gpu_count(self) -> int | None:
+        """Return how many GPUs the host has; where none was seen, it is looked for again."""
+        try:
+            host_cache = self._facts_of_gpus(1)
+        except FabricError:
+            return None
+        return host_cache.gpus if host_cache else None
+
+    def _facts_of_gpus(self, count: int) -> HostCache | None:
         try:
             host_cache = self._host_facts()
         except BackendUnreachable:
-            return None  # it is started on demand, and the job waits for it
+            return None
         if host_cache.gpus is None or count > host_cache.gpus:
             with contextlib.suppress(FabricError):
                 host_cache = self._probe_host()
-        return host_cache.why_not_gpus(count)
+        return host_cache
 
     def _host_facts(self) -> HostCache:
         from backends.ssh.host_cache import read_cached

@@ -433,6 +433,16 @@ def test_stage_4_adds_up_what_the_processes_of_eight_slots_give(fabric: Fabric, 
     assert "[rank=0] INFO: " in fabric("logs", trial["id"]).stdout
 
 
+def test_a_file_that_names_no_slots_runs_where_there_is_no_gpu(fabric: Fabric) -> None:
+    text = "name: own\nentrypoint: echo slots $DET_SLOT_IDS, on $ON\nsearcher: {name: single, metric: x}\n"
+    by_device = "environment: {environment_variables: {cpu: [ON=cpu], cuda: [ON=cuda]}}\n"
+    (fabric.folder / "own.yaml").write_text(text + by_device)
+
+    assert fabric("run", "-q", "own.yaml").stdout == "slots [0], on cpu\n"
+    planned = fabric("plan", "own.yaml").stdout
+    assert "the slot is a process on the CPU with no cores of its own: there is no GPU" in planned
+
+
 def test_a_slot_is_a_process_where_there_is_no_gpu_unless_it_is_configured_otherwise(
     fabric: Fabric,
 ) -> None:
@@ -501,6 +511,82 @@ def test_checkpoints_are_kept_as_the_experiment_says(fabric: Fabric) -> None:
         (3, []),
         (4, ["here"]),
     ]
+
+
+@pytest.mark.parametrize(("code", "steps"), [(0, {2}), (1, {2, 3})])
+def test_the_newest_checkpoint_stays_until_the_job_has_completed(
+    fabric: Fabric, code: int, steps: set[int]
+) -> None:
+    (fabric.folder / "keep.yaml").write_text(
+        "name: keep\nentrypoint: python3 train.py\nresources: {slots_per_trial: 0}\nmax_restarts: 0\n"
+        "searcher: {name: single, metric: loss}\n"
+        "checkpoint_storage: {type: directory, container_path: /unused, save_trial_best: 1, save_trial_latest: 0}\n"
+    )
+    (fabric.folder / "train.py").write_text(
+        "import determined as det\n"
+        "with det.core.init() as core:\n"
+        "    for step, loss in (1, 0.5), (2, 0.1), (3, 0.7):\n"
+        "        core.train.report_validation_metrics(step, {'loss': loss})\n"
+        "        with core.checkpoint.store_path({'steps_completed': step}) as (path, _):\n"
+        "            path.joinpath('state').write_text(str(step))\n"
+        f"raise SystemExit({code})\n"
+    )
+
+    fabric("run", "-q", "keep.yaml", expect=code)
+
+    def left() -> set[int]:
+        return {
+            each["step"] for each in fabric.json("checkpoint", "list", "@last", "--json") if each["where"]
+        }
+
+    until(lambda: left() == steps, f"{steps} to be left")
+
+
+RETAINED = """\
+name: retained
+entrypoint: python3 train.py
+hyperparameters: {trial: {type: categorical, vals: [2, 1]}}
+searcher: {name: grid, metric: loss, max_concurrent_trials: 1}
+resources: {slots_per_trial: 0}
+checkpoint_storage:
+  {type: directory, container_path: "%s", save_experiment_best: %s, save_trial_best: %s, save_trial_latest: %s}
+"""
+LOSSES = """\
+import determined as det
+LOSSES = {3: 0.6, 4: 0.5, 5: 0.4, 7: 0.2, 8: 0.3}
+with det.core.init() as core:
+    first = {1: 1, 2: 6}[det.get_cluster_info().trial.hparams["trial"]]
+    for step in range(first, first + 5):
+        if step in LOSSES:
+            core.train.report_validation_metrics(step, {"loss": LOSSES[step]})
+        with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+            path.joinpath("state").write_text(str(step))
+"""
+
+
+@pytest.mark.parametrize(
+    ("best_of_all", "best", "last", "steps"),
+    [(0, 0, 0, set()), (2, 0, 0, {8, 7}), (0, 1, 1, {10, 7, 5}), (2, 1, 1, {10, 8, 7, 5})],
+)
+def test_a_search_that_is_over_has_the_checkpoints_of_determineds_table(
+    fabric: Fabric, tmp_path: Path, best_of_all: int, best: int, last: int, steps: set[int]
+) -> None:
+    (fabric.folder / "retained.yaml").write_text(RETAINED % (tmp_path / "kept", best_of_all, best, last))
+    (fabric.folder / "train.py").write_text(LOSSES)
+
+    experiment = fabric("run", "-q", "retained.yaml").stdout.strip()
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED")
+
+    jobs = [each["id"] for each in fabric.json("experiment", "trials", experiment, "--json")]
+    assert len(jobs) == 2
+
+    def left() -> set[int]:
+        listed = [each for job in jobs for each in fabric.json("checkpoint", "list", job, "--json")]
+        return {each["step"] for each in listed if each["where"]}
+
+    until(lambda: left() == steps, f"{steps} to be left")
+    folders = [path for job in jobs for path in (tmp_path / "kept" / job / "_checkpoints").glob("*/state")]
+    assert {int(path.read_text()) for path in folders} == steps
 
 
 @needs_files

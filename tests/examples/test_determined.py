@@ -17,6 +17,7 @@ from tests.support.processes import end_everything
 from tests.support.waiting import until
 from workbench.paths import Home
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "libraries"
 ENVIRONMENT = wheel_folder()  # now: tests have another home
 
 pytestmark = [
@@ -102,7 +103,7 @@ EXPERIMENT = """\
 name: line
 entrypoint: {entrypoint}
 hyperparameters: {{lr: 0.3, global_batch_size: 16}}
-searcher: {{name: single, metric: off{length}}}
+searcher: {{name: single, metric: {metric}{length}}}
 environment: {{environment_variables: ["WAITS={waits}"]}}
 resources: {{slots_per_trial: {slots}}}
 max_restarts: 0
@@ -123,10 +124,10 @@ def fabric(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def write_experiment(
-    folder: Path, entrypoint: str, *, length: str = "", waits: str = "", slots: int = 0
+    folder: Path, entrypoint: str, *, metric: str = "off", length: str = "", waits: str = "", slots: int = 0
 ) -> None:
     """Write the file of an experiment of the model."""
-    text = EXPERIMENT.format(entrypoint=entrypoint, length=length, waits=waits, slots=slots)
+    text = EXPERIMENT.format(entrypoint=entrypoint, metric=metric, length=length, waits=waits, slots=slots)
     (folder / "experiment.yaml").write_text(text)
 
 
@@ -170,3 +171,22 @@ def test_an_entrypoint_that_is_a_trial_class_is_trained_by_the_files_settings(
     assert "[rank=0] " in output
     assert steps_of(fabric, "validation/off") == [40]
     assert [each["step"] for each in checkpoints(fabric)] == [40]
+
+
+@pytest.mark.soak("another library; the gate trains a Trial class, which needs more of the wheel")
+def test_a_callback_of_transformers_reports_and_saves(fabric: Callable[..., str], tmp_path: Path) -> None:
+    code = (EXAMPLES / "huggingface" / "train.py").read_text()
+    beginning, _, _ = code.partition("folder = arguments.output_dir")
+    (tmp_path / "train.py").write_text(
+        beginning + "import determined as det\n"
+        "from determined.transformers import DetCallback\n\n"
+        "with det.core.init() as core:\n"
+        "    trainer.add_callback(DetCallback(core, arguments))\n"
+        "    trainer.train(resume_from_checkpoint=arguments.resume_from_checkpoint)\n"
+    )
+    write_experiment(tmp_path, "python3 train.py", metric="eval_loss", length=", max_length: {epochs: 3}")
+
+    fabric("run", "-q", "experiment.yaml")
+
+    assert steps_of(fabric, "validation/eval_loss") == [10, 20, 30]
+    assert len(steps_of(fabric, "training/loss")) == 15

@@ -23,6 +23,7 @@ from tests.support.waiting import ended, until
 EXPERIMENT = """\
 name: x
 entrypoint: python3 train.py
+resources: {slots_per_trial: 0}
 searcher: {name: single, metric: loss}
 environment:
   image: python:3.12

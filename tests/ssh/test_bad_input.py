@@ -192,6 +192,16 @@ def test_a_gpu_where_none_is_leaves_neither_job_nor_folder(box: Box, fabric: Fab
     assert "has none" in fabric("plan", *args).stdout
 
 
+def test_a_determined_file_that_names_no_slots_runs_at_a_host_without_gpus(box: Box, fabric: Fabric) -> None:
+    text = "name: own\nentrypoint: echo slots $DET_SLOT_IDS\nsearcher: {name: single, metric: x}\n"
+    (fabric.folder / "own.yaml").write_text(text)
+
+    ran = fabric("run", "--backend", box.address, "own.yaml")
+
+    assert ran.stdout == "slots [0]\n"
+    assert "the slot is a process on the CPU" in ran.stderr
+
+
 def test_a_user_whom_the_host_does_not_know_is_refused_and_named(box: Box, fabric: Fabric) -> None:
     address = box.address.replace(box.user.name, "nobody-there")
     refused = fabric("run", "-q", "--backend", address, "--", "true", expect=EX_NOPERM)

@@ -19,7 +19,7 @@ from workbench.controller.client.connect import ensure_controller
 from workbench.controller.client.requests import ask
 from workbench.job import State
 from workbench.metrics import checkpoints
-from workbench.spec import Checkpoints
+from workbench.spec import Checkpoints, CheckpointsAtEnd
 from workbench.store.db.rows import TargetRef
 
 SAVE = """
@@ -90,6 +90,22 @@ def test_the_newest_and_the_best_are_kept_here_and_in_the_store(
     assert sorted(path.name for path in here.iterdir()) == ["step-001", "step-003"]
     stored = s3.results(job_id) / "_checkpoints"
     assert sorted(path.name for path in stored.iterdir()) == ["step-001", "step-003"]
+
+
+def test_what_is_not_kept_at_the_end_goes_here_and_from_the_store(
+    ground: Ground, s3: Server, program: str
+) -> None:
+    at_end = CheckpointsAtEnd(keep_last=0, keep_best=1)
+    keep = Checkpoints(keep_last=1, keep_best=2, metric="loss", smaller_is_better=False, at_end=at_end)
+    job_id = ground.submit(f"{sys.executable} {program}", data_stores=(s3.store(),), checkpoints=keep)
+    ground.ends(job_id)
+
+    folders = (ground.home.job(job_id).checkpoints, s3.results(job_id) / "_checkpoints")
+
+    def left() -> list[str]:
+        return [path.name for folder in folders for path in folder.iterdir()]
+
+    until(lambda: left() == ["step-001", "step-001"], "the best alone to be left")
 
 
 def test_shared_checkpoints_are_ffdls_folder_of_the_whole_container(

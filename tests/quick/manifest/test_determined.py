@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,15 @@ from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode
 from workbench.search.config import SearchConfig
-from workbench.spec import BindMount, DataStore, JobSpec, spec_from_json, spec_to_json
+from workbench.spec import (
+    DEFAULT_PRIORITY,
+    BindMount,
+    CheckpointsAtEnd,
+    DataStore,
+    JobSpec,
+    spec_from_json,
+    spec_to_json,
+)
 
 FOLDER = os.environ.get("FABRIC_DETERMINED_FILES", "")
 needs_files = pytest.mark.skipif(
@@ -75,7 +83,7 @@ def test_its_examples_are_read_and_previewed_as_they_are(path: Path) -> None:
 
     assert spec.name == written["name"]
     assert spec.max_restarts == written.get("max_restarts", 5)
-    assert spec.gpus == written.get("resources", {}).get("slots_per_trial", 0)
+    assert spec.gpus == written.get("resources", {}).get("slots_per_trial", 1)
     if spec.search is None:
         assert json.loads(spec.env["DET_HPARAMS"]).keys() == written.get("hyperparameters", {}).keys()
     else:
@@ -162,56 +170,406 @@ def test_hyperparameters_of_its_test_cases_are_read(case: Mapping[str, Any]) -> 
         assert first.hparams == {"tried": case["case"]}
 
 
+def nodes_of(value: Any) -> MapNode:
+    node = compose(value if isinstance(value, str) else yaml.safe_dump(value), "x.yaml", Findings())
+    assert isinstance(node, MapNode)
+    return node
+
+
+def merged_of(user: Any, template: Any) -> Any:
+    return plain(laid_over_template(nodes_of(user), nodes_of(template)))
+
+
+def schema_of(case: Mapping[str, Any], kind: str) -> str:
+    schema = case[kind]
+    return (
+        str(schema if isinstance(schema, str) else next(iter(schema)))
+        .rpartition("/")[2]
+        .removesuffix(".json")
+        .replace("-", "_")
+    )
+
+
 @needs_files
 @pytest.mark.parametrize(
     "case",
-    [case for case in cases("merging") if "hyperparameter" not in case["merge_as"]],
+    [case for name in ("merging", "log_policies") for case in cases(name) if "merge_as" in case],
     ids=lambda case: case["name"],
 )
 def test_templates_are_merged_as_in_its_test_cases(case: Mapping[str, Any]) -> None:
-    key = case["merge_as"].rpartition("/")[2].removesuffix(".json").replace("-", "_")
-    wrapped = {"resources": {key: None}} if key == "devices" else {key: None}
+    key = schema_of(case, "merge_as")
 
-    def document(value: Any) -> MapNode:
-        whole = {"resources": {key: value}} if "resources" in wrapped else {key: value}
-        node = compose(yaml.safe_dump(whole), "x.yaml", Findings())
-        assert isinstance(node, MapNode)
-        return node
+    def document(value: Any) -> dict[str, Any]:
+        if key == "hyperparameter":
+            return {"hyperparameters": {"tried": value}}
+        return {"resources": {key: value}} if key == "devices" else {key: value}
 
-    merged = plain(laid_over_template(document(case["case"]), document(case["merge_src"])))
-    found = merged["resources"][key] if "resources" in wrapped else merged[key]
-    assert _without_null(_mapped(found)) == _without_null(case["merged"])
+    merged = merged_of(document(case["case"]), document(case["merge_src"]))
+    if key == "hyperparameter":
+        assert _as_const(merged["hyperparameters"]["tried"]) == _as_const(case["merged"])
+    else:
+        found = merged["resources"][key] if key == "devices" else merged[key]
+        assert _mapped(found) == _mapped(case["merged"])
+
+
+def _as_const(value: Any) -> Any:
+    """Return hyperparameters as Determined writes them down, without a count that is null."""
+    if not isinstance(value, dict):
+        return {"type": "const", "val": value}
+    if "type" in value:
+        return {name: item for name, item in value.items() if name != "count" or item is not None}
+    return {name: _as_const(item) for name, item in value.items()}
 
 
 def _mapped(value: Any) -> Any:
-    """Return devices as maps, however they were written."""
+    """Return lists with devices as maps and actions by their names, however they are written; null is absent."""
     if isinstance(value, list):
         return [_mapped(item) for item in value]
     if isinstance(value, str) and value.startswith("/"):
-        host, container = value.split(":")
-        return {"host_path": host, "container_path": container}
-    return value
+        host, container, *mode = value.split(":")
+        return {"host_path": host, "container_path": container, **({"mode": mode[0]} if mode else {})}
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item for key, item in value.items() if item is not None}
+    return {**kept, "action": kept["action"]["type"]} if isinstance(kept.get("action"), dict) else kept
 
 
-def _without_null(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_null(item) for item in value]
-    return (
-        {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
-    )
+@needs_files
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases("log_policies") if "merge_as" not in case],
+    ids=lambda case: case["name"],
+)
+def test_log_policies_of_its_test_cases_are_read_or_refused_by_name(case: Mapping[str, Any]) -> None:
+    (schema, *_) = case.get("sane_as") or case["sanity_errors"]
+    written = case["case"]
+    if "action" in schema:
+        written = {"name": "n", "pattern": "a", "action": written}
+    written = written if isinstance(written, list) else [written]
+    text = SINGLE + yaml.safe_dump({"log_policies": written})
+
+    if "sanity_errors" in case:
+        (problem,) = faults_of(text)
+        assert problem.key.startswith("log_policies.0")
+        assert "cancel_retries" in str(problem) or "has no name" in str(problem)
+    elif "defaulted" in case:
+        # One with a name alone turns that of the name off, and is not one to look for.
+        expected = [policy for policy in case["defaulted"] if "pattern" in policy]
+        assert list(spec_of(text).log_policies) == expected
+    else:
+        assert list(spec_of(text).log_policies)[: len(written)] == [_mapped(policy) for policy in written]
+
+
+NO_VALUE_HERE = {
+    "name": "an experiment's keys name the method",
+    "source_trial_id": "is named by a warning; --from JOB begins with a job's checkpoint",
+    "source_checkpoint_uuid": "is named by a warning; --from JOB begins with a job's checkpoint",
+    "image": "there is no default image: without one the code runs in the person's own Python",
+    "environment_variables.rocm": "slots are GPUs or processes on the CPU; variables of cuda are those of GPUs",
+    "ports": "is named by a warning; proxy_ports: are published",
+    "registry_auth": "is named by a warning; engines log in by themselves",
+    "add_capabilities": "is named by a warning",
+    "drop_capabilities": "is named by a warning",
+    "devices": "is named by a warning; a device is merged in templates, whatever its form",
+    "native_parallel": "has no effect in Determined either",
+    "weight": "is named by a warning; priority: orders jobs",
+    "resource_pool": "is named by a warning; --backend names where it runs",
+    "is_single_node": "is named by a warning; a trial runs on one machine",
+}
+"""Keys of Determined's defaults that no key of ours has a value for, and why."""
+
+
+def defaults_of_a_searcher(case: Mapping[str, Any]) -> dict[str, Any]:
+    written = dict(case["case"])
+    document = {
+        "entrypoint": "a",
+        "hyperparameters": {"x": {"type": "int", "minval": 1, "maxval": 8, "count": 2}},
+    }
+    found: dict[str, Any] = {}
+    for key, value in {"time_metric": "batches", "max_time": 100}.items():
+        if key in case["defaulted"]:
+            # Determined, too, refuses it once the defaults are there.
+            assert f"searcher.{key}: is missing" in problems_of(
+                yaml.safe_dump({**document, "searcher": written})
+            )
+            found[key], written[key] = None, value
+    loaded_case = loaded(yaml.safe_dump({**document, "searcher": written}))
+    for key in ("source_trial_id", "source_checkpoint_uuid"):
+        is_named = any(f"searcher.{key}" in str(warning) for warning in loaded_case.warnings)
+        assert is_named == (case["defaulted"][key] is not None)
+    assert loaded_case.spec.search is not None
+    search = SearchConfig.from_json(loaded_case.spec.search)
+    read = {
+        "metric": search.metric.removeprefix("validation/"),
+        "smaller_is_better": search.smaller_is_better,
+        "max_concurrent_trials": search.max_concurrent,
+        "max_trials": search.max_trials,
+        "divisor": search.divisor,
+        "mode": search.mode,
+        "max_rungs": search.max_rungs,
+        "bracket_rungs": list(search.brackets),
+        "num_rungs": search.rungs,
+    }
+    return found | {key: value for key, value in read.items() if key in case["defaulted"]}
+
+
+def defaults_of_a_bind_mount(case: Mapping[str, Any]) -> dict[str, Any]:
+    (mount,) = spec_of(SINGLE + yaml.safe_dump({"bind_mounts": [case["case"]]})).bind_mounts
+    return asdict(mount)
+
+
+def defaults_of_an_environment(case: Mapping[str, Any]) -> dict[str, Any]:
+    text = SINGLE + yaml.safe_dump({"environment": case["case"]})
+    found = loaded(text)
+    for key in ("ports", "registry_auth", "add_capabilities", "drop_capabilities"):
+        assert any(f"environment.{key}" in str(warning) for warning in found.warnings)
+    on_cpu = spec_of(text + "resources: {slots_per_trial: 0}\n")
+    assert found.spec.kubernetes == {}
+    return {
+        "environment_variables": {
+            device: [f"{name}={value}" for name, value in spec.env.items() if not name.startswith("DET_")]
+            for device, spec in (("cpu", on_cpu), ("cuda", found.spec))
+        },
+        "force_pull_image": found.spec.image_pull == "always",
+        "proxy_ports": list(found.spec.ports),
+        "pod_spec": "*",
+    }
+
+
+def defaults_of_resources(case: Mapping[str, Any]) -> dict[str, Any]:
+    text = SINGLE + yaml.safe_dump({"resources": case["case"]})
+    found = loaded(text)
+    assert [str(warning).split(":")[3].strip() for warning in found.warnings] == ["resources.devices"]
+    plainly = spec_of(SINGLE)
+    tried = spec_of(f"{SINGLE}hyperparameters: {{{TRIED}}}\n".replace("single", "random, max_trials: 99"))
+    assert tried.search is not None
+    is_limited = SearchConfig.from_json(tried.search).max_concurrent != 16
+    return {
+        "slots_per_trial": found.spec.gpus,
+        "shm_size": found.spec.shm_size_bytes,
+        "max_slots": 1 if is_limited else None,
+        "priority": None
+        if found.spec.priority == plainly.priority == DEFAULT_PRIORITY
+        else found.spec.priority,
+    }
+
+
+DEFAULTS_OF = {
+    "bind_mount": defaults_of_a_bind_mount,
+    "environment": defaults_of_an_environment,
+    "searcher": defaults_of_a_searcher,
+    "resources": defaults_of_resources,
+}
+
+
+@needs_files
+@pytest.mark.parametrize("case", cases("defaults"), ids=lambda case: case["name"])
+def test_what_a_file_does_not_name_has_the_default_of_its_test_cases(case: Mapping[str, Any]) -> None:
+    expected = dict(case["defaulted"])
+
+    found = DEFAULTS_OF[schema_of(case, "default_as")](case)
+
+    if variables := expected.get("environment_variables"):
+        expected["environment_variables"] = {
+            device: lines
+            for device, lines in variables.items()
+            if f"environment_variables.{device}" not in NO_VALUE_HERE
+        }
+    assert found == {key: value for key, value in expected.items() if key in found}
+    assert expected.keys() - found.keys() <= NO_VALUE_HERE.keys()
 
 
 def test_nested_hyperparameters_are_merged_and_those_with_a_type_are_not() -> None:
-    user = compose("hyperparameters: {a: {x: 1}, b: {type: int, minval: 1, maxval: 2}}", "u", Findings())
-    template = compose(
-        "hyperparameters: {a: {y: 2}, b: {type: int, minval: 5, maxval: 9, count: 3}}", "t", Findings()
+    merged = merged_of(
+        "hyperparameters: {a: {x: 1}, b: {type: int, minval: 1, maxval: 2}}",
+        "hyperparameters: {a: {y: 2}, b: {type: int, minval: 5, maxval: 9, count: 3}}",
     )
-    assert isinstance(user, MapNode)
-    assert isinstance(template, MapNode)
 
-    merged = plain(laid_over_template(user, template))["hyperparameters"]
+    assert merged["hyperparameters"] == {
+        "a": {"x": 1, "y": 2},
+        "b": {"type": "int", "minval": 1, "maxval": 2},
+    }
 
-    assert merged == {"a": {"x": 1, "y": 2}, "b": {"type": "int", "minval": 1, "maxval": 2}}
+
+@pytest.mark.parametrize(
+    ("user", "template", "merged"),
+    [
+        ("labels: [a, b]", "labels: [b, c]", {"labels": ["a", "b", "c"]}),
+        ("labels: {a: true}", "labels: [a, b]", {"labels": ["a", "b"]}),
+        ("labels: [a]", "labels: {b: true}", {"labels": ["a", "b"]}),
+        ("labels: null", "labels: [a]", {"labels": ["a"]}),
+        ("entrypoint: [a, b]", "entrypoint: [c]", {"entrypoint": ["a", "b"]}),
+        (
+            "searcher: {max_length: {batches: 10}}",
+            "searcher: {max_length: {epochs: 1}}",
+            {"searcher": {"max_length": {"batches": 10}}},
+        ),
+        (
+            "searcher: {name: null, max_trials: 2}",
+            "searcher: {name: random, max_trials: 3, metric: m}",
+            {"searcher": {"name": "random", "max_trials": 2, "metric": "m"}},
+        ),
+        (
+            "resources: {devices: ['/a:/x:r']}",
+            "resources: {devices: [{host_path: /b, container_path: /x}, '/c:/y']}",
+            {"resources": {"devices": ["/a:/x:r", "/c:/y"]}},
+        ),
+        (
+            "log_policies: [{name: CUDA OOM}, {pattern: a, action: exclude_node}]",
+            "log_policies: [{name: CUDA OOM, pattern: b}, {pattern: a, action: {type: exclude_node}}, {pattern: c}]",
+            {
+                "log_policies": [
+                    {"name": "CUDA OOM"},
+                    {"pattern": "a", "action": "exclude_node"},
+                    {"pattern": "c"},
+                ]
+            },
+        ),
+    ],
+)
+def test_lists_of_a_template_are_replaced_unless_their_items_have_an_identity(
+    user: str, template: str, merged: Mapping[str, Any]
+) -> None:
+    assert merged_of(user, template) == merged
+
+
+@pytest.mark.parametrize(
+    ("user", "template", "merged"),
+    [
+        (
+            "environment_variables: [B=3]",
+            "environment_variables: [A=1, B=2]",
+            {"environment_variables": ["A=1", "B=2", "B=3"]},
+        ),
+        (
+            "environment_variables: {cuda: [B=3]}",
+            "environment_variables: [A=1]",
+            {"environment_variables": {"cpu": ["A=1"], "cuda": ["A=1", "B=3"], "rocm": ["A=1"]}},
+        ),
+        (
+            "environment_variables: [B=3]",
+            "environment_variables: {gpu: [A=1], cpu: null}",
+            {"environment_variables": {"cuda": ["A=1", "B=3"], "cpu": ["B=3"], "rocm": ["B=3"]}},
+        ),
+        (
+            "environment_variables: {cpu: [B=3]}",
+            "environment_variables: {cpu: [A=1], cuda: [C=1]}",
+            {"environment_variables": {"cpu": ["A=1", "B=3"], "cuda": ["C=1"]}},
+        ),
+        ("image: own", "image: {cpu: a, cuda: b}", {"image": "own"}),
+        ("image: {gpu: own}", "image: {cpu: a, cuda: b}", {"image": {"cpu": "a", "cuda": "own"}}),
+        ("image: {cpu: own}", "image: all", {"image": {"cpu": "own", "cuda": "all", "rocm": "all"}}),
+        (
+            "proxy_ports: [{proxy_port: 1}]",
+            "proxy_ports: [{proxy_port: 1, proxy_tcp: true}, {proxy_port: 2}]",
+            {"proxy_ports": [{"proxy_port": 1}, {"proxy_port": 2}]},
+        ),
+        (
+            "registry_auth: {username: me}",
+            "registry_auth: {username: all, serveraddress: r}",
+            {"registry_auth": {"username": "me", "serveraddress": "r"}},
+        ),
+        ("add_capabilities: [A]", "add_capabilities: [B]", {"add_capabilities": ["A"]}),
+    ],
+)
+def test_images_variables_and_ports_of_a_template_are_joined_for_each_device(
+    user: str, template: str, merged: Mapping[str, Any]
+) -> None:
+    found = merged_of(f"environment: {{{user}}}", f"environment: {{{template}}}")
+
+    assert found == {"environment": merged}
+
+
+TEMPLATE_POD = """\
+metadata: {labels: {team: vision, tier: low}}
+spec:
+  tolerations: [{key: gpu, operator: Exists}]
+  imagePullSecrets: [{name: first}, {name: second}]
+  hostAliases: [{ip: 10.0.0.1, hostnames: [a]}]
+  nodeSelector: {disk: fast}
+  volumes: [{name: data, hostPath: {path: /data, type: Directory}}, {name: cache, emptyDir: {}}]
+  initContainers: [{name: fetch, image: busybox}]
+  containers:
+  - name: watcher
+    image: busybox
+    args: [a, b]
+  - name: determined-container
+    env: [{name: A, value: "1"}, {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+    envFrom: [{configMapRef: {name: c}}]
+    resources: {limits: {memory: 8Gi, cpu: 2}}
+    volumeMounts: [{name: data, mountPath: /data, readOnly: true}, {name: cache, mountPath: /cache}]
+"""
+OWN_POD = """\
+metadata: {labels: {tier: high}}
+spec:
+  tolerations: [{key: spot, operator: Exists}]
+  imagePullSecrets: [{name: second}, {name: own}]
+  hostAliases: [{ip: 10.0.0.1, hostnames: [b]}]
+  nodeSelector: null
+  volumes: [{name: data, persistentVolumeClaim: {claimName: mine}}]
+  containers:
+  - name: determined-container
+    env: [{name: KEY, value: plain}, {name: B, value: "2"}]
+    envFrom: [{configMapRef: {name: d}}]
+    resources: {limits: {memory: 16Gi}}
+    volumeMounts: [{mountPath: /data, readOnly: false}]
+  - {name: watcher, args: [c]}
+"""
+
+
+def test_a_pod_spec_lies_over_that_of_a_template_as_a_strategic_merge_patch() -> None:
+    user, template = ({"environment": {"pod_spec": yaml.safe_load(text)}} for text in (OWN_POD, TEMPLATE_POD))
+
+    merged = merged_of(user, template)["environment"]["pod_spec"]
+
+    assert merged["metadata"] == {"labels": {"team": "vision", "tier": "high"}}
+    spec = merged["spec"]
+    own, watcher = spec.pop("containers")
+    assert spec == {
+        # Kubernetes has no key by which tolerations are the same one.
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "first"}, {"name": "second"}, {"name": "own"}],
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["b"]}],
+        "nodeSelector": {"disk": "fast"},
+        # A volume has one source.
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "mine"}},
+            {"name": "cache", "emptyDir": {}},
+        ],
+        "initContainers": [{"name": "fetch", "image": "busybox"}],
+    }
+    assert watcher == {"name": "watcher", "image": "busybox", "args": ["c"]}
+    assert own == {
+        "name": "determined-container",
+        "env": [
+            {"name": "A", "value": "1"},
+            {"name": "KEY", "value": "plain"},
+            {"name": "B", "value": "2"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "d"}}],
+        "resources": {"limits": {"memory": "16Gi", "cpu": 2}},
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/data", "readOnly": False},
+            {"name": "cache", "mountPath": "/cache"},
+        ],
+    }
+
+
+def test_a_template_may_be_what_has_the_searcher(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text("searcher: {name: single, metric: loss}\nmax_restarts: 2\n")
+
+    spec = load_text("entrypoint: python train.py\n", "e.yaml", environ={}, templates=[template]).spec
+
+    assert (spec.framework.command, spec.max_restarts) == ("python train.py", 2)
+
+
+def test_a_template_that_is_no_map_is_refused(tmp_path: Path) -> None:
+    template = tmp_path / "t.yaml"
+    template.write_text("- a\n")
+
+    with pytest.raises(ManifestError, match="a template is a part of a manifest"):
+        load_text(SINGLE, "e.yaml", environ={}, templates=[template])
 
 
 def test_an_experiment_lies_over_a_template_of_its_own_kind(tmp_path: Path) -> None:
@@ -234,6 +592,15 @@ def test_a_single_experiment_is_one_job() -> None:
     assert spec.params == {"lr": 1e-5, "opt": "sgd"}
     assert json.loads(spec.env["DET_HPARAMS"]) == {"lr": 1e-5, "layers": [1, 2], "opt": "sgd", "deep": {}}
     assert spec.max_restarts == 5
+
+
+def test_a_trial_of_a_file_that_names_no_slots_has_one() -> None:
+    found = loaded(SINGLE)
+
+    assert found.spec.gpus == 1
+    assert found.origins["gpus"] == "Determined's default"
+    assert found.warnings == ()
+    assert spec_of(SINGLE + "resources: {slots_per_trial: 0}\n").gpus == 0
 
 
 def test_null_is_absent() -> None:
@@ -430,6 +797,24 @@ def test_checkpoints_are_kept_as_the_file_says_and_all_without_a_word(
     assert (kept.keep_last, kept.keep_best) == (last, best)
     if best:
         assert (kept.metric, kept.smaller_is_better) == ("accuracy", False)
+
+
+@pytest.mark.parametrize(
+    ("written", "at_end"),
+    [
+        ("save_trial_latest: 2, save_trial_best: 3, save_experiment_best: 3", None),
+        ("save_trial_latest: 0", CheckpointsAtEnd(keep_last=0, keep_best=1)),
+        ("save_trial_best: 0, save_trial_latest: 0", CheckpointsAtEnd(keep_last=0)),
+        ("save_experiment_best: 4", CheckpointsAtEnd(keep_last=1, keep_best=1, keep_best_of_search=4)),
+    ],
+)
+def test_what_a_file_keeps_less_of_once_all_has_completed_is_kept_apart(
+    written: str, at_end: CheckpointsAtEnd | None
+) -> None:
+    spec = spec_of(f"{SINGLE}checkpoint_storage: {{type: directory, container_path: /c, {written}}}\n")
+
+    assert spec.checkpoints.at_end == at_end
+    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))).checkpoints == spec.checkpoints
 
 
 def store_of(storage: str, more: str = "") -> DataStore | None:

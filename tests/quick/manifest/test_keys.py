@@ -108,6 +108,8 @@ def test_the_same_key_in_two_spellings_is_refused() -> None:
         ("max_runtime: soon", "'soon' is not a duration"),
         ("checkpoints: {keep_last: 0}", "checkpoints.keep_last: is 0"),
         ("checkpoints: {keep_best: 1}", "checkpoints.metric: is missing"),
+        ("checkpoints: {at_end: {keep_best_of_search: 1}}", "checkpoints.metric: is missing"),
+        ("checkpoints: {shared: true, at_end: {keep_last: 1}}", "at_end: cannot stand beside shared"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_would_be_right(written: str, message: str) -> None:

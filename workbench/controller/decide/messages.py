@@ -190,6 +190,14 @@ class LogsSearched:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsRetained:
+    """What a job or a search does not keep of its checkpoints is removed, or ``outcome`` says why not."""
+
+    request_id: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobPurged:
     """A deleted job's rows and folder are gone, or ``failure`` says why they are not yet."""
 
@@ -218,5 +226,6 @@ Event = (
     | JournalsCollected
     | JournalsDrained
     | LogsSearched
+    | CheckpointsRetained
     | JobPurged
 )

@@ -10,6 +10,8 @@ from workbench.store.db.rows import JobRow
 from workbench.values import dataclass
 
 DONE: Final = "done"
+RETAIN: Final = "retain"
+"""The kind of request by which the controller has itself apply ``checkpoints.at_end``."""
 
 
 @dataclass(frozen=True, slots=True)

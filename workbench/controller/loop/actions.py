@@ -28,16 +28,20 @@ from workbench.controller.decide.model import (
     Transition,
     Untrack,
 )
+from workbench.controller.decide.requests import RETAIN
 from workbench.controller.decide.restarts import Restart
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.removal import purge
+from workbench.controller.loop.retention import OF_JOB
 from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
+from workbench.store.queries.experiments import ID_PREFIX
 from workbench.store.queries.jobs import detail, job
 from workbench.store.queries.learners import save_learner
+from workbench.store.queries.requests import add_request
 from workbench.store.updates.jobs import NextAttempt, add_note, set_intent, set_reason, step
 
 _LEFT_RECORDS = (
@@ -164,6 +168,10 @@ class ActionExecutor:
             )
             if tracked.statuses and not tracked.drained:
                 add_note(context.store, row.id, _LEFT_RECORDS)
+            is_trial = row.trial is not None and (row.parent or "").startswith(ID_PREFIX)
+            if outcome.state is State.COMPLETED and tracked.spec.checkpoints.at_end and not is_trial:
+                # Those of a trial are judged when its search is over.
+                add_request(context.store, RETAIN, "", {OF_JOB: row.id}, "the job's end", "controller")
         tracked.saved_all()
         after = job(context.store, row.id)
         assert after is not None

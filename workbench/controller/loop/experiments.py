@@ -19,9 +19,11 @@ from runners.registry import capabilities_of
 from workbench.clock import elapsed_seconds
 from workbench.controller.client.submission import Submission, detail_of
 from workbench.controller.decide.messages import Woken
+from workbench.controller.decide.requests import RETAIN
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.removal import remove_folder
+from workbench.controller.loop.retention import OF_SEARCH
 from workbench.controller.loop.stop_rules import was_stopped
 from workbench.controller.runtime.initial_checkpoint import initial_checkpoint
 from workbench.controller.runtime.searcher_process import SearcherProcess, interpreter
@@ -895,6 +897,9 @@ class Experiments:
         plain = [each for one in operations if (each := self._plain(active, one)) is not None]
         with self._context.atomic():
             record_event(self._context.store, active.id, {**event, "operations": plain})
+            if event.get("state") == COMPLETED and active.spec.checkpoints.at_end is not None:
+                add_request(self._context.store, RETAIN, "", {OF_SEARCH: active.id}, BY, "controller")
+                self._context.has_ended_jobs = True  # so that it is taken in this turn
         self._count_invalid(active, event)
         self._note(active, plain)
         self._inform(active, event)

@@ -12,6 +12,7 @@ from workbench.controller.decide.errors import sentence
 from workbench.controller.decide.messages import (
     CapacityMeasured,
     CapacityUnknown,
+    CheckpointsRetained,
     EndRequested,
     Event,
     JournalsDrained,
@@ -255,6 +256,9 @@ class Loop:
                 return set()
             case EndRequested(why):
                 self._ended = why
+                return set()
+            case CheckpointsRetained():
+                self._request_handler.retained(event)
                 return set()
             case StopAsked():
                 self._woken = True

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from workbench.controller.decide.messages import EndRequested, StopAsked
-from workbench.controller.decide.requests import DONE, Intend, Reorder, Resume, Settle, StartNow, answer
+from workbench.controller.decide.messages import CheckpointsRetained, EndRequested, StopAsked
+from workbench.controller.decide.requests import (
+    DONE,
+    RETAIN,
+    Intend,
+    Reorder,
+    Resume,
+    Settle,
+    StartNow,
+    answer,
+)
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.retention import retain
 from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, RequestRow, TargetRef
 from workbench.store.queries.home_queue import queue_position
@@ -28,11 +40,13 @@ class RequestHandler:
         self._track = track
         self._unrecorded: list[StopAsked] = []
         self._touched: set[str] = set()
+        self._retaining: set[int] = set()
+        """The requests whose checkpoints are being removed."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody asked for something that the store does not hold yet."""
-        return bool(self._unrecorded)
+        """Whether somebody asked for something that the store does not hold yet, or that is under way."""
+        return bool(self._unrecorded or self._retaining)
 
     def take(self, event: StopAsked) -> set[str]:
         """Act on a stop that its client could not write down; it is written as soon as there is room."""
@@ -47,6 +61,14 @@ class RequestHandler:
         if intent.replaces(tracked.row.intent):
             tracked.intent_changed(replace(tracked.row, intent=intent), event.who, self._context.now())
         return {event.job_id}
+
+    def retained(self, event: CheckpointsRetained) -> None:
+        """Write down what became of the checkpoints that a job or a search does not keep."""
+        if event.outcome != DONE:
+            self._context.log.say(f"checkpoints at the end: {event.outcome}")
+        with self._context.atomic():
+            settle_request(self._context.store, event.request_id, event.outcome)
+        self._retaining.discard(event.request_id)
 
     def answer_pending(self) -> None:
         """Answer what can be answered now; :meth:`take_touched` says for which jobs something changed.
@@ -82,6 +104,9 @@ class RequestHandler:
             with context.atomic():
                 settle_request(store, request.id, DONE)
             context.post(EndRequested(f"{request.who} asked for another one"))
+            return False
+        if request.kind == RETAIN:
+            self._retain(request)
             return False
         row = job(store, job_id) if job_id else None
         found = answer(request.kind, row, later)
@@ -127,6 +152,15 @@ class RequestHandler:
                 self._restore_requester(job_id, request)
                 return False
         return True
+
+    def _retain(self, request: RequestRow) -> None:
+        if request.id in self._retaining:
+            return
+        context = self._context
+        work = partial(retain, context.home, request.id, request.payload, context.post)
+        with contextlib.suppress(RuntimeError, MemoryError):  # it is tried again with the next look
+            context.concurrency.start_thread(work, "retain")
+            self._retaining.add(request.id)
 
     def _intent_changed(self, job_id: str, who: str) -> None:
         row = job(self._context.store, job_id)

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -42,6 +42,9 @@ from workbench.manifest.yaml.nodes import (
     node_at,
 )
 
+DEFAULT_ORIGIN: Final = "Determined's default"
+"""The origin of values that a file does not name."""
+SLOTS: Final = 1
 MAX_RESTARTS: Final = 5
 PREEMPTION_SECONDS: Final = 3600
 MAX_CONCURRENT: Final = 16
@@ -106,6 +109,12 @@ _DEPRECATED: Final[Mapping[str, str]] = {
     "scheduling_unit": "its training code counts",
     "optimizations": "set them in the training code",
 }
+_READ_BY_TRIAL_CLASSES: Final = (
+    "min_validation_period", "min_checkpoint_period", "scheduling_unit", "optimizations", "checkpoint_policy",
+    "perform_initial_validation",
+)  # fmt: skip
+_TRIAL_CLASS: Final = re.compile(r"[\w.]+:\w+")
+_TRIAL_OPTION: Final = re.compile(r"\s--trial[\s=]")
 _DEAD: Final = (
     "tensorboard_storage", "security", "data_layer", "internal", "resources.native_parallel",
     "resources.agent_label",
@@ -452,13 +461,22 @@ def is_experiment(root: MapNode) -> bool:
     return "searcher" in root.entries and "framework" not in root.entries
 
 
-def manifest_of(root: MapNode, findings: Findings) -> MapNode:
-    """Return the manifest that an experiment stands for; faults and what is left out go to ``findings``."""
+def is_by_device(root: MapNode) -> bool:
+    """Return whether an experiment says what the CPU has in place of what GPUs have."""
+    written = (node_at(root, f"environment.{name}") for name in ("image", "environment_variables"))
+    return any(isinstance(node, MapNode) for node in written)
+
+
+def manifest_of(root: MapNode, findings: Findings, *, is_on_cpu: bool = False) -> MapNode:
+    """Return the manifest that an experiment stands for; faults and what is left out go to ``findings``.
+
+    With ``is_on_cpu`` its slots are processes on the CPU, for images and variables by device.
+    """
     before = len(findings.faults)
     checked = EXPERIMENT.canonical(root, "", findings)
     values = EXPERIMENT.read(checked, "", findings) or {}
     _name_what_is_left_out(root, findings)
-    made = _Manifest(root, values, findings)
+    made = _Manifest(root, values, findings, is_on_cpu=is_on_cpu)
     if len(findings.faults) > before:
         made.read_hyperparameters()
         return MapNode(root.location)
@@ -468,29 +486,25 @@ def manifest_of(root: MapNode, findings: Findings) -> MapNode:
 class _Manifest:
     """Makes the keys of a manifest of one experiment."""
 
-    def __init__(self, root: MapNode, values: Mapping[str, Any], findings: Findings) -> None:
+    def __init__(
+        self, root: MapNode, values: Mapping[str, Any], findings: Findings, *, is_on_cpu: bool
+    ) -> None:
         self._root = root
         self._values = values
         self._findings = findings
-        self._default = replace(root.location, origin="Determined's default")
+        self._slots: int = values.get("resources", {}).get("slots_per_trial", SLOTS)
+        self._is_on_cpu = is_on_cpu or not self._slots
+        self._default = replace(root.location, origin=DEFAULT_ORIGIN)
 
     def manifest(self) -> MapNode:
         """Return all keys that have a value."""
         values = self._values
         resources, environment = values.get("resources", {}), values.get("environment", {})
-        slots = resources.get("slots_per_trial")
-        if slots is None:
-            self._findings.warn(
-                self._root.location,
-                "resources.slots_per_trial",
-                "is missing; each trial gets no GPU",
-                "write slots_per_trial: 1 or give --gpus 1 where it needs one",
-            )
         keys: dict[str, Node | None] = {
             "name": self._put("name", values.get("name", "experiment")),
             "description": self._put("description", values.get("description")),
-            "framework": self._framework(environment, slots or 0),
-            "gpus": self._put("resources.slots_per_trial", slots),
+            "framework": self._framework(environment),
+            "gpus": self._put("resources.slots_per_trial", self._slots),
             "shm_size": self._put("resources.shm_size", _binary(resources.get("shm_size", ""))),
             "priority": self._put("resources.priority", self._priority(resources.get("priority"))),
             "max_restarts": self._put("max_restarts", values.get("max_restarts", MAX_RESTARTS)),
@@ -515,7 +529,7 @@ class _Manifest:
         for name, value in pods.keys().items():
             keys[name] = self._put("environment.pod_spec", value)
         variables = self._put("environment.pod_spec", pods.variables)
-        env = self._environment(environment.get("environment_variables"), slots or 0)
+        env = self._environment(environment.get("environment_variables"))
         env = _joined_maps(variables, env)
         config = from_value({CONFIG_VARIABLE: json.dumps(_config(self._root))}, self._default)
         keys["env"] = _joined_maps(config, _joined_maps(env, keys.get("env")))
@@ -541,13 +555,13 @@ class _Manifest:
     def _put(self, path: str, value: Any) -> Node | None:
         return None if value is None or value == {} else from_value(value, self._at(path))
 
-    def _framework(self, environment: Mapping[str, Any], slots: int) -> Node:
+    def _framework(self, environment: Mapping[str, Any]) -> Node:
         entry = self._root.entries["entrypoint"].node
         if isinstance(entry, ListNode):
             command = shlex.join(str(plain(item)) for item in entry.nodes)
         else:
             command = as_command(entry) if isinstance(entry, ScalarNode) else ""
-        if re.fullmatch(r"[\w.]+:\w+", command):
+        if _TRIAL_CLASS.fullmatch(command):
             command = f"python3 -m determined.launch.torch_distributed -- --trial {command}"
         if not command.strip():
             self._findings.fault(entry.location, "entrypoint", "is empty; write a command")
@@ -555,7 +569,8 @@ class _Manifest:
         parts: dict[str, Node] = {"command": from_value(command, entry.location)}
         image = environment.get("image")
         if isinstance(image, Mapping):
-            image = image.get("cuda" if slots else "cpu") or image.get("rocm" if slots else "cuda")
+            first, second = ("cpu", "cuda") if self._is_on_cpu else ("cuda", "rocm")
+            image = image.get(first) or image.get(second)
         if image:
             where = self._at("environment.image")
             parts |= {"name": from_value("custom", where), "version": from_value(image, where)}
@@ -572,7 +587,7 @@ class _Manifest:
                 f"calls determined.launch.{found[1]}, which is not there: the command will fail",
                 "start its processes in the command itself, or by determined.launch.torch_distributed",
             )
-        elif found and re.search(r"\s--trial\s", command):
+        elif found and _TRIAL_OPTION.search(command):
             self._findings.warn(
                 where,
                 "entrypoint",
@@ -594,25 +609,35 @@ class _Manifest:
     def _retention(self) -> dict[str, Any] | None:
         """Return which checkpoints are kept, where the file says it; what none of its numbers counts is removed.
 
-        The best of all trials are among the best of each, so as many of those are kept.
+        The best of all trials are among the best of each, so as many of those are kept until all have ended.
         """
         storage = self._values.get("checkpoint_storage", {})
         if not any(storage.get(name) is not None for name in _COMMON_OF_STORAGE):
             return None
-        best = max(storage.get("save_trial_best", 1), storage.get("save_experiment_best", 0))
+        best, latest = storage.get("save_trial_best", 1), storage.get("save_trial_latest", 1)
+        best_of_all = storage.get("save_experiment_best", 0)
         searcher = self._values["searcher"]
         by_metric = {
-            "keep_best": best,
+            "keep_best": max(best, best_of_all),
             "metric": searcher["metric"],
             "smaller_is_better": searcher.get("smaller_is_better", True),
         }
-        # A trial goes on at its newest, so that one stays whatever the file says.
-        return {"keep_last": max(storage.get("save_trial_latest", 1), 1), **(by_metric if best else {})}
+        at_end = {"keep_last": latest, "keep_best": best, "keep_best_of_search": best_of_all}
+        return {
+            # A trial goes on at its newest, so that one stays while it runs.
+            "keep_last": max(latest, 1),
+            **(by_metric if best or best_of_all else {}),
+            **({"at_end": at_end} if not latest or best_of_all > best else {}),
+        }
 
     def _log_policies(self) -> list[dict[str, str]]:
         """Return the file's policies and those that Determined has by default, unless the file names them."""
         written = list(self._values.get("log_policies") or ())
         named = {policy.get("name") for policy in written}
+        for number, policy in enumerate(written):
+            if not policy.get("name") and not policy.get("pattern"):
+                key = f"log_policies.{number}"
+                self._findings.fault(self._at(key), key, "has no name and no pattern", "write name:")
         found: list[dict[str, str]] = []
         for policy in (*written, *(each for each in LOG_POLICIES if each["name"] not in named)):
             action = policy.get("action")
@@ -746,11 +771,10 @@ class _Manifest:
             self._findings.fault(self._at(name), name, "needs workspace: and project: both, or neither")
         return {**found, **own}
 
-    def _environment(self, written: Any, slots: int) -> Node | None:
+    def _environment(self, written: Any) -> Node | None:
         where = "environment.environment_variables"
         if isinstance(written, Mapping):
-            device = "cuda" if slots else "cpu"
-            written = written.get(device) or (written.get("gpu") if slots else None)
+            written = written.get("cpu") if self._is_on_cpu else written.get("cuda") or written.get("gpu")
         found: dict[str, str] = {}
         for line in written or ():
             name, _, value = str(line).partition("=")
@@ -813,10 +837,10 @@ class _Manifest:
 
     def _at_once(self, trials: int) -> int:
         resources = self._values.get("resources", {})
-        slots, limit = resources.get("slots_per_trial", 1), resources.get("max_slots")
-        if not limit or not slots:
+        limit = resources.get("max_slots")
+        if not limit or not self._slots:
             return trials
-        fitting = max(int(limit // slots), 1)
+        fitting = max(int(limit // self._slots), 1)
         return min(trials, fitting) if trials else fitting
 
     def _tried(self, node: Node, path: str) -> Node:
@@ -1221,7 +1245,7 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
             effect = "the searcher of 0.37, which pauses trials and promotes them, is meant"
             hint = "write time_metric: and max_time: for the one of 0.38"
         else:
-            effect, hint = "has no effect: training code decides how long it trains", ""
+            effect, hint = "trains as long as its code does, which may ask for this", ""
         findings.warn(older.location, "searcher.max_length", f"is deprecated since 0.38; {effect}", hint)
     elif searcher.get("stop_once") is not None:
         findings.warn(
@@ -1239,16 +1263,25 @@ def _length(value: Any) -> tuple[int | None, str]:
 
 def _name_what_is_left_out(root: MapNode, findings: Findings) -> None:
     """Warn of each key that is deprecated, dead, or not carried over, by its name."""
+    trained_by = _READ_BY_TRIAL_CLASSES if _runs_trial_class(root) else ()
     for path, hint in _DEPRECATED.items():
-        if (node := node_at(root, path)) is not None and plain(node) is not None:
+        if path not in trained_by and (node := node_at(root, path)) is not None and plain(node) is not None:
             findings.warn(node.location, path, "is deprecated since 0.38 and has no effect here", hint)
     for path in _DEAD:
         if (node := node_at(root, path)) is not None and plain(node) is not None:
             findings.warn(node.location, path, "has no effect, as in Determined itself", "leave it out")
     for path, hint in _NOT_CARRIED.items():
-        node = node_at(root, path)
+        node = None if path in trained_by else node_at(root, path)
         if node is not None and plain(node) not in (None, False, "", [], {}, {"enabled": False}):
             findings.warn(node.location, path, "is not carried over", hint)
+
+
+def _runs_trial_class(root: MapNode) -> bool:
+    """Return whether the command is a Trial class, or a launcher of one: the file's settings train it."""
+    entry = root.entries.get("entrypoint")
+    command = plain(entry.node) if entry is not None else ""
+    text = shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
+    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
 
 
 def plain(node: Node) -> Any:
@@ -1312,40 +1345,37 @@ def _joined_maps(first: Node | None, second: Node | None) -> Node | None:
 def laid_over_template(user: MapNode, template: MapNode) -> MapNode:
     """Return an experiment laid over a template, by Determined's rules.
 
-    Maps are merged key by key and null counts as absent. Bind mounts, devices, ports, log policies and variables are
-    joined, the experiment's first to count; other lists, and hyperparameters with a ``type``, are replaced.
+    Maps are merged key by key and null counts as absent; lists, lengths and hyperparameters with a ``type`` are
+    replaced. Lists whose items have an identity are joined, the experiment's first to count, variables the template's
+    first. A ``pod_spec`` is laid over the other one as a strategic merge patch of Kubernetes.
     """
     merged = _merged(user, template, "")
     assert isinstance(merged, MapNode)
     return merged
 
 
-_JOINED_BY: Final = {
-    "bind_mounts": "container_path",
-    "resources.devices": "container_path",
-    "environment.proxy_ports": "proxy_port",
-    "log_policies": "name",
-}
 _UNIONS: Final = {
     "searcher": ("name", _COMMON_OF_SEARCHERS),
     "checkpoint_storage": ("type", _COMMON_OF_STORAGE),
 }
+_LENGTHS: Final = ("searcher.max_length", "min_validation_period", "min_checkpoint_period")
+"""Maps that are one value: a number with its unit."""
 
 
 def _merged(user: Node, template: Node, path: str) -> Node:
     is_hyperparameter = path.startswith("hyperparameters.")
-    if isinstance(user, ScalarNode) and user.is_null and not is_hyperparameter:
+    if _is_null(user) and not is_hyperparameter:
         return template
-    if isinstance(user, ListNode) and isinstance(template, ListNode):
-        return ListNode(user.location, tuple(_joined_items(user, template, path)))
-    if not (isinstance(user, MapNode) and isinstance(template, MapNode)):
+    if (join := _JOINS.get(path)) is not None:
+        return user if _is_null(template) else join(user, template)
+    if not (isinstance(user, MapNode) and isinstance(template, MapNode)) or path in _LENGTHS:
         return user
     if is_hyperparameter and ("type" in user.entries or "type" in template.entries):
         return user
     names = list(template.entries)
     if path in _UNIONS:
         tag, common = _UNIONS[path]
-        kinds = {plain(each.entries[tag].node) for each in (user, template) if tag in each.entries}
+        kinds = {_text_of(each, tag) for each in (user, template)} - {""}
         names = names if len(kinds) < 2 else [name for name in names if name in common]
     entries = dict(user.entries)
     for name in names:
@@ -1356,21 +1386,143 @@ def _merged(user: Node, template: Node, path: str) -> Node:
     return MapNode(user.location, entries)
 
 
-def _joined_items(user: ListNode, template: ListNode, path: str) -> Iterator[Node]:
-    if path == "environment.environment_variables":
-        yield from (*template.nodes, *user.nodes)
-        return
-    yield from user.nodes
-    if path == "labels":
-        known = [plain(item) for item in user.nodes]
-        yield from (item for item in template.nodes if plain(item) not in known)
-    elif path in _JOINED_BY:
-        taken = {_identity(item, _JOINED_BY[path]) for item in user.nodes}
-        yield from (item for item in template.nodes if _identity(item, _JOINED_BY[path]) not in taken)
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.is_null
 
 
-def _identity(item: Node, key: str) -> str:
-    """Return what tells an item of a list from others; a device may be ``HOST:CONTAINER:MODE``."""
+def _joined_lists(user: Node, template: Node, identity: Callable[[Node], object]) -> Node:
+    """Return the user's items, and those of the template that are none of them."""
+    if not (isinstance(user, ListNode) and isinstance(template, ListNode)):
+        return user
+    known = {identity(item) for item in user.nodes}
+    return ListNode(
+        user.location, (*user.nodes, *(item for item in template.nodes if identity(item) not in known))
+    )
+
+
+def _container_path(item: Node) -> str:
+    """Return where a mount or a device is in the container; a device may be ``HOST:CONTAINER:MODE``."""
     if isinstance(item, ScalarNode):
         return item.text.split(":")[1] if ":" in item.text else item.text
-    return str(plain(item).get(key, "")) if isinstance(item, MapNode) else ""
+    return _text_of(item, "container_path")
+
+
+def _text_of(item: Node, key: str) -> str:
+    found = node_at(item, key)
+    return "" if found is None or _is_null(found) else str(plain(found))
+
+
+def _policy_identity(policy: Node) -> tuple[str, str, str]:
+    """Return what tells a log policy from others: its name, or all of an older one that has no name."""
+    if name := _text_of(policy, "name"):
+        return name, "", ""
+    return "", _text_of(policy, "pattern"), _text_of(policy, "action.type") or _text_of(policy, "action")
+
+
+def _joined_labels(user: Node, template: Node) -> Node:
+    """Return the labels of both, each of which may be a list, or a map whose keys are the labels."""
+    lists = []
+    for node in (user, template):
+        if isinstance(node, MapNode):
+            names = tuple(from_value(name, entry.location) for name, entry in node.entries.items())
+            node = ListNode(node.location, names)
+        lists.append(node)
+    return _joined_lists(lists[0], lists[1], lambda item: str(plain(item)))
+
+
+_DEVICES: Final = ("cpu", "cuda", "rocm")
+
+
+def _for_each_device(node: Node) -> dict[str, MapEntry]:
+    """Return what is written for each device; what is no map is for all of them."""
+    if not isinstance(node, MapNode):
+        return {name: MapEntry(name, node.location, node) for name in _DEVICES}
+    entries = {("cuda" if name == "gpu" else name): entry for name, entry in node.entries.items()}
+    return {name: entry for name, entry in entries.items() if not _is_null(entry.node)}
+
+
+def _joined_images(user: Node, template: Node) -> Node:
+    if not isinstance(user, MapNode):
+        return user
+    return MapNode(user.location, {**_for_each_device(template), **_for_each_device(user)})
+
+
+def _joined_variables(user: Node, template: Node) -> Node:
+    """Return the variables of both, the template's first: of two with one name the later one counts."""
+    if isinstance(user, ListNode) and isinstance(template, ListNode):
+        return ListNode(user.location, (*template.nodes, *user.nodes))
+    if not all(isinstance(each, (ListNode, MapNode)) for each in (user, template)):
+        return user
+    entries = _for_each_device(template)
+    for name, entry in _for_each_device(user).items():
+        below = entries.get(name)
+        node = entry.node if below is None else _joined_variables(entry.node, below.node)
+        entries[name] = replace(entry, node=node)
+    return MapNode(user.location, entries)
+
+
+_MERGE_KEYS: Final[Mapping[str, str]] = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "ports": "containerPort",
+}
+"""By what Kubernetes merges the lists of a pod; it replaces others, such as ``tolerations`` and ``envFrom``."""
+_OF_ONE_SOURCE: Final = ("volumes", "env")
+"""Lists of items that have a source among their keys, which may be one only."""
+
+
+def _patched(user: Node, template: Node, field: str = "") -> Node:
+    """Return a part of a pod, laid over that of a template as a strategic merge patch."""
+    if _is_null(user):
+        return template
+    if isinstance(user, ListNode) and isinstance(template, ListNode) and field in _MERGE_KEYS:
+        return ListNode(user.location, tuple(_patched_items(user, template, field)))
+    if not (isinstance(user, MapNode) and isinstance(template, MapNode)):
+        return user
+    entries = dict(template.entries)
+    for name, own in user.entries.items():
+        below = entries.get(name)
+        entries[name] = own if below is None else replace(own, node=_patched(own.node, below.node, name))
+    return MapNode(user.location, entries)
+
+
+def _patched_items(user: ListNode, template: ListNode, field: str) -> Iterator[Node]:
+    """Yield the items of both in Kubernetes' order: the user's as early as the template's own order allows."""
+    key = _MERGE_KEYS[field]
+    known = {_text_of(item, key): (number, item) for number, item in enumerate(template.nodes)}
+    names = {_text_of(item, key) for item in user.nodes}
+    left = [(number, item) for number, item in enumerate(template.nodes) if _text_of(item, key) not in names]
+    for item in user.nodes:
+        position, below = known.get(_text_of(item, key), (0, None))
+        while left and left[0][0] < position:
+            yield left.pop(0)[1]
+        patched = item if below is None else _patched(item, below)
+        if field in _OF_ONE_SOURCE and isinstance(patched, MapNode) and isinstance(item, MapNode):
+            kept = {name: entry for name, entry in patched.entries.items() if name in item.entries}
+            patched = MapNode(item.location, kept)
+        yield patched
+    yield from (item for _, item in left)
+
+
+_JOINS: Final[Mapping[str, Callable[[Node, Node], Node]]] = {
+    "labels": _joined_labels,
+    "bind_mounts": lambda user, template: _joined_lists(user, template, _container_path),
+    "resources.devices": lambda user, template: _joined_lists(user, template, _container_path),
+    "environment.proxy_ports": lambda user, template: _joined_lists(
+        user, template, lambda item: _text_of(item, "proxy_port")
+    ),
+    "log_policies": lambda user, template: _joined_lists(user, template, _policy_identity),
+    "environment.image": _joined_images,
+    "environment.environment_variables": _joined_variables,
+    "environment.pod_spec": _patched,
+}

@@ -16,7 +16,7 @@ from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
-from workbench.spec import BindMount, Checkpoints, Framework, JobSpec
+from workbench.spec import BindMount, Checkpoints, CheckpointsAtEnd, Framework, JobSpec
 
 _PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
 _SECRET_NAME: Final = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key)")
@@ -97,20 +97,26 @@ def _bind_mounts(values: Mapping[str, Any], findings: Findings) -> tuple[BindMou
 def _checkpoints(values: str | Mapping[str, Any] | None, root: MapNode, findings: Findings) -> Checkpoints:
     if not isinstance(values, Mapping):
         return Checkpoints(shared=values == "shared")
-    checkpoints = Checkpoints(**values)
+    at_end = CheckpointsAtEnd(**values["at_end"]) if values.get("at_end") is not None else None
+    checkpoints = Checkpoints(**{**values, "at_end": at_end})
     if values.get("keep_last") == 0:
         last = "checkpoints.keep_last"
         problem = "is 0, which keeps no checkpoint to resume from"
         findings.fault(location_of(root, last), last, problem, "write 1 or more, or leave it out to keep all")
+    if at_end and checkpoints.shared:
+        key, hint = "checkpoints.at_end", "leave out shared:"
+        problem = "cannot stand beside shared: the folder has checkpoints of other jobs, too"
+        findings.fault(location_of(root, key), key, problem, hint)
     key = "checkpoints.metric"
-    if checkpoints.keep_best and not checkpoints.metric:
+    are_best_kept = checkpoints.keep_best or (at_end and (at_end.keep_best or at_end.keep_best_of_search))
+    if are_best_kept and not checkpoints.metric:
         findings.fault(
             location_of(root, key),
             key,
             "is missing; keep_best keeps the best by it",
             "write metric: val_loss",
         )
-    elif checkpoints.metric and not checkpoints.keep_best:
+    elif checkpoints.metric and not are_best_kept:
         findings.warn(location_of(root, key), key, "has no effect without keep_best", "write keep_best: 1")
     return checkpoints
 

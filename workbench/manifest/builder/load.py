@@ -83,6 +83,8 @@ class Loaded:
     """Where the manifest lies; None when it came from standard input or from no file."""
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The values that the references in ``spec`` stand for, by their path."""
+    on_cpu: JobSpec | None = None
+    """The job where its slots are processes on the CPU; None where the manifest says nothing of that."""
 
 
 def load(
@@ -142,10 +144,12 @@ def load_text(
     templates: Sequence[str | Path] = (),
     folder: Path | None = None,
     known_params: Collection[str] = (),
+    is_on_cpu: bool = False,
 ) -> Loaded:
     """Read a manifest that is a text already; ``source`` is what faults call it. Else as :func:`load`.
 
-    ``known_params`` are params that may be overridden though the manifest does not declare them.
+    ``known_params`` are params that may be overridden though the manifest does not declare them. With ``is_on_cpu``
+    what an experiment of Determined has by device is that of ``cpu``, though it has slots.
     """
     findings = Findings()
     text = decoded(text.encode(errors="surrogatepass"), source)
@@ -154,18 +158,19 @@ def load_text(
         elsewhere = Findings()
         if recognised_text(text, source, elsewhere):
             raise _refused(elsewhere, set())
-    merged = written
-    is_experiment = isinstance(written, MapNode) and determined.is_experiment(written)
-    if is_experiment and isinstance(written, MapNode):
-        merged, templates = _over_experiments(written, templates, findings), ()
-    root = _checked(merged, source, findings)
+    merged, experiment, parts = written, None, templates
+    if isinstance(written, MapNode) and "framework" not in written.entries:
+        experiment = _experiment_over_templates(written, templates, findings)
+    if experiment is not None:
+        merged, parts = experiment, ()
+    root = _checked(merged, source, findings, is_on_cpu=is_on_cpu)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
         layers = _layers(defaults, findings)
         known = {*known_params, *(name for *_, values in layers for name in _mapping(values.get("params")))}
-        _refuse_unknown_params(root, overrides, templates, known, findings)
+        _refuse_unknown_params(root, overrides, parts, known, findings)
         root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
-        for template in reversed(templates):
+        for template in reversed(parts):
             root = _over_template(root, template, findings)
         for origin, file, values in layers:
             root = under_defaults(root, values, file, findings, origin=origin)
@@ -177,7 +182,21 @@ def load_text(
     if spec is None or root is None or findings.faults:
         raise _refused(findings, {file for _, file, _ in layers})
     # The access key of an experiment's storage is struck out of its text, too.
-    spec, kept = credentials.taken_out(spec, with_user_names=is_experiment)
+    spec, kept = credentials.taken_out(spec, with_user_names=experiment is not None)
+    on_cpu = None
+    if experiment is not None and not is_on_cpu and spec.gpus and determined.is_by_device(experiment):
+        on_cpu = load_text(
+            text,
+            source,
+            overrides=overrides,
+            flags=flags,
+            environ=environ,
+            defaults=defaults,
+            templates=templates,
+            folder=folder,
+            known_params=known_params,
+            is_on_cpu=True,
+        ).spec
     return Loaded(
         spec=spec,
         text=credentials.overwritten(text, credentials.spans(written)),
@@ -186,6 +205,7 @@ def load_text(
         source=source,
         folder=folder,
         credentials=kept,
+        on_cpu=on_cpu,
     )
 
 
@@ -209,7 +229,7 @@ def as_fault(source: str, error: FabricError) -> ManifestFault:
     return ManifestFault(source, 0, 0, "", error.message, error.hint)
 
 
-def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:
+def _checked(root: Node | None, source: str, findings: Findings, *, is_on_cpu: bool = False) -> Node | None:
     """Return the tree of a manifest with its keys canonical; None when it cannot be one."""
     if root is None or (isinstance(root, ScalarNode) and root.is_null):
         if not findings.faults:
@@ -220,7 +240,7 @@ def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:
         MANIFEST.read(root, "", findings)
         return None
     if determined.is_experiment(root):
-        root = determined.manifest_of(root, findings)
+        root = determined.manifest_of(root, findings, is_on_cpu=is_on_cpu)
         return None if findings.faults else MANIFEST.canonical(root, "", findings)
     if recognised(root, findings):
         return None
@@ -284,23 +304,39 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _over_template(root: Node | None, template: str | Path, findings: Findings) -> Node | None:
     """Lay what there is over a template, which is a part of a manifest in a file of its own."""
+    below = _template(template, findings)
+    if below is None:
+        return root
+    base = MANIFEST.canonical(below, "", findings)
+    return laid_over(base, root) if root is not None else base
+
+
+def _template(template: str | Path, findings: Findings) -> MapNode | None:
+    """Read a template; None where it has nothing, or is no map, which is a fault."""
     source = str(template)
     below = compose(read_manifest(source, None), source, findings)
     if isinstance(below, MapNode):
-        base = MANIFEST.canonical(below, "", findings)
-        return laid_over(base, root) if root is not None else base
+        return below
     if below is not None and not (isinstance(below, ScalarNode) and below.is_null):
         findings.fault(below.location, "", "a template is a part of a manifest: keys and values")
-    return root
+    return None
 
 
-def _over_experiments(root: MapNode, templates: Sequence[str | Path], findings: Findings) -> MapNode:
-    """Lay an experiment of Determined over templates, which are experiments, too, or parts of one."""
-    for template in reversed(templates):
-        source = str(template)
-        below = compose(read_manifest(source, None), source, findings)
-        if isinstance(below, MapNode):
-            root = determined.laid_over_template(root, below)
+def _experiment_over_templates(
+    root: MapNode, templates: Sequence[str | Path], findings: Findings
+) -> MapNode | None:
+    """Lay an experiment of Determined over templates, which are parts of one; None where it is no experiment.
+
+    A template may be what has the searcher.
+    """
+    found = Findings()
+    trees = [tree for each in templates if (tree := _template(each, found)) is not None]
+    if not any(determined.is_experiment(tree) for tree in (root, *trees)):
+        return None
+    findings.faults.extend(found.faults)
+    findings.warnings.extend(found.warnings)
+    for tree in reversed(trees):
+        root = determined.laid_over_template(root, tree)
     return root
 
 

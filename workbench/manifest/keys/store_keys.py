@@ -126,6 +126,31 @@ CONNECTION: Final = KeyTable(
     },
 )
 
+_AT_END: Final = KeyTable(
+    Key(
+        "keep_last",
+        WholeNumber(0, 1_000_000),
+        "How many of the newest of each job.",
+        default="1",
+        example="0",
+    ),
+    Key(
+        "keep_best",
+        WholeNumber(0, 1_000_000),
+        "How many of each job, for the best values of `metric`.",
+        default="0",
+        example="1",
+    ),
+    Key(
+        "keep_best_of_search",
+        WholeNumber(0, 1_000_000),
+        "How many of all trials of a search together, for the best values of `metric`.",
+        default="0",
+        example="3",
+    ),
+    what="checkpoints.at_end",
+)
+
 CHECKPOINTS: Final = OneOf(
     "own, shared or a map",
     (
@@ -159,6 +184,13 @@ CHECKPOINTS: Final = OneOf(
                 "Whether a smaller value of `metric` is better.",
                 default="true",
                 example="false",
+            ),
+            Key(
+                "at_end",
+                _AT_END,
+                "What is kept of these once the job, and the search that it is a trial of, has completed.",
+                default="the same",
+                example="{keep_last: 0, keep_best_of_search: 3}",
             ),
             what="checkpoints",
         ),

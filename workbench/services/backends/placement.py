@@ -86,11 +86,9 @@ def choose_target(
     )
 
 
-def has_gpu(backend: Backend) -> bool:
+def may_get_gpu(backend: Backend) -> bool:
     """Return whether a job can ever get a GPU there, true where that is not known."""
-    if backend.options.type != DEFAULT:
-        return backend.why_not_gpus(1) is None
-    return any(slot.memory_bytes for node in backend.inventory().nodes for slot in node.slots)
+    return bool(backend.gpu_count()) if backend.options.type == DEFAULT else backend.why_not_gpus(1) is None
 
 
 def _share_answers() -> None:

@@ -162,12 +162,12 @@ def _prepare(
     options = resolve_arguments(options)
     git = _GitQuery(_likely_folder(options))
     git.start()
-    manifest = read_manifest(options)
+    manifest, slot_notes = _with_slots(read_manifest(options), options)
+    check_cancelled(cancel)
     loaded, passed_on = with_parents(manifest, home, chain, launch=launch)
     inline = inline_secrets(loaded)
     loaded, alias_notes = ready_stores(loaded, home)
     loaded, credential_warnings = with_values(loaded)
-    loaded, slot_notes = _with_slots(loaded, options)
     loaded, begin_notes = _with_begin(loaded)
     check_cancelled(cancel)
     names, search_notes = _backends_of(loaded.spec, options)
@@ -313,10 +313,12 @@ def code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
 def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str, ...]]:
     """Have the slots of an experiment of Determined be processes on the CPU where there is no GPU, and say so.
 
-    GPUs that were asked for by our own names stay GPUs.
+    GPUs that were asked for by our own names stay GPUs. Slots that the file names are GPUs unless a backend can give
+    none; the one of a file that names none is a GPU only where a backend has one, since such a file must run anywhere.
     """
     from workbench.config import load_config
     from workbench.config.model import CPU_SLOT
+    from workbench.manifest.builder.determined import DEFAULT_ORIGIN
     from workbench.manifest.builder.params import CONFIG_VARIABLE, SLOTS_VARIABLE
 
     spec, slots = loaded.spec, loaded.spec.gpus
@@ -326,17 +328,25 @@ def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str,
     cores = load_config().experiments.get(CPU_SLOT, 0)
     if cores is False:
         return loaded, ()
-    from workbench.services.backends.placement import backend_options, has_gpu, open_backend
+    from workbench.services.backends.placement import backend_options, may_get_gpu, open_backend
 
-    backend = open_backend(
-        backend_options(options.backend or spec.backend, context=options.context, namespace=options.namespace)
-    )
-    if has_gpu(backend):
+    within = {"context": options.context, "namespace": options.namespace}
+    named = [name or spec.backend for name, _ in _backends_of(spec, options)[0]]
+    backends = [open_backend(backend_options(name, **within)) for name in named]
+    is_default = loaded.origins.get("gpus") == DEFAULT_ORIGIN
+    counts = [backend.gpu_count() for backend in backends] if is_default else []
+    if all(counts) if is_default else all(may_get_gpu(backend) for backend in backends):
         return loaded, ()
+    is_unknown = None in counts and 0 not in counts
+    spec = loaded.on_cpu or spec
     env = {**spec.env, SLOTS_VARIABLE: json.dumps(list(range(slots)))}
-    reserved = f"{slots * cores:g} cores in all" if cores else "no cores of their own"
-    what = "the slot is a process" if slots == 1 else f"the {slots} slots are processes"
-    note = f"{what} on the CPU with {reserved}: there is no GPU ([experiments] cpu_slot = {cores:g})"
+    one = slots == 1
+    reserved = f"{slots * cores:g} cores in all" if cores else f"no cores of {'its' if one else 'their'} own"
+    what = "the slot is a process" if one else f"the {slots} slots are processes"
+    why = "whether there is a GPU is not known" if is_unknown else "there is no GPU"
+    note = f"{what} on the CPU with {reserved}: {why} ([experiments] cpu_slot = {cores:g})"
+    if is_unknown:
+        note += "; resources.slots_per_trial: 1 asks for one"
     cpus = slots * cores if cores else spec.cpus
     return replace(loaded, spec=replace(spec, gpus=0, cpus=cpus, env=env)), (note,)
 
