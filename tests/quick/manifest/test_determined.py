@@ -648,9 +648,35 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
     assert "determined.launch.tensorflow, which is not there" in warnings_of(text)
     for launcher in ("torch_distributed", "deepspeed", "horovod"):
         assert "entrypoint" not in warnings_of(text.replace("tensorflow", launcher))
-    assert "runs a Trial class, which is not there" in warnings_of(
-        "entrypoint: model:Trial\nsearcher: {name: single, metric: x}\n"
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "model:Trial",
+        "[python3, -m, determined.launch.torch_distributed, --trial, 'model:Trial']",
+        "python3 -m determined.launch.horovod --trial=model:Trial",
+    ],
+)
+def test_the_settings_of_a_trial_class_are_not_said_to_have_no_effect(entrypoint: str) -> None:
+    settings = (
+        "searcher: {name: single, metric: x}\nmin_validation_period: {batches: 10}\nscheduling_unit: 10\n"
+        "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\n"
     )
+
+    warnings = warnings_of(f"entrypoint: {entrypoint}\n{settings}")
+    of_code = warnings_of(f"entrypoint: python3 train.py\n{settings}")
+
+    assert "runs a Trial class, which needs Determined's own wheel" in warnings
+    for name in (
+        "min_validation_period",
+        "scheduling_unit",
+        "checkpoint_policy",
+        "perform_initial_validation",
+    ):
+        assert name not in warnings
+        assert name in of_code
+    assert "records_per_epoch" in warnings
 
 
 def test_constants_of_any_kind_draw_nothing() -> None:

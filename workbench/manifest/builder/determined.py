@@ -1245,7 +1245,7 @@ def _check_searcher(searcher: Mapping[str, Any], root: MapNode, findings: Findin
             effect = "the searcher of 0.37, which pauses trials and promotes them, is meant"
             hint = "write time_metric: and max_time: for the one of 0.38"
         else:
-            effect, hint = "trains as long as its code does, which may ask for this", ""
+            effect, hint = "the code decides how long it trains, and may ask for this", ""
         findings.warn(older.location, "searcher.max_length", f"is deprecated since 0.38; {effect}", hint)
     elif searcher.get("stop_once") is not None:
         findings.warn(
