@@ -1,6 +1,6 @@
 """One process for each slot, by DeepSpeed's own launcher: ``python3 -m determined.launch.deepspeed SCRIPT``.
 
-DeepSpeed ends its processes as soon as the job is asked to stop.
+Where the job is asked to stop, DeepSpeed gives its processes half a minute.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One process for each slot, by horovodrun: ``python3 -m determined.launch.horovod SCRIPT``.
 
-Horovod ends its processes some seconds after the job is asked to stop.
+Where the job is asked to stop, Horovod ends its processes by itself.
 """
 
 from __future__ import annotations
