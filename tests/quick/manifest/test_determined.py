@@ -658,7 +658,7 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
         "python3 -m determined.launch.horovod --trial=model:Trial",
     ],
 )
-def test_the_settings_of_a_trial_class_are_not_said_to_have_no_effect(entrypoint: str) -> None:
+def test_no_warning_calls_the_settings_of_a_trial_class_unused(entrypoint: str) -> None:
     settings = (
         "searcher: {name: single, metric: x}\nmin_validation_period: {batches: 10}\nscheduling_unit: 10\n"
         "checkpoint_policy: all\nperform_initial_validation: true\nrecords_per_epoch: 100\n"

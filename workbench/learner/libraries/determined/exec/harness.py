@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("determined")
 
 
-class Refused(Exception):
+class NotTrainable(Exception):
     """A class cannot be trained here."""
 
 
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     try:
         _train(words[0])
-    except Refused as error:
+    except NotTrainable as error:
         print("determined.exec.harness: %s" % error, file=sys.stderr)
         return 2
     return 0
@@ -41,14 +41,14 @@ def main(words: Sequence[str]) -> int:
 def _train(entrypoint: str) -> None:
     info = get_cluster_info()
     if info is None:
-        raise Refused("this runs in a job of an experiment only")
+        raise NotTrainable("this runs in a job of an experiment only")
     if _wheel.folder() is None:
-        raise Refused(_wheel.NEEDED)
+        raise NotTrainable(_wheel.NEEDED)
     from determined import pytorch  # type: ignore[attr-defined] # the wheel's
 
     trial_class = _class_of(entrypoint)
     if not issubclass(trial_class, pytorch.PyTorchTrial):
-        raise Refused("%s is not a PyTorchTrial; other Trial classes do not run here" % entrypoint)
+        raise NotTrainable("%s is not a PyTorchTrial; other Trial classes do not run here" % entrypoint)
     config = info.trial._config
     batch_size = info.trial.hparams.get("global_batch_size")
     optimizations = config["optimizations"]
@@ -82,7 +82,7 @@ def _train(entrypoint: str) -> None:
 def _length_of(config: dict[str, Any]) -> str:
     length = (config.get("searcher") or {}).get("max_length")
     if length is None:
-        raise Refused(
+        raise NotTrainable(
             "searcher.max_length is missing: a Trial class does not say how long it trains;"
             " write max_length: {batches: N}"
         )
@@ -100,7 +100,7 @@ def _class_of(entrypoint: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        raise Refused("%s cannot be loaded: %s" % (entrypoint, error)) from error
+        raise NotTrainable("%s cannot be loaded: %s" % (entrypoint, error)) from error
 
 
 if __name__ == "__main__":
