@@ -44,8 +44,7 @@ def _train(entrypoint: str) -> None:
         raise NotTrainable("this runs in a job of an experiment only")
     if _wheel.folder() is None:
         raise NotTrainable(_wheel.NEEDED)
-    from determined import pytorch  # type: ignore[attr-defined] # the wheel's
-
+    pytorch: Any = importlib.import_module("determined.pytorch")  # the wheel's
     trial_class = _class_of(entrypoint)
     if not issubclass(trial_class, pytorch.PyTorchTrial):
         raise NotTrainable("%s is not a PyTorchTrial; other Trial classes do not run here" % entrypoint)
