@@ -564,6 +564,18 @@ with det.core.init() as core:
 """
 
 
+def jobs_of_search(fabric: Fabric, file: str) -> list[str]:
+    """Run a search to its end; return the jobs of its trials."""
+    experiment = fabric("run", "-q", file).stdout.strip()
+    until_search_is(fabric, experiment, "COMPLETED", "FAILED")
+    return [each["id"] for each in fabric.json("experiment", "trials", experiment, "--json")]
+
+
+def steps_left(fabric: Fabric, jobs: list[str]) -> set[int]:
+    listed = [each for job in jobs for each in fabric.json("checkpoint", "list", job, "--json")]
+    return {each["step"] for each in listed if each["where"]}
+
+
 @pytest.mark.parametrize(
     ("best_of_all", "best", "last", "steps"),
     [(0, 0, 0, set()), (2, 0, 0, {8, 7}), (0, 1, 1, {10, 7, 5}), (2, 1, 1, {10, 8, 7, 5})],
@@ -574,19 +586,25 @@ def test_a_search_that_is_over_has_the_checkpoints_of_determineds_table(
     (fabric.folder / "retained.yaml").write_text(RETAINED % (tmp_path / "kept", best_of_all, best, last))
     (fabric.folder / "train.py").write_text(LOSSES)
 
-    experiment = fabric("run", "-q", "retained.yaml").stdout.strip()
-    until_search_is(fabric, experiment, "COMPLETED", "FAILED")
+    jobs = jobs_of_search(fabric, "retained.yaml")
 
-    jobs = [each["id"] for each in fabric.json("experiment", "trials", experiment, "--json")]
     assert len(jobs) == 2
-
-    def left() -> set[int]:
-        listed = [each for job in jobs for each in fabric.json("checkpoint", "list", job, "--json")]
-        return {each["step"] for each in listed if each["where"]}
-
-    until(lambda: left() == steps, f"{steps} to be left")
+    until(lambda: steps_left(fabric, jobs) == steps, f"{steps} to be left")
     folders = [path for job in jobs for path in (tmp_path / "kept" / job / "_checkpoints").glob("*/state")]
     assert {int(path.read_text()) for path in folders} == steps
+
+
+def test_a_trial_that_failed_keeps_its_newest_checkpoint_to_go_on(fabric: Fabric, tmp_path: Path) -> None:
+    (fabric.folder / "retained.yaml").write_text(
+        RETAINED % (tmp_path / "kept", 1, 0, 0) + "max_restarts: 0\n"
+    )
+    (fabric.folder / "train.py").write_text(f"{LOSSES}assert first == 6\n")
+
+    jobs = jobs_of_search(fabric, "retained.yaml")
+
+    until(
+        lambda: steps_left(fabric, jobs) == {7, 5}, "the best of all, and the newest of the one that failed"
+    )
 
 
 @needs_files
