@@ -133,7 +133,7 @@ HELP = {
     "exec": "Run a command in a running job.",
     "shell": "Open a shell in a running job.",
     "download": "Copy a job's code, logs, results or checkpoints here.",
-    "checkpoint": "List, fetch and remove a job's checkpoints.",
+    "checkpoint": "List, fetch and remove checkpoints of jobs and searches.",
     "files": "List a job's files, also while it runs.",
     "cp": "Copy files out of a job or into it, while it runs or afterwards.",
     "tui": "Open the terminal screens.",
