@@ -15,8 +15,10 @@ from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
     apply_flags,
     apply_sets,
+    apply_sets_of_experiment,
     apply_variables,
     drop_secrets_from_env,
+    is_of_experiment,
     under_defaults,
 )
 from workbench.manifest.builder.params import expanded
@@ -158,6 +160,8 @@ def load_text(
     is_experiment = isinstance(written, MapNode) and determined.is_experiment(written)
     if is_experiment and isinstance(written, MapNode):
         merged, templates = _over_experiments(written, templates, findings), ()
+        merged = apply_sets_of_experiment(merged, list(filter(is_of_experiment, overrides)), findings)
+        overrides = [text for text in overrides if not is_of_experiment(text)]
     root = _checked(merged, source, findings)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
