@@ -315,7 +315,7 @@ def chosen_checkpoints(
     if choice.by and choice.best is None:
         raise UsageError("--by says by what the best are chosen", hint="give --best N, too")
     found = checkpoints_of(store, owner, report)
-    if choice.best is not None:
+    if choice.best is not None and found:
         ranking = ranking_of(store, owner, choice.by)
         return best_checkpoints(store, found, ranking, choice.best), ranking.metric
     if choice.steps and isinstance(owner.found, JobRow):
