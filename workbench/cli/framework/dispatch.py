@@ -144,9 +144,12 @@ def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
 
     A verb of another tool means what that does; another word means the nearest one.
     """
-    from workbench.cli.framework.peer_verbs import PEER_VERBS
+    from workbench.cli.framework.peer_verbs import NOUNS, PEER_VERBS
     from workbench.terminal.errors import fail
 
+    if noun := NOUNS.get(name):
+        hint = f"`{registry.PROGRAM} {noun}` takes verbs of Determined's `det {noun}`: docs/coming-from.md has ours"
+        return fail(f"there is no command '{_printable(name)}' of ours", hint=hint, exit_code=EXIT_USAGE)
     if peer := PEER_VERBS.get(name.lower()):
         entry = registry.find(peer.split()[0])
         what = f" {registry.HELP[entry.name]}" if entry and " " not in peer.removesuffix(" -d") else ""
