@@ -91,7 +91,7 @@ MEANT = {
     "task logs ID": "logs ID",
     "task pause ID": "halt ID",
     "task unpause ID": "resume ID",
-    "task fork ID": "rerun ID",
+    "task fork ID": "rerun ID --detach",
     "shell open ID": "shell ID",
 }
 """What is typed, and the command of ours that it is."""
@@ -144,7 +144,7 @@ INSTEAD = {
     "agent enable a": "fabric gpus",
     "agent disable --all --drain": "fabric gpus",
     "cmd run --config resources.slots=2 python x": "--gpus N",
-    "task create FILE": "fabric init",
+    "task create FILE --config a=b -f": "fabric init",
     "task cleanup-logs": "fabric prune",
     "notebook start": "fabric run",
     "tensorboard start 1 2": "--plot",
@@ -230,6 +230,22 @@ def test_every_option_of_a_row_works_or_says_what_to_do_instead(row: Row) -> Non
             else:
                 for line in translate(words) or []:
                     check_is_read(line)
+
+
+def test_what_refusals_name_are_commands_with_options_that_there_are() -> None:
+    texts = [text for row in ROWS for text in (row.ours, *row.options.values()) if isinstance(text, Refusal)]
+    named = {command for text in texts for command in re.findall(r"`fabric ([^`]+)`", text)}
+    assert len(named) > 20
+    for command in named:
+        words = [word for word in shlex.split(command) if word not in ("...", ">", "FILE")]
+        entry = registry.find(words[0])
+        assert entry is not None, command
+        made: Any = get_command(load(entry).app())
+        if isinstance(load(entry), Family) and len(words) > 1:
+            made = made.commands[words[1]]
+        known = {option for parameter in made.params for option in parameter.opts}
+        own = words[: words.index("--")] if "--" in words else words
+        assert {word for word in own[1:] if word.startswith("-")} <= known, command
 
 
 @pytest.mark.parametrize(
