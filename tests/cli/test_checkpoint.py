@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import Fabric, Serve
+from tests.screens import seeding
+from tests.support.command import Fabric, Serve, until_search_is
 from workbench.job import short_id
 from workbench.paths import Home
+from workbench.store.db.database import Store
 
 TRAIN = """\
 import os
@@ -170,3 +172,121 @@ def test_a_metric_that_no_checkpoint_has_is_reported_and_removes_none(fabric: Fa
 
     assert len(list(home.job(job_id).checkpoints.iterdir())) == 8
     assert "no checkpoint has the metric acc" in fabric("show", job_id).stdout
+
+
+SEARCH = """\
+name: hill
+framework: {name: custom, command: python3 train.py}
+seed: 3
+search:
+  method: grid
+  metric: loss
+  max_concurrent: 1
+  params: {x: {choice: [3, 1, 2]}}
+"""
+CLIMB = """\
+import os
+from fabric_learner import checkpoint, report
+for step in (1, 2):
+    loss = float(os.environ["FABRIC_PARAM_X"]) / step
+    path = os.path.join(os.environ["CHECKPOINT_DIR"], f"step-{step}.pt")
+    open(path, "w").write("x")
+    report(step=step, loss=loss)
+    checkpoint(path, step=step, metrics={"score": loss} if step == 2 else {})
+"""
+
+
+@pytest.fixture
+def search(fabric: Fabric) -> str:
+    """A search over three values, each with a checkpoint after two steps: loss x, then x / 2."""
+    (fabric.folder / "train.py").write_text(CLIMB)
+    (fabric.folder / "search.yml").write_text(SEARCH)
+    found = fabric("run", "-q", "search.yml").stdout.strip()
+    until_search_is(fabric, found, "COMPLETED", "FAILED")
+    return found
+
+
+def test_the_best_checkpoints_of_a_search_are_those_of_all_its_trials(fabric: Fabric, search: str) -> None:
+    job_of = {
+        each["hparams"]["x"]: each["id"] for each in fabric.json("experiment", "trials", search, "--json")
+    }
+
+    every = fabric.json("checkpoint", "list", "hill", "--json")
+    best = fabric.json("checkpoint", "list", "hill", "--best", "3", "--json")
+
+    assert [(each["job"], each["step"]) for each in every] == [
+        (job, step) for job in job_of.values() for step in (1, 2)
+    ]
+    assert "value" not in every[0]
+    assert [(each["job"], each["step"], each["value"]) for each in best[:1]] == [(job_of[1], 2, 0.5)]
+    assert {(each["job"], each["step"], each["value"]) for each in best[1:]} == {
+        (job_of[1], 1, 1.0),
+        (job_of[2], 2, 1.0),
+    }
+    head, first, *_ = fabric("checkpoint", "list", "hill", "--best", "1").stdout.splitlines()
+    assert head.split()[:3] == ["JOB", "STEP", "LOSS"]
+    assert first.split()[:3] == [short_id(job_of[1]), "2", "0.5"]
+    (worst,) = fabric.json("checkpoint", "list", "hill", "--best", "1", "--by", "-score", "--json")
+    assert (worst["job"], worst["value"]) == (job_of[3], 1.5)
+    unknown = fabric("checkpoint", "list", "hill", "--best", "1", "--by", "speed", expect=64).stderr
+    assert "no checkpoint has a value of speed" in unknown
+
+
+def test_the_best_checkpoints_are_copied_into_a_folder_for_each_trial(fabric: Fabric, search: str) -> None:
+    job_of = {
+        each["hparams"]["x"]: each["id"] for each in fabric.json("experiment", "trials", search, "--json")
+    }
+
+    fabric("checkpoint", "download", search, "best", "--best", "1")
+    fabric("checkpoint", "download", job_of[3], "last", "--latest")
+    (copied,) = fabric.json("checkpoint", "download", search, "again", "--best", "1", "--json")
+
+    found = {path.relative_to(fabric.folder) for path in (fabric.folder / "best").rglob("*.pt")}
+    assert found == {Path("best", job_of[1], "checkpoints", "step-2.pt")}
+    assert [path.name for path in (fabric.folder / "last").rglob("*.pt")] == ["step-2.pt"]
+    assert copied["id"] == job_of[1]
+    assert Path(copied["folders"]["checkpoints"], "step-2.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["download", "digits"], "--best N takes"),
+        (["download", "digits", "--best", "1", "--latest"], "one of --step, --best and --latest"),
+        (["delete", "digits", "--all", "--yes"], "is a search, not a job"),
+        (["list", "digits", "--by", "loss"], "give --best N, too"),
+        (["list", "0b16f4ba-0000-4000-8000-000000000000"], "no job has a checkpoint 0b16f4ba"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_with_what_can(
+    fabric: Fabric, home: Home, args: list[str], says: str
+) -> None:
+    with Store.open(home) as store:
+        seeding.search(store)
+
+    assert says in fabric("checkpoint", *args, expect=64).stderr
+
+
+def test_a_checkpoint_is_meant_by_its_uuid(fabric: Fabric) -> None:
+    names = ["5774f4bb-6e4b-42c8-a5ad-aaa85d2a7bea", "216567e9-3df3-4d8e-9f7c-e557ab8a7057"]
+    (fabric.folder / "train.py").write_text(
+        "import os\nfrom fabric_learner import checkpoint\n"
+        f"for step, name in enumerate({names!r}):\n"
+        "    path = os.path.join(os.environ['CHECKPOINT_DIR'], name)\n"
+        "    os.mkdir(path)\n"
+        "    open(os.path.join(path, 'state'), 'w').write(name)\n"
+        "    checkpoint(path, step=step, metrics={'loss': step})\n"
+    )
+    fabric("run", "--quiet", "--", "python3", "train.py")
+
+    (listed,) = fabric.json("checkpoint", "list", names[1], "--json")
+    fabric("checkpoint", "download", names[1], "one")
+    fabric("checkpoint", "delete", names[1], "--yes")
+
+    assert (listed["name"], listed["step"]) == (names[1], 1)
+    assert [path.parent.name for path in (fabric.folder / "one").rglob("state")] == [names[1]]
+    where = {each["name"]: each["where"] for each in fabric.json("checkpoint", "list", "@last", "--json")}
+    assert where == {names[0]: ["here"], names[1]: []}
+    assert "names no metric" in fabric("checkpoint", "list", "@last", "--best", "1", expect=64).stderr
+    (least,) = fabric.json("checkpoint", "list", "@last", "--best", "5", "--by", "-loss", "--json")
+    assert least["name"] == names[0]

@@ -73,6 +73,32 @@ def test_a_search_is_run_and_looked_at(fabric: Fabric, manifest: str) -> None:
     assert "rungs" not in shown and "RUNG" not in fabric("experiment", "trials", "@last").stdout
 
 
+def test_what_an_experiment_of_determined_says_of_itself_is_shown_and_its_trials_get_the_tags_of_the_search(
+    fabric: Fabric,
+) -> None:
+    (fabric.folder / "search.yaml").write_text(
+        "name: squares\ndescription: looks around\nlabels: [first one, paper]\nworkspace: vision\nproject: cars\n"
+        f"entrypoint: until test -e {fabric.folder}/go; do sleep 0.05; done\n"
+        "hyperparameters: {x: {type: categorical, vals: [1, 2]}}\n"
+        "searcher: {name: grid, metric: loss, max_concurrent_trials: 1}\nresources: {slots_per_trial: 0}\n"
+    )
+    fabric("experiment", "create", "search.yaml", ".")
+    until(lambda: fabric.json("list", "--all", "--json") != [], "its first trial begins")
+    fabric("experiment", "label", "add", "squares", "good")
+    fabric("experiment", "set", "description", "squares", "a second look")
+    (fabric.folder / "go").touch()
+    ends(fabric, "squares")
+
+    document = fabric.json("experiment", "show", "squares", "--json")
+    labels = {"first-one": "true", "paper": "true", "workspace": "vision", "project": "cars"}
+    assert (document["description"], document["labels"]) == ("looks around", labels)
+    assert (document["tags"], document["note"]) == (["good"], "a second look")
+    shown = fabric("experiment", "describe", "squares").stdout
+    assert "description  looks around\n" in shown and "project=cars" in shown and "a second look" in shown
+    trials = fabric.json("list", "--all", "--label", "project=cars", "--where", "tags:good", "--json")
+    assert [each["name"] for each in trials] == ["squares-2", "squares-1"]
+
+
 def test_it_is_shown_how_far_a_search_has_come_and_which_rungs(fabric: Fabric, home: Home) -> None:
     with Store.open(home) as store:
         seeding.search(store)
@@ -473,7 +499,6 @@ def test_a_search_is_shown_tagged_and_its_log_read_where_there_is_one(fabric: Fa
 @pytest.mark.parametrize(
     "words",
     [
-        ("note", "digits", "text"),
         ("metrics", "digits"),
         ("download", "digits"),
         ("exec", "digits", "--", "true"),

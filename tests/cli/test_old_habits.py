@@ -17,7 +17,7 @@ from tests.support.command import Fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load
-from workbench.cli.framework.peer_verbs import PEER_VERBS
+from workbench.cli.framework.peer_verbs import NOUNS, PEER_VERBS
 from workbench.job import short_id
 
 MANIFEST = """\
@@ -158,7 +158,11 @@ def test_every_verb_of_the_page_is_a_command_or_leads_to_the_one_of_its_row() ->
             verb = words[0] if words[0] in SLURM else words[1]
             targets = {command.split()[1] for command in fabric_commands if command.startswith("fabric ")}
             ours.setdefault(verb, set()).update(targets)
-    ours = {verb: targets for verb, targets in ours.items() if registry.find(verb) is None}
+    ours = {
+        verb: targets
+        for verb, targets in ours.items()
+        if registry.find(verb) is None and verb not in NOUNS  # Determined's have a table of their own
+    }
 
     assert set(ours) - set(PEER_VERBS) == set()
     wrong = {verb for verb, targets in ours.items() if PEER_VERBS[verb].split()[0] not in targets}

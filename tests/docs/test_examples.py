@@ -112,6 +112,7 @@ CODES = {
     },
     # These jobs have saved no checkpoints.
     "fabric checkpoint download digits out --step 400": {64},
+    "fabric checkpoint download digits out --best 1": {66},
     "fabric checkpoint delete @last --step 100 --yes": {64},
     "fabric run manifest.yml --from digits@300": {64},
     "fabric cp @last:train.log - -L 2": {0, 66},

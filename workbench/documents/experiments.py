@@ -92,6 +92,13 @@ class ExperimentDocument(TypedDict):
     goal: str
     created: Time
     ended: Time | None
+    description: str
+    """Of what was submitted."""
+    labels: dict[str, str]
+    """Those of its trials' jobs; of an experiment of Determined also its `workspace` and `project`."""
+    tags: list[str]
+    """Given to the search itself; trials that begin later get them."""
+    note: str
     archived: bool
     """Whether a person has archived it: `list` shows it with `--all` only."""
     trials: int

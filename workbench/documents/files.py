@@ -67,6 +67,10 @@ class CheckpointDocument(TypedDict):
     metrics: dict[str, Any]
     where: list[str]
     """`here`, `store`, or the name of its backend; empty where it is gone."""
+    job: NotRequired[Id]
+    """Whose it is."""
+    value: NotRequired[float]
+    """With `--best` the value by which it was chosen."""
     removed: NotRequired[bool]
     """Of `fabric checkpoint delete`."""
 

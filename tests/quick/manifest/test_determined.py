@@ -75,6 +75,39 @@ def warnings_of(text: str) -> str:
     return "\n".join(str(warning) for warning in loaded(text).warnings)
 
 
+def test_a_key_of_the_experiment_is_set_as_det_set_it() -> None:
+    text = (
+        "entrypoint: a\nhyperparameters: {net: {width: 4, x: {type: int, minval: 1, maxval: 8}}}\n"
+        "searcher: {name: random, metric: loss, max_trials: 4}\nresources: {slots_per_trial: 0}\n"
+    )
+
+    def read(*overrides: str) -> JobSpec:
+        return load_text(text, "e.yaml", environ={}, overrides=overrides).spec
+
+    spec = read(
+        "searcher.max_trials=20",
+        "resources.slots_per_trial=2",
+        "resources.priority=10",
+        "hyperparameters.net.width=8",
+        "hyperparameters.net.x={type: categorical, vals: [1, 2]}",
+        "reproducibility.experiment_seed=7",
+        "max_restarts=1",
+    )
+    assert spec.search is not None
+    config = SearchConfig.from_json(spec.search)
+    assert (config.max_trials, spec.gpus, spec.priority, spec.seed, spec.max_restarts) == (20, 2, 90, 7, 1)
+    assert config.space().size() == 2
+    written = json.loads(spec.env["DET_EXPERIMENT_CONFIG"])
+    assert (written["searcher"]["max_trials"], written["hyperparameters"]["net"]["width"]) == (20, 8)
+    assert read("gpus=3", "search.max_trials=5").gpus == 3
+    with pytest.raises(ManifestError, match=r"--set searcher.max_trails: .*did you mean max_trials"):
+        read("searcher.max_trails=3")
+    with pytest.raises(ManifestError, match="searcher"):
+        load_text(
+            "name: a\nframework: {command: a}\n", "m.yml", environ={}, overrides=["searcher.max_trials=3"]
+        )
+
+
 @needs_files
 @pytest.mark.parametrize("path", examples(), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_its_examples_are_read_and_previewed_as_they_are(path: Path) -> None:

@@ -116,6 +116,10 @@ def print_experiment(store: Store, row: ExperimentRow, *, json: bool) -> None:
     pairs = [
         ("experiment", row.id),
         ("name", row.name),
+        *(("description", text) for text in (document["description"],) if text),
+        *(("labels", text) for text in (_labels_text(document),) if text),
+        *(("tags", text) for text in (" ".join(document["tags"]),) if text),
+        *(("note", text) for text in (document["note"],) if text),
         ("state", row.state + (f": {row.reason}" if row.reason else "")),
         ("method", f"{row.method}{goal}"),
         ("trials", _trials_text(document)),
@@ -124,6 +128,10 @@ def print_experiment(store: Store, row: ExperimentRow, *, json: bool) -> None:
         ("best", best_text(row.metric, document["best"]) or "none has reported yet"),
     ]
     print(fields(pairs), end="")
+
+
+def _labels_text(document: ExperimentDocument) -> str:
+    return " ".join(f"{name}={value}" for name, value in document["labels"].items())
 
 
 def _trials_text(document: ExperimentDocument) -> str:

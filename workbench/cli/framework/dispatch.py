@@ -33,8 +33,11 @@ def _named(target: str) -> Any:
     return getattr(importlib.import_module(f"workbench.cli.{module}"), attribute)
 
 
-def invoke(entry: registry.Entry, args: list[str]) -> int:
-    """Parse the arguments, call the command, return its exit code; a FabricError passes through."""
+def invoke(entry: registry.Entry, args: list[str], *, is_translated: bool = False) -> int:
+    """Parse the arguments, call the command, return its exit code; a FabricError passes through.
+
+    A command line that is none of ours may be one of Determined's, unless it was translated already.
+    """
     from workbench.services import open_store
     from workbench.services.backends import prompts
 
@@ -59,10 +62,38 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     except typer.Abort:
         return 130
     except typer.TyperException as complaint:
-        return _usage(complaint, entry.name)
+        meant = None if is_translated else _translated([entry.name, *args])
+        return _usage(complaint, entry.name) if meant is None else _invoke_each(meant)
     except UnicodeEncodeError as error:
         raise _not_utf8(args, error) from error
     return outcome if isinstance(outcome, int) else 0
+
+
+def invoke_unknown(words: list[str]) -> int:
+    """Do what a command line means that begins with no command of ours, or say which is meant."""
+    from workbench.cli.framework.peer_verbs import NOUNS
+
+    if entry := registry.find(NOUNS.get(words[0], "")):
+        return invoke(entry, words[1:])
+    meant = _translated(words)
+    return unknown_command(words[0]) if meant is None else _invoke_each(meant)
+
+
+def _translated(words: list[str]) -> list[list[str]] | None:
+    """Return the command lines that stand for one of Determined's; None where it is none."""
+    from workbench.cli.framework.peer_verbs import translate
+
+    return translate(words)
+
+
+def _invoke_each(lines: list[list[str]]) -> int:
+    """Run command lines of ours; return the first exit code that is not 0."""
+    codes = []
+    for name, *args in lines:
+        entry = registry.find(name)
+        assert entry is not None
+        codes.append(invoke(entry, args, is_translated=True))
+    return next(filter(None, codes), 0)
 
 
 def _not_utf8(args: list[str], error: UnicodeEncodeError) -> Exception:
@@ -113,9 +144,12 @@ def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
 
     A verb of another tool means what that does; another word means the nearest one.
     """
-    from workbench.cli.framework.peer_verbs import PEER_VERBS
+    from workbench.cli.framework.peer_verbs import NOUNS, PEER_VERBS
     from workbench.terminal.errors import fail
 
+    if noun := NOUNS.get(name):
+        hint = f"`{registry.PROGRAM} {noun}` takes verbs of Determined's `det {noun}`: docs/coming-from.md has ours"
+        return fail(f"there is no command '{_printable(name)}' of ours", hint=hint, exit_code=EXIT_USAGE)
     if peer := PEER_VERBS.get(name.lower()):
         entry = registry.find(peer.split()[0])
         what = f" {registry.HELP[entry.name]}" if entry and " " not in peer.removesuffix(" -d") else ""

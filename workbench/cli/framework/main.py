@@ -62,10 +62,10 @@ def _run(arguments: list[str]) -> int:
     entry = registry.find(arguments[0])
     if entry is not None and entry.starts_jobs and not SHOW_ONLY.intersection(arguments):
         _start_controller()
-    from workbench.cli.framework.dispatch import invoke, unknown_command
+    from workbench.cli.framework.dispatch import invoke, invoke_unknown
 
     if entry is None:
-        return unknown_command(arguments[0])
+        return invoke_unknown(arguments)
     return invoke(entry, arguments[1:])
 
 

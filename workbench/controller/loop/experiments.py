@@ -50,6 +50,7 @@ from workbench.store.queries.experiments import (
     RUNNING,
     STOPPING,
     ExperimentRow,
+    annotations_of,
     deleted_experiments,
     events_of,
     experiment,
@@ -69,7 +70,7 @@ from workbench.store.updates.experiments import (
     record_event,
     remove_experiment,
 )
-from workbench.store.updates.jobs import add_note, insert_job
+from workbench.store.updates.jobs import add_note, annotate, insert_job
 from workbench.values import dataclass
 
 SEARCHER_DEATHS_MAX: Final = 3
@@ -647,6 +648,9 @@ class Experiments:
             row = insert_job(context.store, detail, who=document["who"], origin="controller")
             if missing:
                 add_note(context.store, row.id, missing)
+            if tags := annotations_of(context.store, active.id).tags:
+                annotate(context.store, row.id, tags=tags, who=document["who"], origin="controller")
+                row = job(context.store, row.id) or row
         self._track(row)
         context.queue_stale = True
         return row

@@ -15,8 +15,10 @@ from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
     apply_flags,
     apply_sets,
+    apply_sets_of_experiment,
     apply_variables,
     drop_secrets_from_env,
+    is_of_experiment,
     under_defaults,
 )
 from workbench.manifest.builder.params import expanded
@@ -158,18 +160,21 @@ def load_text(
         elsewhere = Findings()
         if recognised_text(text, source, elsewhere):
             raise _refused(elsewhere, set())
-    merged, experiment, parts = written, None, templates
+    merged, experiment, parts, sets = written, None, templates, overrides
     if isinstance(written, MapNode) and "framework" not in written.entries:
         experiment = _experiment_over_templates(written, templates, findings)
     if experiment is not None:
+        of_experiment = list(filter(is_of_experiment, overrides))
+        experiment = apply_sets_of_experiment(experiment, of_experiment, findings)
         merged, parts = experiment, ()
+        sets = [text for text in overrides if text not in of_experiment]
     root = _checked(merged, source, findings, is_on_cpu=is_on_cpu)
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
         layers = _layers(defaults, findings)
         known = {*known_params, *(name for *_, values in layers for name in _mapping(values.get("params")))}
-        _refuse_unknown_params(root, overrides, parts, known, findings)
-        root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
+        _refuse_unknown_params(root, sets, parts, known, findings)
+        root = _laid_over(root, sets, flags, os.environ if environ is None else environ, findings)
         for template in reversed(parts):
             root = _over_template(root, template, findings)
         for origin, file, values in layers:

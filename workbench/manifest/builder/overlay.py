@@ -31,6 +31,16 @@ def set_at(root: Node | None, kind: ValueKind, path: str, value: Node, findings:
     return setter.put(root, kind, path.split("."), "")
 
 
+def put_at(root: MapNode, path: Sequence[str], value: Node) -> MapNode:
+    """Return a copy with the value at a path of maps replaced; what is not there, or is no map, becomes one."""
+    name, *below = path
+    entry = root.entries.get(name)
+    if below:
+        there = entry.node if entry else None
+        value = put_at(there if isinstance(there, MapNode) else MapNode(value.location), below, value)
+    return root.with_entry(name, MapEntry(name, value.location, value))
+
+
 def kind_at(kind: ValueKind, path: str) -> ValueKind | None:
     """Return the kind of the value at a dotted path, or None when nothing can be there."""
     parts = path.split(".")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from workbench.errors import UsageError, is_utf8
-from workbench.manifest.builder.overlay import drop, kind_at, laid_over, set_at
+from workbench.manifest.builder.determined import EXPERIMENT, RESOURCES
+from workbench.manifest.builder.overlay import drop, kind_at, laid_over, put_at, set_at
+from workbench.manifest.keys.containers import KeyTable
 from workbench.manifest.keys.kinds import MultilineText, Script, Text
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose
@@ -45,6 +47,32 @@ def apply_sets(root: Node | None, overrides: Sequence[str], findings: Findings) 
     Raises:
         UsageError: one of them is not of that form.
     """
+    for path, node in _set_by_paths(overrides, MANIFEST, findings):
+        root = set_at(root, MANIFEST, path, node, findings)
+    return root
+
+
+def apply_sets_of_experiment(root: MapNode, overrides: Sequence[str], findings: Findings) -> MapNode:
+    """Lay every ``path=value`` over an experiment of Determined; its keys are checked with those of the file.
+
+    Raises:
+        UsageError: one of them is not of that form.
+    """
+    for path, node in _set_by_paths(overrides, EXPERIMENT, findings):
+        root = put_at(root, path.split("."), node)
+    return root
+
+
+def is_of_experiment(override: str) -> bool:
+    """Say whether a ``path=value`` sets a key that experiments of Determined have, and manifests do not."""
+    name, _, below = override.partition("=")[0].strip().partition(".")
+    if name == "resources":  # manifests have such a map, too
+        return below.partition(".")[0] in RESOURCES.keys
+    return name in EXPERIMENT.keys and MANIFEST.below(name) is None
+
+
+def _set_by_paths(overrides: Sequence[str], kind: KeyTable, findings: Findings) -> Iterator[tuple[str, Node]]:
+    """Yield the path and the value of each ``path=value``."""
     for text in overrides:
         path, equals, value = text.partition("=")
         path = path.strip()
@@ -53,17 +81,16 @@ def apply_sets(root: Node | None, overrides: Sequence[str], findings: Findings) 
                 f"--set needs path=value; found {text!r}",
                 hint="such as --set params.lr=0.1 or --set data_stores=[]",
             )
-        node = _value(value, path, SourceLocation(f"--set {path}", 0, 0, "--set"), findings)
+        node = _value(value, kind, path, SourceLocation(f"--set {path}", 0, 0, "--set"), findings)
         if node is not None:
-            root = set_at(root, MANIFEST, path, node, findings)
-    return root
+            yield path, node
 
 
 def apply_variables(root: Node | None, environ: Mapping[str, str], findings: Findings) -> Node | None:
     """Lay every ``FABRIC_*`` variable that names a key over the manifest; an empty one is not set."""
     for variable, name in VARIABLES.items():
         if value := environ.get(variable, ""):
-            node = _value(value, name, SourceLocation(variable, 0, 0, variable), findings)
+            node = _value(value, MANIFEST, name, SourceLocation(variable, 0, 0, variable), findings)
             if node is not None:
                 root = set_at(root, MANIFEST, name, node, findings)
     return root
@@ -155,7 +182,9 @@ def under_defaults(
     return laid_over(base, root) if root is not None else base
 
 
-def _value(text: str, path: str, location: SourceLocation, findings: Findings) -> Node | None:
+def _value(
+    text: str, table: KeyTable, path: str, location: SourceLocation, findings: Findings
+) -> Node | None:
     """Read the value of an option or a variable as YAML; nothing is null.
 
     Where a text belongs and the value is not YAML text of its own, it is that text itself: nobody should
@@ -168,7 +197,7 @@ def _value(text: str, path: str, location: SourceLocation, findings: Findings) -
     node = compose(text, location.file, tried, origin=location.origin, lines=False)
     if node is None and not tried.faults:
         return ScalarNode("null", location)
-    if isinstance(kind_at(MANIFEST, path), (Text, Script, MultilineText)) and not _whole(node, text):
+    if isinstance(kind_at(table, path), (Text, Script, MultilineText)) and not _whole(node, text):
         return ScalarNode(text, location, "literal")
     findings.faults.extend(tried.faults)
     return node

@@ -219,6 +219,8 @@ class SearchReader:
             if end > written:
                 break
             self._offset = end
+            if event["do"] == "annotate":
+                continue  # nothing has become of a trial
             before_us, self._last_us = self._last_us, event["time"]
             match event["do"]:
                 case "report":

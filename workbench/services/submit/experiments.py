@@ -499,9 +499,10 @@ def experiment_document(store: Store, row: ExperimentRow) -> ExperimentDocument:
 def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> ExperimentDocument:
     from workbench.formats import iso
     from workbench.services.inspect.search_standing import read_progress
-    from workbench.store.queries.experiments import RUNNING, best_trial, trials
+    from workbench.store.queries.experiments import RUNNING, annotations_of, best_trial, trials
 
     found = trials(store, row.id)
+    spec, annotations = _submitted_spec(store, row), annotations_of(store, row.id)
     best = best_trial(row, found)
     progress = read_progress(store, row, found)
     return {
@@ -515,6 +516,10 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         "goal": row.goal,
         "created": iso(row.created_us),
         "ended": None if row.ended_us is None else iso(row.ended_us),
+        "description": spec.get("description") or "",
+        "labels": dict(spec.get("labels") or {}),
+        "tags": list(annotations.tags),
+        "note": annotations.note,
         "archived": is_archived,
         "trials": len(found),
         "running": sum(one.state == RUNNING for one in found),
@@ -528,6 +533,17 @@ def _document(store: Store, row: ExperimentRow, *, is_archived: bool) -> Experim
         ],
         "best": None if best is None else _trial_document(best, progress.rungs),
     }
+
+
+def _submitted_spec(store: Store, row: ExperimentRow) -> Mapping[str, Any]:
+    """Return the job that was submitted; nothing where its file is gone or damaged."""
+    from workbench.store.queries.experiments import read_experiment_file
+
+    try:
+        spec = read_experiment_file(store.home, row.id).get("spec")
+    except InputMissing:
+        return {}
+    return spec if isinstance(spec, dict) else {}
 
 
 def trial_documents(store: Store, row: ExperimentRow) -> list[TrialDocument]:

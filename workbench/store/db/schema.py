@@ -329,6 +329,11 @@ CREATE TABLE IF NOT EXISTS trials (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS trials_by_trial ON trials (experiment, trial, state);  -- each event changes one
 CREATE TABLE IF NOT EXISTS archived_experiments (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS annotated_experiments (
+  id TEXT PRIMARY KEY,
+  note TEXT NOT NULL DEFAULT '',
+  tags TEXT NOT NULL DEFAULT '[]'
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deleted_experiments (  -- whose deletion is under way
   id TEXT PRIMARY KEY,
   who TEXT NOT NULL

@@ -77,6 +77,14 @@ class ExperimentSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentAnnotations:
+    """What people say of a search."""
+
+    note: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRow:
     """One trial of a search."""
 
@@ -196,6 +204,14 @@ def archived_experiments(store: Store) -> frozenset[str]:
     if store.row("SELECT 1 FROM sqlite_master WHERE name = 'archived_experiments'") is None:
         return frozenset()  # nothing was written since an older version
     return frozenset(str(found) for (found,) in store.rows("SELECT id FROM archived_experiments"))
+
+
+def annotations_of(store: Store, experiment_id: str) -> ExperimentAnnotations:
+    """Return the note and the tags of a search."""
+    if store.row("SELECT 1 FROM sqlite_master WHERE name = 'annotated_experiments'") is None:
+        return ExperimentAnnotations()  # nothing was written since an older version
+    found = store.row("SELECT note, tags FROM annotated_experiments WHERE id = ?", (experiment_id,))
+    return ExperimentAnnotations(found[0], tuple(json.loads(found[1]))) if found else ExperimentAnnotations()
 
 
 def may_go_on(state: str, job: JobRow | None) -> bool:

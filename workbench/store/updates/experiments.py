@@ -135,7 +135,7 @@ def remove_experiment(store: Store, experiment_id: str) -> Path:
         raise write_failure(error, folder) from error
     with store.atomic():
         store.execute("DELETE FROM trials WHERE experiment = ?", (experiment_id,))
-        for table in ("experiments", "archived_experiments", "deleted_experiments"):
+        for table in ("experiments", "archived_experiments", "annotated_experiments", "deleted_experiments"):
             store.execute(f"DELETE FROM {table} WHERE id = ?", (experiment_id,))
     return leftover
 
@@ -198,6 +198,13 @@ def _apply(store: Store, experiment_id: str, event: Mapping[str, Any], end: int)
         store.execute("INSERT OR IGNORE INTO archived_experiments (id) VALUES (?)", (experiment_id,))
     elif event["do"] == "unarchive":
         store.execute("DELETE FROM archived_experiments WHERE id = ?", (experiment_id,))
+    elif event["do"] == "annotate":
+        store.execute("INSERT OR IGNORE INTO annotated_experiments (id) VALUES (?)", (experiment_id,))
+        tags = None if event.get("tags") is None else dump(event["tags"])
+        store.execute(
+            "UPDATE annotated_experiments SET note = coalesce(?, note), tags = coalesce(?, tags) WHERE id = ?",
+            (event.get("note"), tags, experiment_id),
+        )
     elif event["do"] == "note":
         # Of one that is paused or being ended the reason says why.
         store.execute(

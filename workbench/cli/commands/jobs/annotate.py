@@ -8,16 +8,14 @@ import typer
 
 from workbench.cli.framework.completion import job_and_search_names
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Job, Json, MatchingJobs
+from workbench.cli.framework.options import JobOrSearch, Json, MatchingJobs
 from workbench.formats import count
 from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from workbench.store.db.database import Store
-    from workbench.store.queries.experiments import ExperimentRow
+    from workbench.documents.experiments import ExperimentDocument
+    from workbench.documents.jobs import JobDocument
 
 ORIGIN = "cli"
 
@@ -57,16 +55,16 @@ def tag(
     remove: Remove = None,
     json: Json = False,
 ) -> None:
-    """Add, remove or print a job's tags.
+    """Add, remove or print the tags of a job or a search.
 
-    Tags of a search are given to all trials that have begun. With --where all arguments are tags.
+    Tags of a search are its own and those of all its trials. With --where all arguments are tags.
     `fabric list --where tags:best` finds jobs by them.
     """
-    from workbench.services.control.annotate import Annotations, annotate
+    from workbench.services.control.annotate import Annotations, annotate, annotate_search_and_trials
     from workbench.services.control.select import JobSelector, select_all
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import store_of
-    from workbench.store.queries.experiments import trial_jobs
+    from workbench.store.queries.experiments import annotations_of, short_experiment_id
     from workbench.terminal.json_output import print_document
 
     names = (job,) if job and not where else ()
@@ -75,18 +73,19 @@ def tag(
     with store_of(job) as store:
         selection = select_all(store, JobSelector(names, where=tuple(where or ())))
         searches = selection.searches
-        if added or remove:
-            _check_begun(store, searches)
-        chosen = [*selection.jobs, *(row for each in searches for row in trial_jobs(store, each.id))]
-        rows = [annotate(store, row, changes, origin=ORIGIN) for row in chosen]
+        rows = [annotate(store, row, changes, origin=ORIGIN) for row in selection.jobs]
+        for search in searches:
+            rows += annotate_search_and_trials(store, search, changes, origin=ORIGIN)
+        own_tags = {search.id: annotations_of(store, search.id).tags for search in searches}
     if json:
         documents = [job_document(row) for row in rows]
         print_document(documents if where or searches else documents[0])
         return
     for search in searches:
         tagged = " tagged" if added else ""
-        later = "; those that begin later have no such tag" if added and search.is_open else ""
+        later = "; those that begin later get its tags, too" if added and search.is_open else ""
         narrate(f"{search.name} is a search: {count(len(rows), 'trial')}{tagged}{later}")
+        print(f"{short_experiment_id(search.id)} {search.name}: {' '.join(own_tags[search.id])}")
     if not rows and not searches:
         narrate("no job matches")
     for row in rows:
@@ -96,24 +95,6 @@ def tag(
             print(" ".join(row.tags))
 
 
-def _check_begun(store: Store, searches: Sequence[ExperimentRow]) -> None:
-    """Refuse what cannot be tagged: a search without a trial.
-
-    Raises:
-        UsageError: no trial of it has begun, or their jobs are deleted.
-    """
-    from workbench.errors import UsageError
-    from workbench.store.queries.experiments import short_experiment_id, trial_jobs, trials
-
-    for search in searches:
-        if not trial_jobs(store, search.id):
-            why = "their jobs are deleted" if trials(store, search.id) else "none has begun yet"
-            raise UsageError(
-                f"{search.name} is a search without trials to tag: {why}",
-                hint=f"`fabric experiment trials {short_experiment_id(search.id)}` lists them",
-            )
-
-
 @command(
     "note",
     "fabric note @last 'overfits after epoch 3'",
@@ -121,23 +102,35 @@ def _check_begun(store: Store, searches: Sequence[ExperimentRow]) -> None:
     "fabric note digits",
 )
 def note(
-    job: Job, text: Text = None, append: Append = False, clear: Clear = False, json: Json = False
+    job: JobOrSearch, text: Text = None, append: Append = False, clear: Clear = False, json: Json = False
 ) -> None:
-    """Write a note on a job, or print it."""
+    """Write a note on a job or a search, or print it."""
     from workbench.errors import UsageError
-    from workbench.services.control.annotate import Annotations, annotate
-    from workbench.services.open_store import store_with
+    from workbench.services.control.annotate import Annotations, annotate, annotate_search
+    from workbench.services.open_store import store_with_any
+    from workbench.store.db.rows import JobRow
+    from workbench.store.queries.experiments import annotations_of
 
     line = " ".join(text or ())
     if clear and line:
         raise UsageError("--clear takes no text")
-    with store_with(job) as (store, row):
-        if line or clear:
-            row = annotate(store, row, Annotations(note=line, append=append), origin=ORIGIN)
+    changes = Annotations(note=line, append=append) if line or clear else None
+    document: JobDocument | ExperimentDocument
+    with store_with_any(job) as (store, row):
+        if isinstance(row, JobRow):
+            from workbench.services.inspect.job_document import job_document
+
+            row = annotate(store, row, changes, origin=ORIGIN) if changes else row
+            written, document = row.note, job_document(row)
+        else:
+            from workbench.services.submit.experiments import experiment_document
+
+            if changes:
+                annotate_search(store, row, changes, origin=ORIGIN)
+            written, document = annotations_of(store, row.id).note, experiment_document(store, row)
     if json:
-        from workbench.services.inspect.job_document import job_document
         from workbench.terminal.json_output import print_document
 
-        print_document(job_document(row))
-    elif not line and row.note:
-        print(row.note)
+        print_document(document)
+    elif not line and written:
+        print(written)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import functools
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.framework.declare import Family, command
+from workbench.cli.framework.declare import Family, Function, command
 from workbench.cli.framework.options import Json, Yes
+from workbench.errors import AmbiguousName, UnknownName, UsageError
 from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from workbench.documents.experiments import TrialDocument
     from workbench.store.db.database import Store
@@ -28,6 +30,62 @@ Timeout = Annotated[
     ),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
+
+
+def _takes_jobs(name: str = "") -> Callable[[Function], Function]:
+    """Have a command of searches take a job, too: where no search has the name, ``name`` does to the job the same.
+
+    For Determined a job is an experiment of one trial.
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def of_either(which: str, **options: Any) -> int | None:
+            try:
+                return function(which, **options)
+            except UnknownName:
+                if not _is_job(which):
+                    raise
+            if not name:
+                raise UsageError(f"{which} is a job, not a search", hint=f"`fabric tag {which} TAG` marks it")
+            from workbench.cli.framework import dispatch, registry
+
+            entry = registry.find(name)
+            assert entry is not None
+            return dispatch.invoke(entry, [which, *_option_words(options)])
+
+        return of_either
+
+    return decorate
+
+
+def _is_job(text: str) -> bool:
+    """Say whether a text stands for a job; ``@last`` is a search here, and a number was an id of Determined's."""
+    from workbench.services.open_store import existing_store
+    from workbench.store.db.rows import JobRow
+    from workbench.store.queries.resolve import resolve_any
+
+    if text.startswith("@") or text.isdecimal():
+        return False
+    try:
+        with existing_store() as store:
+            return store is not None and isinstance(resolve_any(store, text, one=True), JobRow)
+    except (UnknownName, AmbiguousName):
+        return False
+
+
+def _option_words(options: Mapping[str, Any]) -> list[str]:
+    """Return options as they are typed."""
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif isinstance(value, str):
+            words += [option, value]
+        else:
+            words += [word for each in value or () for word in (option, each)]
+    return words
 
 
 @command("list", "fabric experiment list", "fabric experiment list --all", "fabric experiment list --json")
@@ -82,6 +140,7 @@ def list_experiments(
 
 
 @command("show", "fabric experiment show digits", "fabric experiment show @last --json")
+@_takes_jobs("show")
 def show(which: Which, json: Json = False) -> int:
     """Show how a search stands: its state, why, how far it has come, when it ends, and the best trial so far."""
     from workbench.cli.follow.report import print_experiment
@@ -94,6 +153,7 @@ def show(which: Which, json: Json = False) -> int:
 
 
 @command("trials", "fabric experiment trials digits", "fabric experiment trials @last --json")
+@_takes_jobs("list")
 def trials(which: Which, json: Json = False) -> int:
     """List the trials of a search: their jobs, parameters, how far they got and what they reported."""
     from workbench.services.open_store import store_of
@@ -137,6 +197,7 @@ def best(which: Which, json: Json = False) -> int:
 
 
 @command("pause", "fabric experiment pause digits")
+@_takes_jobs("halt")
 def pause(which: Which, json: Json = False) -> int:
     """Halt the trials of a search and begin no others, until it is resumed."""
     from workbench.services.submit.experiments import pause_experiment
@@ -145,6 +206,7 @@ def pause(which: Which, json: Json = False) -> int:
 
 
 @command("resume", "fabric experiment resume digits")
+@_takes_jobs("resume")
 def resume(which: Which, json: Json = False) -> int:
     """Continue a search that is paused, its trials from their checkpoints."""
     from workbench.services.submit.experiments import resume_experiment
@@ -194,6 +256,7 @@ def fork(
     "fabric experiment continue digits",
     "fabric experiment continue @last --set search.max_trials=20",
 )
+@_takes_jobs("resume")
 def continue_search(
     which: Which,
     set: Annotated[
@@ -235,6 +298,7 @@ def continue_search(
 
 
 @command("kill", "fabric experiment kill digits", "fabric experiment kill @last --json")
+@_takes_jobs("kill")
 def kill(which: Which, json: Json = False) -> int:
     """End a search and all its trials at once; what they have stored stays."""
     from workbench.services.submit.experiments import kill_experiment
@@ -247,6 +311,7 @@ def kill(which: Which, json: Json = False) -> int:
     "fabric experiment wait digits",
     "fabric experiment wait @last --timeout 8h --json",
 )
+@_takes_jobs("wait")
 def wait(which: Which, timeout: Timeout = None, json: Json = False) -> int:
     """Wait until a search is over, and with it all its trials.
 
@@ -275,6 +340,7 @@ def wait(which: Which, timeout: Timeout = None, json: Json = False) -> int:
 
 
 @command("delete", "fabric experiment delete digits --yes", "fabric experiment delete @last --yes --no-wait")
+@_takes_jobs("delete")
 def delete(which: Which, yes: Yes = False, no_wait: NoWait = False) -> int:
     """Delete a search and all its trials, with everything that they left behind.
 
@@ -300,6 +366,7 @@ def delete(which: Which, yes: Yes = False, no_wait: NoWait = False) -> int:
 
 
 @command("archive", "fabric experiment archive digits", "fabric experiment archive digits --undo")
+@_takes_jobs()
 def archive(
     which: Which,
     undo: Annotated[bool, typer.Option("--undo", help="Take it back into the list.")] = False,
