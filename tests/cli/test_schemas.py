@@ -310,7 +310,8 @@ def test_the_file_of_a_job_fits_its_schema() -> None:
         rule = schema(JOB_FILE)
         current = jsonschema.Draft202012Validator(rule)
         # A home of an older version: its files lack what was added to manifests since.
-        rule["properties"]["spec"].pop("required")
+        for part in (rule["properties"]["spec"], rule["properties"]["spec"]["properties"]["checkpoints"]):
+            part.pop("required")
 
         assert len(files) > 5
         for file in files:
