@@ -42,10 +42,11 @@ def inventory(cluster: KubernetesCluster) -> Inventory:
 
 
 def gpu_count(cluster: KubernetesCluster) -> int | None:
-    """Return how many GPUs the nodes have, None if they may not be listed."""
+    """Return how many GPUs the nodes have that take pods, None if they may not be listed."""
     if not cluster.may_anywhere("list", "nodes"):
         return None
-    return sum(_gpus_of_node(node, cluster.options["gpu_resource"]) for node in cluster.list("Node").items)
+    nodes = [node for node in cluster.list("Node").items if ready(node)]
+    return sum(_gpus_of_node(node, cluster.options["gpu_resource"]) for node in nodes)
 
 
 def _gpus_of_node(node: Document, resource: str) -> int:

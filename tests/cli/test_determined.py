@@ -443,6 +443,16 @@ def test_a_file_that_names_no_slots_runs_where_there_is_no_gpu(fabric: Fabric) -
     assert "the slot is a process on the CPU with no cores of its own: there is no GPU" in planned
 
 
+def test_slots_that_are_set_on_the_command_line_are_those_of_a_file(fabric: Fabric) -> None:
+    text = "name: own\nentrypoint: echo slots $DET_SLOT_IDS, on $ON\nsearcher: {name: single, metric: x}\n"
+    by_device = "environment: {environment_variables: {cpu: [ON=cpu], cuda: [ON=cuda]}}\n"
+    (fabric.folder / "own.yaml").write_text(text + by_device)
+
+    set_slots = fabric("run", "-q", "own.yaml", "--set", "resources.slots_per_trial=2")
+    assert set_slots.stdout == "slots [0, 1], on cpu\n"
+    assert fabric("run", "-q", "own.yaml", "--gpus", "0").stdout.endswith(", on cpu\n")
+
+
 def test_a_slot_is_a_process_where_there_is_no_gpu_unless_it_is_configured_otherwise(
     fabric: Fabric,
 ) -> None:

@@ -252,7 +252,7 @@ def test_what_refusals_name_are_commands_with_options_that_there_are() -> None:
     ("typed", "made"),
     [
         ("experiment describe a,b", ["show a", "show b"]),
-        ("checkpoint delete a,b --yes", ["checkpoint delete a --yes", "checkpoint delete b --yes"]),
+        ("trial describe a", ["show a"]),
     ],
 )
 def test_ids_with_commas_between_them_are_several_commands(typed: str, made: list[str]) -> None:
@@ -313,8 +313,57 @@ def test_an_experiment_of_one_trial_is_created_looked_at_and_deleted_as_with_det
     experiment("e", "label", "add", job, "paper")
     assert experiment("tag", job).stdout == "paper\n"
     assert "is a job, not a search" in experiment("e", "archive", job, expect=64).stderr
+    for text in ("small", job[:4]):  # nothing but a whole id ends or removes a job by this noun
+        assert "there is no experiment" in experiment("e", "delete", text, "--yes", expect=64).stderr
+        assert "there is no experiment" in experiment("e", "kill", text, expect=64).stderr
     experiment("e", "delete", job, "--yes")
     assert "there is no job" in experiment("e", "describe", job, expect=64).stderr
+
+
+def test_the_trials_of_a_job_are_itself_alone(experiment: Fabric) -> None:
+    for name in ("c", "other"):
+        (experiment.folder / "const.yaml").write_text(EXPERIMENT.replace("name: small", f"name: {name}"))
+        experiment("e", "create", "const.yaml", "-f")
+
+    (found,) = experiment.json("experiment", "trials", "c", "--json")
+    assert found["name"] == "c"
+
+
+@pytest.mark.parametrize(
+    "line", ["trial kill 5", "experiment describe a,5", "command kill 5", "job update 5 -p 3"]
+)
+def test_a_number_is_not_taken_for_the_beginning_of_an_id(line: str) -> None:
+    with pytest.raises(UsageError, match="5 was an id of Determined's"):
+        translate(line.split())
+
+
+SAVES = """\
+name: saves
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss}
+resources: {slots_per_trial: 0}
+"""
+TRAIN = """\
+import determined as det
+
+with det.core.init() as core:
+    for step in 1, 2, 3:
+        with core.checkpoint.store_path({"steps_completed": step}) as (path, name):
+            (path / "state").write_text(str(step))
+"""
+
+
+def test_checkpoints_are_deleted_by_their_uuids_with_commas_between_them(fabric: Fabric) -> None:
+    (fabric.folder / "saves.yaml").write_text(SAVES)
+    (fabric.folder / "train.py").write_text(TRAIN)
+    fabric("run", "-q", "saves.yaml")
+    first, second, third = [each["name"] for each in fabric.json("checkpoint", "list", "@last", "--json")]
+
+    removed = fabric.json("checkpoint", "delete", f"{first},{third}", "--yes", "--json")
+
+    assert [each["name"] for each in removed] == [first, third]
+    left = [each["name"] for each in fabric.json("checkpoint", "list", "@last", "--json") if each["where"]]
+    assert left == [second]
 
 
 def test_a_verb_that_searches_have_is_done_to_a_job_where_no_search_has_the_name(experiment: Fabric) -> None:

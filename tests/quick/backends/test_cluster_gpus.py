@@ -14,11 +14,17 @@ from backends.kubernetes.inventory import gpu_count
 class Nodes:
     """The part of a cluster that lists its nodes."""
 
-    def __init__(self, *gpus: str | None, may_list: bool = True) -> None:
+    def __init__(self, *gpus: str | None, may_list: bool = True, takes_pods: bool = True) -> None:
         self.options = {"gpu_resource": "nvidia.com/gpu"}
         self._may_list = may_list
         self._nodes = [
-            {"status": {"allocatable": {"cpu": "4", **({"nvidia.com/gpu": each} if each else {})}}}
+            {
+                "status": {
+                    "allocatable": {"cpu": "4", **({"nvidia.com/gpu": each} if each else {})},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+                "spec": {"unschedulable": not takes_pods},
+            }
             for each in gpus
         ]
 
@@ -31,7 +37,15 @@ class Nodes:
 
 @pytest.mark.parametrize(
     ("nodes", "count"),
-    [(Nodes("8", None, "4"), 12), (Nodes(None), 0), (Nodes(), 0), (Nodes("8", may_list=False), None)],
+    [
+        (Nodes("8", None, "4"), 12),
+        (Nodes(None), 0),
+        (Nodes(), 0),
+        (Nodes("8", may_list=False), None),
+        (Nodes("8", takes_pods=False), 0),
+    ],
 )
-def test_gpus_of_all_nodes_are_counted_where_nodes_may_be_listed(nodes: Nodes, count: int | None) -> None:
+def test_gpus_of_all_nodes_that_take_pods_are_counted_where_nodes_may_be_listed(
+    nodes: Nodes, count: int | None
+) -> None:
     assert gpu_count(cast("KubernetesCluster", nodes)) == count

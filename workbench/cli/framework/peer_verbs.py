@@ -626,6 +626,12 @@ class _Reading:
                 self._values[name] = [self._valued(name, others.pop(0))] if others else []
         if others and not isinstance(self._ours, Refusal):
             raise _Misused(f"{self._name} does not take '{others[0]}'", hint=self._what_it_is())
+        for text in (each for name in ("ID", "IDS", "ID...") for each in self._values.get(name, ())):
+            if text.isdecimal():
+                raise UsageError(
+                    f"{text} was an id of Determined's",
+                    hint="`fabric list --all` shows the jobs that are here",
+                )
         if "" in self._values.get("IDS", ()):
             raise _Misused(f"{self._name} takes ids with commas between them, and one of these is empty")
 

@@ -189,8 +189,8 @@ def load_text(
     # The access key of an experiment's storage is struck out of its text, too.
     spec, kept = credentials.taken_out(spec, with_user_names=experiment is not None)
     on_cpu = None
-    if experiment is not None and not is_on_cpu and spec.gpus and determined.is_by_device(experiment):
-        on_cpu = load_text(
+    if experiment is not None and not is_on_cpu and determined.is_by_device(experiment):
+        loaded_on_cpu = load_text(
             text,
             source,
             overrides=overrides,
@@ -201,7 +201,10 @@ def load_text(
             folder=folder,
             known_params=known_params,
             is_on_cpu=True,
-        ).spec
+        )
+        if not spec.gpus:
+            return loaded_on_cpu
+        on_cpu = loaded_on_cpu.spec
     return Loaded(
         spec=spec,
         text=credentials.overwritten(text, credentials.spans(written)),

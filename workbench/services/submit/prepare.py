@@ -322,7 +322,10 @@ def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str,
     from workbench.manifest.builder.params import CONFIG_VARIABLE, SLOTS_VARIABLE
 
     spec, slots = loaded.spec, loaded.spec.gpus
-    is_own = loaded.origins.get("gpus", "").startswith(("flag", "--set", "FABRIC_"))
+    origin = loaded.origins.get("gpus", "")
+    is_own = origin.startswith(("flag", "--set", "FABRIC_")) and not (
+        origin == "--set" and any(text.startswith("resources.slots_per_trial") for text in options.overrides)
+    )
     if not slots or is_own or CONFIG_VARIABLE not in spec.env:
         return loaded, ()
     cores = load_config().experiments.get(CPU_SLOT, 0)
@@ -335,7 +338,8 @@ def _with_slots(loaded: Loaded, options: RunOptions) -> tuple[Loaded, tuple[str,
     backends = [open_backend(backend_options(name, **within)) for name in named]
     is_default = loaded.origins.get("gpus") == DEFAULT_ORIGIN
     counts = [backend.gpu_count() for backend in backends] if is_default else []
-    if all(counts) if is_default else all(may_get_gpu(backend) for backend in backends):
+    # Of several backends the first one counts for slots that the file names: a trial of another may wait there.
+    if all(counts) if is_default else may_get_gpu(backends[0]):
         return loaded, ()
     is_unknown = None in counts and 0 not in counts
     spec = loaded.on_cpu or spec

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from workbench.controller.runtime import job_checkpoints
 from workbench.controller.runtime.job_checkpoints import Checkpoint as Checkpoint
 from workbench.controller.runtime.job_checkpoints import remove_checkpoints as remove_checkpoints
-from workbench.errors import InputMissing, UnknownName, UsageError
+from workbench.errors import AmbiguousName, InputMissing, UnknownName, UsageError
 from workbench.formats import iso
 from workbench.job import short_id
 from workbench.services.transfer.events import Report, TransferNotice, ignore
@@ -135,14 +135,25 @@ def store_with_checkpoints(text: str, *, steers: bool = False) -> Iterator[tuple
             yield store, CheckpointOwner(resolve_any(store, text))
 
 
+def names_of_checkpoints(text: str) -> list[str]:
+    """Return the UUIDs of checkpoints with commas between them that a text is made of; none where it is another."""
+    names = text.split(",")
+    return names if all(map(_UUID.fullmatch, names)) else []
+
+
 def _job_that_saved(store: Store, name: str) -> JobRow:
     from workbench.store.queries.jobs import job
 
     sql = "SELECT DISTINCT job_id FROM checkpoints WHERE substr(path, -37) = '/' || ?"
-    rows = [job(store, job_id) for (job_id,) in store.rows(sql, (name,))]
-    for row in rows:
-        if row is not None and row.deleted_us is None:
-            return row
+    found = [row for (job_id,) in store.rows(sql, (name,)) if (row := job(store, job_id)) is not None]
+    rows = [row for row in found if row.deleted_us is None]
+    if len(rows) > 1:
+        ids = ", ".join(short_id(row.id) for row in rows)
+        raise AmbiguousName(
+            f"{name} is a checkpoint of several jobs: {ids}", hint="name the job, and --step N"
+        )
+    if rows:
+        return rows[0]
     raise UnknownName(
         f"no job has a checkpoint {name}", hint="`fabric checkpoint list JOB` has the names of a job's"
     )

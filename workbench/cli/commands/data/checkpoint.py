@@ -18,7 +18,7 @@ from workbench.terminal.console import confirm, narrate, width
 
 if TYPE_CHECKING:
     from workbench.documents.files import DownloadDocument
-    from workbench.services.transfer.checkpoints import JobCheckpoint
+    from workbench.services.transfer.checkpoints import Checkpoint, JobCheckpoint
 
 Whose = Annotated[
     str,
@@ -143,10 +143,27 @@ def delete(job: Whose, step: Steps = None, all: All = False, yes: Yes = False, j
 
     Checkpoints on another machine are removed when the job is deleted.
     """
+    from workbench.formats import count
+    from workbench.services.transfer.checkpoints import checkpoint_document, names_of_checkpoints
+
+    names = names_of_checkpoints(job) or [job]
+    removed = [each for name in names for each in _remove(name, step, is_all=all, is_sure=yes)]
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document([{**checkpoint_document(each), "removed": True} for each in removed])
+    elif removed:
+        narrate(f"removed {count(len(removed), 'checkpoint')}")
+    else:
+        narrate("nothing was removed")
+    return 0
+
+
+def _remove(whose: str, steps: list[int] | None, *, is_all: bool, is_sure: bool) -> list[Checkpoint]:
+    """Remove checkpoints of a job, or the one with such a UUID; return them, none where the person says no."""
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.formats import count
     from workbench.services.transfer.checkpoints import (
-        checkpoint_document,
         checkpoints_of,
         checkpoints_of_steps,
         remove_checkpoints,
@@ -154,7 +171,7 @@ def delete(job: Whose, step: Steps = None, all: All = False, yes: Yes = False, j
     )
     from workbench.store.db.rows import JobRow
 
-    with store_with_checkpoints(job, steers=True) as (store, owner), shown_transfer() as report:
+    with store_with_checkpoints(whose, steers=True) as (store, owner), shown_transfer() as report:
         row = owner.found
         if not isinstance(row, JobRow):
             short = row.id.rpartition("-")[2]
@@ -162,27 +179,19 @@ def delete(job: Whose, step: Steps = None, all: All = False, yes: Yes = False, j
                 f"{row.name} is a search, not a job",
                 hint=f"`fabric checkpoint list {short}` says which job has which",
             )
-        if not owner.name and bool(step) == all:
+        if not owner.name and bool(steps) == is_all:
             raise UsageError("which checkpoints?", hint="--step N, or --all")
         if row.state not in TERMINAL:
             raise UsageError(
                 f"{short_id(row.id)} has not ended, and may resume from them", hint="fabric halt first"
             )
         those = [each.checkpoint for each in checkpoints_of(store, owner, report) if each.checkpoint.where]
-        picked = checkpoints_of_steps(those, step, row) if step else those
-        if picked and not confirm(
-            f"Remove {count(len(picked), 'checkpoint')} of {short_id(row.id)}?", yes=yes
-        ):
-            narrate("nothing was removed")
-            return 0
+        picked = checkpoints_of_steps(those, steps, row) if steps else those
+        question = f"Remove {count(len(picked), 'checkpoint')} of {short_id(row.id)}?"
+        if picked and not confirm(question, yes=is_sure):
+            return []
         remove_checkpoints(store, row, picked)
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document([{**checkpoint_document(each), "removed": True} for each in picked])
-    else:
-        narrate(f"removed {count(len(picked), 'checkpoint')}")
-    return 0
+    return picked
 
 
 def _table(found: Sequence[JobCheckpoint], *, metric: str, with_jobs: bool) -> str:

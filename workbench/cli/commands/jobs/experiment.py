@@ -32,10 +32,11 @@ Timeout = Annotated[
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
 
 
-def _takes_jobs(name: str = "") -> Callable[[Function], Function]:
+def _takes_jobs(name: str = "", *, by_id: bool = False) -> Callable[[Function], Function]:
     """Have a command of searches take a job, too: where no search has the name, ``name`` does to the job the same.
 
-    For Determined a job is an experiment of one trial.
+    For Determined a job is an experiment of one trial. With ``by_id`` the job's id is needed, whole: what ends or
+    removes something must not hit another thing than is meant.
     """
 
     def decorate(function: Function) -> Function:
@@ -44,7 +45,8 @@ def _takes_jobs(name: str = "") -> Callable[[Function], Function]:
             try:
                 return function(which, **options)
             except UnknownName:
-                if not _is_job(which):
+                job_id = _job_id(which, is_whole=by_id)
+                if not job_id:
                     raise
             if not name:
                 raise UsageError(f"{which} is a job, not a search", hint=f"`fabric tag {which} TAG` marks it")
@@ -52,26 +54,33 @@ def _takes_jobs(name: str = "") -> Callable[[Function], Function]:
 
             entry = registry.find(name)
             assert entry is not None
-            return dispatch.invoke(entry, [which, *_option_words(options)])
+            return dispatch.invoke(entry, [job_id, *_option_words(options)])
 
         return of_either
 
     return decorate
 
 
-def _is_job(text: str) -> bool:
-    """Say whether a text stands for a job; ``@last`` is a search here, and a number was an id of Determined's."""
+def _job_id(text: str, *, is_whole: bool) -> str:
+    """Return the id of the job that a text stands for, empty for none.
+
+    ``@last`` is a search here, and a number was an id of Determined's.
+    """
+    from workbench.job import short_id
     from workbench.services.open_store import existing_store
     from workbench.store.db.rows import JobRow
     from workbench.store.queries.resolve import resolve_any
 
     if text.startswith("@") or text.isdecimal():
-        return False
+        return ""
     try:
         with existing_store() as store:
-            return store is not None and isinstance(resolve_any(store, text, one=True), JobRow)
+            found = None if store is None else resolve_any(store, text, one=True)
     except (UnknownName, AmbiguousName):
-        return False
+        return ""
+    if not isinstance(found, JobRow) or (is_whole and text not in (found.id, short_id(found.id))):
+        return ""
+    return found.id
 
 
 def _option_words(options: Mapping[str, Any]) -> list[str]:
@@ -298,7 +307,7 @@ def continue_search(
 
 
 @command("kill", "fabric experiment kill digits", "fabric experiment kill @last --json")
-@_takes_jobs("kill")
+@_takes_jobs("kill", by_id=True)
 def kill(which: Which, json: Json = False) -> int:
     """End a search and all its trials at once; what they have stored stays."""
     from workbench.services.submit.experiments import kill_experiment
@@ -340,7 +349,7 @@ def wait(which: Which, timeout: Timeout = None, json: Json = False) -> int:
 
 
 @command("delete", "fabric experiment delete digits --yes", "fabric experiment delete @last --yes --no-wait")
-@_takes_jobs("delete")
+@_takes_jobs("delete", by_id=True)
 def delete(which: Which, yes: Yes = False, no_wait: NoWait = False) -> int:
     """Delete a search and all its trials, with everything that they left behind.
 
