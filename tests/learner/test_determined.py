@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.learner.agent import Learner
 from tests.support.kept_agents import agent
 from tests.support.waiting import patience
 
@@ -558,6 +560,58 @@ def test_a_shell_asks_for_the_variables_that_are_known_only_at_the_start(
     ]
     alone = asked(DET_EXPERIMENT_CONFIG="{}", CHECKPOINT_DIR=str(tmp_path / "none")).splitlines()
     assert alone == ["export DET_STEPS_COMPLETED=0", f"export DET_AGENT_ID={os.uname().nodename}"]
+
+
+SAVED = '{"saved": 1, "metadata": {"steps_completed": 5}}'
+OF_THE_START = 'echo "$DET_STEPS_COMPLETED ${DET_LATEST_CHECKPOINT:-none}"'
+
+
+@pytest.mark.parametrize(
+    ("prepare", "printed"),
+    [
+        ("mkdir c/b; mkfifo c/b/.determined.json", "5 a"),
+        ("mkdir c/b; ln -s /dev/zero c/b/.determined.json", "5 a"),
+        ("mkdir c/b; ln -s $PWD/outside c/b/.determined.json", "5 a"),
+        ("mkdir c/b; cp deep c/b/.determined.json", "5 a"),
+        ("mkdir c/b; printf '\\377' >c/b/.determined.json", "5 a"),
+        ("touch c/file", "5 a"),
+        ("rm -r c; touch c", "0 none"),
+        ("rm -r c; ln -s c c", "0 none"),
+        ("sed -i 's/5/\"x\\\\u0000\"/' c/a/.determined.json", "0 a"),
+        ("sed -i 's/5/1e999/' c/a/.determined.json", "0 a"),
+        ("sed -i 's/5/[]/' c/a/.determined.json", "0 a"),
+        ("mv c other; ln -s other c", "5 a"),
+    ],
+)
+def test_a_trial_starts_whatever_its_code_has_left_among_its_checkpoints(
+    learner: Callable[..., Learner], prepare: str, printed: str
+) -> None:
+    one = learner(OF_THE_START)
+    (one.work / "c/a").mkdir(parents=True)
+    (one.work / "c/a/.determined.json").write_text(SAVED)
+    (one.work / "outside").write_text(SAVED.replace('"saved": 1', '"saved": 2'))
+    (one.work / "deep").write_text('{"saved": 2, "metadata": ' + '{"a":' * 100_000)
+    subprocess.run(["sh", "-c", prepare], cwd=one.work, check=True)
+    env = {**one.launch["env"], "DET_EXPERIMENT_CONFIG": "{}", "CHECKPOINT_DIR": str(one.work / "c")}
+    one.rewrite(env=env)
+
+    state = one.run(seconds=patience(10))
+
+    assert (state["exit_code"], one.output().decode()) == (0, f"{printed}\n"), one.log()
+
+
+def test_what_a_container_has_left_is_not_read_on_its_machine(learner: Callable[..., Learner]) -> None:
+    """Its first process does that inside."""
+    one = learner(OF_THE_START)
+    (one.work / "c/a").mkdir(parents=True)
+    (one.work / "c/a/.determined.json").write_text(SAVED)
+    (one.folder / "container.json").write_text("{}")
+    env = {**one.launch["env"], "DET_EXPERIMENT_CONFIG": "{}", "CHECKPOINT_DIR": str(one.work / "c")}
+    one.rewrite(env=env)
+
+    one.run()
+
+    assert one.output() == b" none\n"
 
 
 def test_outside_a_job_there_is_no_cluster(run) -> None:  # type: ignore[no-untyped-def]
