@@ -34,11 +34,18 @@ ACKNOWLEDGED = "acknowledged"
 _ANSWER_BYTES = 1 << 16
 _SAVED_BYTES = 1 << 24
 
+_answers: list[str] = []
+"""What this process has answered."""
+
 
 def answer_stop(answer: str) -> None:
-    """Note what the command makes of a request to stop; the agent reads it once the command has ended."""
+    """Note what the command makes of a request to stop; the agent reads it once the command has ended.
+
+    That it is seen is noted only once, and not after another answer.
+    """
     path = os.environ.get("FABRIC_STOP_FILE")
-    if path:
+    if path and not (answer == SEEN and _answers):
+        _answers.append(answer)
         answers = os.path.join(os.path.dirname(path), STOP_ANSWER)
         with contextlib.suppress(OSError), open(answers, "a", encoding="utf-8") as file:
             file.write(answer + "\n")
@@ -166,11 +173,10 @@ def json_object(text: str | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the variables that are known only as a command starts, for a shell to read."""
-    import shlex
-
+    """Print the variables that are known only as a command starts, for a shell to read: a line each."""
     for name, value in start_variables(os.environ).items():
-        print("export %s=%s" % (name, shlex.quote(value)))
+        if value.isprintable():
+            print("%s=%s" % (name, value))
 
 
 if __name__ == "__main__":
