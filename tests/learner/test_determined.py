@@ -1084,6 +1084,53 @@ def test_a_launcher_outlives_a_stop_and_no_other_end(run, tmp_path: Path) -> Non
     assert run(code).stdout == "goes on\n"
 
 
+def make_wheel(packages: Path, version: str, pytorch: str) -> None:
+    """Make what stands for Determined's own wheel, with one part."""
+    (packages / "determined/pytorch").mkdir(parents=True)
+    (packages / "determined/_trial_controller.py").touch()
+    (packages / "determined/pytorch/__init__.py").write_text(pytorch)
+    if version:
+        (packages / f"determined-{version}.dist-info").mkdir()
+
+
+def test_only_an_import_of_determined_pytorch_lets_torch_load_all(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    make_wheel(tmp_path / "more", "0.38.1", "NAME = 'a part'\n")
+    ran = run(
+        "import importlib.util, os\n"
+        "print(importlib.util.find_spec('determined.pytorch') is not None)\n"
+        "print(os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'))\n"
+        "import determined.pytorch\n"
+        "print(det.pytorch.NAME, os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'))\n"
+    )
+
+    assert ran.stdout.splitlines() == ["True", "None", "a part 1"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "pytorch", "error"),
+    [
+        (
+            "0.26.4",
+            "from determined.core import Missing\n",
+            "determined.pytorch of Determined 0.26.4 does not run on fabric's determined, which is that of 0.38",
+        ),
+        ("0.37.0", "from determined import core\ncore.Missing\n", "name determined==0.38.1 in requirements:"),
+        ("0.37.0", "import no_such_library\n", "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("0.38.0", "from determined.core import Missing\n", "\nImportError: cannot import name 'Missing'"),
+        ("", "from determined.core import Missing\n", "\nImportError: cannot import name 'Missing'"),
+    ],
+)
+def test_a_wheel_of_another_version_that_fails_here_is_named(
+    run: Any, tmp_path: Path, version: str, pytorch: str, error: str
+) -> None:
+    make_wheel(tmp_path / "more", version, pytorch)
+
+    ran = run("import determined.pytorch\n")
+
+    assert error in ran.stderr
+    assert ("does not run on" in ran.stderr) == (version[:4] in ("0.26", "0.37") and "library" not in pytorch)
+
+
 def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "from determined.experimental import core_v2\n"
