@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.learner.agent import Learner
 from tests.support.kept_agents import agent
 from tests.support.waiting import patience
 
@@ -492,6 +495,71 @@ def test_a_request_to_stop_that_comes_while_python_ends_does_not_interrupt_it(ru
     assert run(code).returncode == 0
 
 
+def test_a_request_to_stop_after_the_last_look_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The job had ended all the same, and is complete; what was acknowledged before stays so."""
+    late = f"print(core.preempt.should_preempt())\nopen({str(tmp_path / 'stop')!r}, 'w').close()\n"
+    answer = tmp_path / "stop-answer"
+
+    assert run(late).stdout == "False\n"
+    assert answer.read_text() == "seen\n"
+    answer.unlink()
+    run("assert core.preempt.should_preempt()")
+    assert answer.read_text() == "acknowledged\n"
+
+
+FORKED = (
+    "import multiprocessing, os, signal, time\n"
+    "signal.alarm(20)\n"
+    "fork = multiprocessing.get_context('fork')\n"
+    "begun, asked, stop = fork.Event(), fork.Event(), os.environ['FABRIC_STOP_FILE']\n"
+    "def work(begun):\n"
+    "    signal.alarm(20)\n"
+    "    reads, writes = os.pipe()\n"
+    "    os.set_blocking(writes, False)\n"
+    "    signal.set_wakeup_fd(writes)\n"
+    "    begun.set()\n"
+    "    os.read(reads, 1)\n"
+    "    asked.set()\n"
+    "    while True: time.sleep(1)\n"
+    "child = fork.Process(target=work, args=(begun,), daemon=True)\n"
+)
+IS_ASKED = "open(stop, 'w').close()\nos.kill(os.getpid(), signal.SIGTERM)\n"
+IS_BEGUN = "child.start()\nbegun.wait()\n"
+
+
+@pytest.mark.parametrize(
+    "halt",
+    [
+        IS_BEGUN + IS_ASKED + "os.kill(child.pid, signal.SIGTERM)\nasked.wait()\nprint(child.is_alive())\n",
+        IS_ASKED + IS_BEGUN + "print(child.is_alive())\n",
+    ],
+    ids=["before the halt", "after it"],
+)
+def test_what_training_code_has_forked_ends_when_it_ends_it(run, tmp_path: Path, halt: str) -> None:  # type: ignore[no-untyped-def]
+    ran = run(FORKED + halt + "child.terminate()\nchild.join()\nprint(child.exitcode)\n")
+
+    assert (ran.returncode, ran.stdout) == (0, "True\n-15\n"), ran.stderr
+    assert (tmp_path / "stop-answer").read_text() == "seen\n"
+
+
+def test_a_forked_process_of_the_trial_outlives_a_request_to_stop_too(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """As a launcher forks them, which has asked for the cluster's facts before."""
+    (tmp_path / "stop").touch()
+    ran = run(
+        "import os, signal\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    det.core.init()\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os._exit(7)\n"
+        "print(os.waitpid(child, 0)[1] >> 8)\n"
+    )
+
+    assert ran.stdout == "7\n", ran.stderr
+
+
 def test_what_is_known_of_the_job(run) -> None:  # type: ignore[no-untyped-def]
     ran = run(
         "import json\ninfo = det.get_cluster_info()\n"
@@ -552,12 +620,92 @@ def test_a_shell_asks_for_the_variables_that_are_known_only_at_the_start(
 
     assert asked() == ""
     assert asked(DET_EXPERIMENT_CONFIG="{}", DET_AGENT_ID="h", MASTER_PORT="29500").splitlines() == [
-        "export DET_STEPS_COMPLETED=7",
-        "export C10D_PORT=29500",
-        f"export DET_LATEST_CHECKPOINT={name}",
+        "DET_STEPS_COMPLETED=7",
+        "C10D_PORT=29500",
+        f"DET_LATEST_CHECKPOINT={name}",
     ]
     alone = asked(DET_EXPERIMENT_CONFIG="{}", CHECKPOINT_DIR=str(tmp_path / "none")).splitlines()
-    assert alone == ["export DET_STEPS_COMPLETED=0", f"export DET_AGENT_ID={os.uname().nodename}"]
+    assert alone == ["DET_STEPS_COMPLETED=0", f"DET_AGENT_ID={os.uname().nodename}"]
+
+
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "busybox sh"])
+def test_a_container_takes_its_variables_alone_of_what_a_python_prints(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"there is no {shell} on this machine")
+    source = Path("workbench/learner/guard/inside.sh").read_text()
+    function = source[source.index("export_start_variables() {") :].partition("\n}\n")[0] + "\n}\n"
+    prints = [
+        "welcome (",
+        "PATH=/",
+        "DET_a b=c",
+        "DET_X='",
+        "DET_STEPS_COMPLETED=7",
+        "DET_LATEST_CHECKPOINT=a b*",
+    ]
+    (tmp_path / "python3").write_text("#!/bin/sh\ncat <<'E'\n" + "\n".join(prints) + "\nE\n")
+    (tmp_path / "python3").chmod(0o755)
+    shows = "exec sh -c 'echo \"$DET_STEPS_COMPLETED $DET_LATEST_CHECKPOINT\"'"
+
+    ran = subprocess.run(
+        [*shell.split(), "-c", f"{function}export_start_variables\n{shows}"],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+
+    assert ran.stdout == "7 a b*\n", ran.stderr
+
+
+SAVED = '{"saved": 1, "metadata": {"steps_completed": 5}}'
+OF_THE_START = 'echo "$DET_STEPS_COMPLETED ${DET_LATEST_CHECKPOINT:-none}"'
+
+
+@pytest.mark.parametrize(
+    ("prepare", "printed"),
+    [
+        ("mkdir c/b; mkfifo c/b/.determined.json", "5 a"),
+        ("mkdir c/b; ln -s /dev/zero c/b/.determined.json", "5 a"),
+        ("mkdir c/b; ln -s $PWD/outside c/b/.determined.json", "5 a"),
+        ("mkdir c/b; cp deep c/b/.determined.json", "5 a"),
+        ("mkdir c/b; printf '\\377' >c/b/.determined.json", "5 a"),
+        ("touch c/file", "5 a"),
+        ("rm -r c; touch c", "0 none"),
+        ("rm -r c; ln -s c c", "0 none"),
+        ("sed -i 's/5/\"x\\\\u0000\"/' c/a/.determined.json", "0 a"),
+        ("sed -i 's/5/1e999/' c/a/.determined.json", "0 a"),
+        ("sed -i 's/5/[]/' c/a/.determined.json", "0 a"),
+        ("mv c other; ln -s other c", "5 a"),
+    ],
+)
+def test_a_trial_starts_whatever_its_code_has_left_among_its_checkpoints(
+    learner: Callable[..., Learner], prepare: str, printed: str
+) -> None:
+    one = learner(OF_THE_START)
+    (one.work / "c/a").mkdir(parents=True)
+    (one.work / "c/a/.determined.json").write_text(SAVED)
+    (one.work / "outside").write_text(SAVED.replace('"saved": 1', '"saved": 2'))
+    (one.work / "deep").write_text('{"saved": 2, "metadata": ' + '{"a":' * 100_000)
+    subprocess.run(["sh", "-c", prepare], cwd=one.work, check=True)
+    env = {**one.launch["env"], "DET_EXPERIMENT_CONFIG": "{}", "CHECKPOINT_DIR": str(one.work / "c")}
+    one.rewrite(env=env)
+
+    state = one.run(seconds=patience(10))
+
+    assert (state["exit_code"], one.output().decode()) == (0, f"{printed}\n"), one.log()
+
+
+def test_what_a_container_has_left_is_not_read_on_its_machine(learner: Callable[..., Learner]) -> None:
+    """Its first process does that inside."""
+    one = learner(OF_THE_START)
+    (one.work / "c/a").mkdir(parents=True)
+    (one.work / "c/a/.determined.json").write_text(SAVED)
+    (one.folder / "container.json").write_text("{}")
+    env = {**one.launch["env"], "DET_EXPERIMENT_CONFIG": "{}", "CHECKPOINT_DIR": str(one.work / "c")}
+    one.rewrite(env=env)
+
+    one.run()
+
+    assert one.output() == b" none\n"
 
 
 def test_outside_a_job_there_is_no_cluster(run) -> None:  # type: ignore[no-untyped-def]
@@ -934,6 +1082,53 @@ def test_a_launcher_outlives_a_stop_and_no_other_end(run, tmp_path: Path) -> Non
     assert run(code).returncode == -15
     (tmp_path / "stop").touch()
     assert run(code).stdout == "goes on\n"
+
+
+def make_wheel(packages: Path, version: str, pytorch: str) -> None:
+    """Make what stands for Determined's own wheel, with one part."""
+    (packages / "determined/pytorch").mkdir(parents=True)
+    (packages / "determined/_trial_controller.py").touch()
+    (packages / "determined/pytorch/__init__.py").write_text(pytorch)
+    if version:
+        (packages / f"determined-{version}.dist-info").mkdir()
+
+
+def test_only_an_import_of_determined_pytorch_lets_torch_load_all(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    make_wheel(tmp_path / "more", "0.38.1", "NAME = 'a part'\n")
+    ran = run(
+        "import importlib.util, os\n"
+        "print(importlib.util.find_spec('determined.pytorch') is not None)\n"
+        "print(os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'))\n"
+        "import determined.pytorch\n"
+        "print(det.pytorch.NAME, os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'))\n"
+    )
+
+    assert ran.stdout.splitlines() == ["True", "None", "a part 1"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "pytorch", "error"),
+    [
+        (
+            "0.26.4",
+            "from determined.core import Missing\n",
+            "determined.pytorch of Determined 0.26.4 does not run on fabric's determined, which is that of 0.38",
+        ),
+        ("0.37.0", "from determined import core\ncore.Missing\n", "name determined==0.38.1 in requirements:"),
+        ("0.37.0", "import no_such_library\n", "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("0.38.0", "from determined.core import Missing\n", "\nImportError: cannot import name 'Missing'"),
+        ("", "from determined.core import Missing\n", "\nImportError: cannot import name 'Missing'"),
+    ],
+)
+def test_a_wheel_of_another_version_that_fails_here_is_named(
+    run: Any, tmp_path: Path, version: str, pytorch: str, error: str
+) -> None:
+    make_wheel(tmp_path / "more", version, pytorch)
+
+    ran = run("import determined.pytorch\n")
+
+    assert error in ran.stderr
+    assert ("does not run on" in ran.stderr) == (version[:4] in ("0.26", "0.37") and "library" not in pytorch)
 
 
 def test_the_second_core_api_is_a_module_while_it_is_begun(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -32,12 +32,20 @@ SEEN = "seen"
 ACKNOWLEDGED = "acknowledged"
 """The command ends because of the stop, and wants to go on later."""
 _ANSWER_BYTES = 1 << 16
+_SAVED_BYTES = 1 << 24
+
+_answers: list[str] = []
+"""What this process has answered."""
 
 
 def answer_stop(answer: str) -> None:
-    """Note what the command makes of a request to stop; the agent reads it once the command has ended."""
+    """Note what the command makes of a request to stop; the agent reads it once the command has ended.
+
+    That it is seen is noted only once, and not after another answer.
+    """
     path = os.environ.get("FABRIC_STOP_FILE")
-    if path:
+    if path and not (answer == SEEN and _answers):
+        _answers.append(answer)
         answers = os.path.join(os.path.dirname(path), STOP_ANSWER)
         with contextlib.suppress(OSError), open(answers, "a", encoding="utf-8") as file:
             file.write(answer + "\n")
@@ -125,21 +133,28 @@ def start_variables(environment: Mapping[str, str]) -> dict[str, str]:
     latest = latest_of(saved)
     if latest is not None:
         found["DET_LATEST_CHECKPOINT"] = latest
-        found["DET_STEPS_COMPLETED"] = str(saved[latest]["metadata"].get("steps_completed") or 0)
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            found["DET_STEPS_COMPLETED"] = "%d" % int(saved[latest]["metadata"].get("steps_completed") or 0)
     return found
 
 
 def saved_checkpoints(folder: str) -> dict[str, dict[str, Any]]:
-    """Return what was written of each checkpoint when it was whole: ``saved``, ``metadata`` and ``best``, by its id."""
-    found = {}
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        try:
-            with open(os.path.join(folder, name, SAVED_FILE), encoding="utf-8") as file:
-                document = json_object(file.read())
-        except (OSError, ValueError):
-            continue  # it was never finished, or is somebody else's
-        if isinstance(document.get("saved"), (int, float)) and isinstance(document.get("metadata"), dict):
-            found[name] = document
+    """Return what was written of each checkpoint when it was whole: ``saved``, ``metadata`` and ``best``, by its id.
+
+    The agent asks for it, too, and the code may have left anything there: nothing is waited for, and links lead
+    nowhere outside.
+    """
+    from workbench.learner.platform import beneath
+
+    found: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(OSError), beneath.Root(folder, follow=True) as root:
+        for name in os.listdir(root.descriptor):
+            try:
+                document = json_object(root.read(name + "/" + SAVED_FILE, _SAVED_BYTES).decode())
+            except (OSError, ValueError):
+                continue  # it was never finished, or is somebody else's
+            if isinstance(document.get("saved"), (int, float)) and isinstance(document.get("metadata"), dict):
+                found[name] = document
     return found
 
 
@@ -152,17 +167,16 @@ def json_object(text: str | None) -> dict[str, Any]:
     """Return a JSON object; an empty one where the text is none."""
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def main() -> None:
-    """Print the variables that are known only as a command starts, for a shell to read."""
-    import shlex
-
+    """Print the variables that are known only as a command starts, for a shell to read: a line each."""
     for name, value in start_variables(os.environ).items():
-        print("export %s=%s" % (name, shlex.quote(value)))
+        if value.isprintable():
+            print("%s=%s" % (name, value))
 
 
 if __name__ == "__main__":

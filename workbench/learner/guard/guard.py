@@ -244,6 +244,8 @@ class Guard:
         """Return the variables of a trial of Determined that are known only when its command starts."""
         if act == "setup" or "DET_EXPERIMENT_CONFIG" not in self._environment:
             return {}
+        if os.path.exists(os.path.join(self._folder, "container.json")):
+            return {}  # its first process finds them: what a container has made is not for the machine to follow
         from workbench.learner.determined_jobs import start_variables
 
         return start_variables(self._environment)

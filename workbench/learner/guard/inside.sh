@@ -90,6 +90,23 @@ survey() {
     done
 }
 
+# Export what a trial of Determined has only now, its last checkpoint: by the Python that it runs with.
+#
+# Such a Python may print more. "command" keeps a name that is none from ending this shell.
+export_start_variables() {
+    found=$(python3 -S -m workbench.learner.determined_jobs)
+    set -f
+    IFS='
+'
+    for line in $found; do
+        case $line in
+        DET_*=* | C10D_PORT=*) command export "$line" ;;
+        esac
+    done
+    unset IFS
+    set +f
+}
+
 # Run an act's script in the foreground and write its exit code to "exit".
 #
 # The script must not be started with "&": sh then ignores SIGINT and SIGQUIT in it for good. The foreground would keep
@@ -105,10 +122,7 @@ keep() {
         (
             trap - TERM USR1
             exec 4>&- 8>&-
-            # What a trial of Determined has only now, its last checkpoint: by the Python that it runs with.
-            if [ "$1" = command ] && [ "${DET_EXPERIMENT_CONFIG:-}" ]; then
-                eval "$(python3 -S -m workbench.learner.determined_jobs)"
-            fi
+            if [ "$1" = command ] && [ "${DET_EXPERIMENT_CONFIG:-}" ]; then export_start_variables; fi
             exec 2>&1
             exec "$shell" -c "$(cat "$here/$1.sh")"
         ) </dev/null

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_FORMAT", "ClusterInfo", "InvalidHP", "TrialInfo", "core", "get_cluster_info"]
 
-__version__ = "0.38.1"
-"""The version of Determined whose names and checks these are."""
+__version__ = _wheel.VERSION
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 

@@ -121,28 +121,48 @@ def get_cluster_info() -> ClusterInfo | None:
     return info
 
 
+_outliving = 0
+"""The process that outlives a request to stop; what it forks has another id and inherits the handler."""
+_was_asked = False
+"""Whether SIGTERM has come for a request to stop; a forked process has what its parent had then."""
+
+
 def outlive_the_request_to_stop() -> None:
     """Have SIGTERM wait for the next ``should_preempt()``: code that looks ends by itself, at a checkpoint.
 
     The agent kills what has not ended when the grace period does. A handler of the code's own is kept.
     """
+    global _outliving
     is_main = threading.current_thread() is threading.main_thread()
-    if is_main and os.environ.get(JOB_VARIABLE) and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _on_sigterm)
-        atexit.register(_outlive_it_to_the_end)
+    before = signal.getsignal(signal.SIGTERM)
+    if is_main and os.environ.get(JOB_VARIABLE) and before in (signal.SIG_DFL, _on_sigterm):
+        if before is not _on_sigterm:
+            signal.signal(signal.SIGTERM, _on_sigterm)
+            atexit.register(_outlive_it_to_the_end)
+        _outliving = os.getpid()
 
 
 def _outlive_it_to_the_end() -> None:
     """Ignore a request to stop that comes while Python ends: it gives its own handlers up before."""
-    if should_stop() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+    is_own = os.getpid() == _outliving and signal.getsignal(signal.SIGTERM) is _on_sigterm
+    if is_own and should_stop():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # The request may have come after the last look; an acknowledgement before it still counts.
+        determined_jobs.answer_stop(determined_jobs.SEEN)
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    if should_stop():
-        # Code that goes on to its end without another look is complete.
-        determined_jobs.answer_stop(determined_jobs.SEEN)
-        logger.info("asked to stop: the next should_preempt() is True")
+    global _was_asked
+    is_first, _was_asked = not _was_asked, True
+    is_own = os.getpid() == _outliving
+    if should_stop() and (is_own or is_first):
+        if is_own:
+            # Code that goes on to its end without another look is complete.
+            determined_jobs.answer_stop(determined_jobs.SEEN)
+            logger.info("asked to stop: the next should_preempt() is True")
+        else:
+            # The agent asks each process once: the next one comes of a parent that ends its child and waits for it.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)

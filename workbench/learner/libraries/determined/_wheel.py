@@ -6,6 +6,7 @@ is not.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import os
@@ -15,6 +16,9 @@ TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
+
+VERSION = "0.38.1"
+"""The version of Determined whose names and checks these are."""
 
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -40,9 +44,9 @@ NAMES = {
 """Names of ``determined`` itself that the wheel defines, by the module that does."""
 
 NEEDED = (
-    "Trial classes need Determined's own wheel: name determined==0.38.1 and torch in requirements:, or an image that"
+    "Trial classes need Determined's own wheel: name determined==%s and torch in requirements:, or an image that"
     " has them; or write the loop with det.core"
-)
+) % VERSION
 """What is said where there is none."""
 
 _MARK = "_trial_controller.py"
@@ -67,22 +71,62 @@ def find_part(name: str) -> ModuleSpec | None:
     wheel = folder()
     if wheel is None:
         return None
-    if name == "pytorch":
-        # Its checkpoints hold more than weights: from 2.6 on PyTorch loads them only where that is said.
-        os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     found = importlib.machinery.PathFinder.find_spec("determined." + name, [wheel])
-    if found is not None and name == "constants" and found.origin:
-        found.loader = _Constants(found.name, found.origin)
+    if found is not None and found.origin and isinstance(found.loader, importlib.machinery.SourceFileLoader):
+        found.loader = _Part(found.name, found.origin)
     return found
 
 
-class _Constants(importlib.machinery.SourceFileLoader):
-    """Loads the wheel's constants, and names the folder of this job's code: checkpoints get a copy of it."""
+class OtherVersion(ImportError):
+    """A part of the wheel needs a core of another version than the one that is here."""
+
+
+class _Part(importlib.machinery.SourceFileLoader):
+    """Loads a part of the wheel as it needs to be here, and names the wheel's version where that is why it fails."""
 
     def exec_module(self, module: Any) -> None:
-        """Run the module, then put the folder right."""
-        super().exec_module(module)
-        module.MANAGED_TRAINING_MODEL_COPY = os.environ.get("DET_WORKDIR") or os.getcwd()
+        """Run the module.
+
+        Raises:
+            OtherVersion: it fails on the core that is here, and is of another version.
+        """
+        if self.name == "determined.pytorch":
+            # Its checkpoints hold more than weights: from 2.6 on PyTorch loads them only where that is said.
+            os.environ.setdefault("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+        try:
+            super().exec_module(module)
+        except OtherVersion:
+            raise
+        except (ImportError, AttributeError) as error:
+            of_others = (
+                isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "determined"
+            )
+            found = _version_at(os.path.dirname(folder() or ""))
+            if of_others or not found or _series(found) == _series(VERSION):
+                raise
+            raise OtherVersion(
+                "%s of Determined %s does not run on fabric's determined, which is that of %s (%s):"
+                " name determined==%s in requirements:, or an image that has it"
+                % (self.name, found, _series(VERSION), error, VERSION)
+            ) from error
+        if self.name == "determined.constants":
+            # The folder of this job's code: checkpoints get a copy of it.
+            module.MANAGED_TRAINING_MODEL_COPY = os.environ.get("DET_WORKDIR") or os.getcwd()
+
+
+def _version_at(packages: str) -> str:
+    """Return the version of the wheel that is installed in a folder; empty where nothing tells it."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(packages):
+            package, _, rest = name.partition("-")
+            version, suffix = os.path.splitext(rest)
+            if package == "determined" and suffix == ".dist-info":
+                return version
+    return ""
+
+
+def _series(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def find_name(name: str) -> Any:
