@@ -179,6 +179,8 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "import os; os.environ['DET_SLOT_IDS'] = '[0, 1]'; det.core.init()",
             "ValueError: the job has 2 slots: init() needs distributed=",
         ),
+        ("det.core.DummyTrainContext", "determined.core.DummyTrainContext is not a part of fabric's package"),
+        ("det.core.Missing", "module 'determined.core' has no attribute 'Missing'"),
         ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
         ("from determined.launch import tensorflow", "determined.launch.tensorflow is not a part"),
         ("det.LegacyTrial", "module 'determined' has no attribute 'LegacyTrial'"),
@@ -397,6 +399,19 @@ def test_modes_may_be_texts_and_a_rank_is_asked_for_by_a_method(run) -> None:  #
     )
 
     assert ran.stdout == "False 0 1 0 1 0.38.1\n", ran.stderr
+
+
+def test_code_that_makes_contexts_itself_is_alone_and_never_stopped(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "stop").touch()
+    ran = run(
+        "alone = det.core.DummyDistributedContext()\n"
+        "preempt = det.core.DummyPreemptContext(alone, 'WORKERS_ASK_CHIEF')\n"
+        "preempt.acknowledge_preemption_signal()\n"
+        "print(alone.rank, alone.size, alone.broadcast(3), preempt.should_preempt())\n"
+    )
+
+    assert ran.stdout == "0 1 3 False\n", ran.stderr
+    assert not (tmp_path / "stop-answer").exists()
 
 
 def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
