@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,44 +295,85 @@ OPERATIONS = """\
 name: operations
 entrypoint: python3 train.py
 hyperparameters: {size: {type: int, minval: 1, maxval: 99}}
-searcher: {name: async_halving, metric: loss, num_rungs: 2, divisor: 2, max_length: {batches: 4},
-  max_trials: 2, max_concurrent_trials: 1}
+searcher: {name: async_halving, metric: loss, num_rungs: 2, divisor: 2, max_trials: 2,
+  max_concurrent_trials: 1%s}
 resources: {slots_per_trial: 0}
-reproducibility: {experiment_seed: 11}
+reproducibility: {experiment_seed: 17}
 """
 
 
-def test_operations_have_the_length_of_their_rung_and_go_on_where_the_trial_is_promoted(
-    fabric: Fabric,
-) -> None:
-    (fabric.folder / "operations.yaml").write_text(OPERATIONS)
+def operates(
+    fabric: Fabric, keys: str = ", max_length: {batches: 4}", *, before: str = ""
+) -> list[tuple[Any, list[str]]]:
+    """Run a search whose code asks for operations; return its trials and what each of them has printed.
+
+    Args:
+        fabric: the command line.
+        keys: keys of the searcher that follow the others.
+        before: a line of the code before an operation is completed.
+    """
+    (fabric.folder / "operations.yaml").write_text(OPERATIONS % keys)
     (fabric.folder / "train.py").write_text(
         "import determined as det\n"
+        "det.core._searcher.DECISION_SECONDS = 60\n"
         "with det.core.init() as core:\n"
         "    size, latest = det.get_cluster_info().trial.hparams['size'], det.get_cluster_info().latest_checkpoint\n"
         "    batch = core.checkpoint.get_metadata(latest)['steps_completed'] if latest else 0\n"
         "    for operation in core.searcher.operations():\n"
         "        print('from', batch, 'to', operation.length, flush=True)\n"
+        f"        {before or 'pass'}\n"
         "        batch = operation.length\n"
         "        with core.checkpoint.store_path({'steps_completed': batch}):\n"
         "            pass\n"
         "        operation.report_completed(size)\n"
     )
     experiment = fabric("run", "-q", "operations.yaml").stdout.strip()
-
     until_search_is(fabric, experiment, "COMPLETED", "FAILED", seconds=90)
-
+    shown = fabric.json("experiment", "show", experiment, "--json")
+    assert shown["state"] == "COMPLETED", shown
     trials = fabric.json("experiment", "trials", experiment, "--json")
-    best = min(trials, key=lambda each: each["hparams"]["size"])
-    for trial in trials:
-        attempts = fabric.json("show", trial["id"], "--json")["attempt"]
-        lines = [
-            line
-            for number in range(1, attempts + 1)
-            for line in fabric("logs", trial["id"], "--attempt", str(number)).stdout.splitlines()
-        ]
+    return [(each, printed(fabric, each["id"])) for each in trials]
+
+
+def printed(fabric: Fabric, job: str) -> list[str]:
+    """Return the lines of all attempts of a job."""
+    attempts = range(1, fabric.json("show", job, "--json")["attempt"] + 1)
+    outputs = [fabric("logs", job, "--attempt", str(number)).stdout for number in attempts]
+    return [line for output in outputs for line in output.splitlines()]
+
+
+VALIDATES = (
+    "for each in range(batch + 1, operation.length + 1):\n"
+    "            core.train.report_validation_metrics(each, {'loss': size})"
+)
+
+
+@pytest.mark.parametrize("before", ["", VALIDATES], ids=["as they are", "after validations"])
+def test_operations_have_the_length_of_their_rung_and_go_on_where_the_trial_is_promoted(
+    fabric: Fabric, before: str
+) -> None:
+    trials = operates(fabric, before=before)
+
+    best = min((each for each, _ in trials), key=lambda each: each["hparams"]["size"])
+    for trial, lines in trials:
         assert lines == (["from 0 to 2", "from 2 to 4"] if trial is best else ["from 0 to 2"])
     assert best["units"] == 4
+
+
+def test_a_trial_that_its_search_stops_may_validate_before_it_completes_an_operation(fabric: Fabric) -> None:
+    trials = operates(fabric, ", max_length: {batches: 4}, stop_once: true", before=VALIDATES)
+
+    assert [lines[0] for _, lines in trials] == ["from 0 to 2"] * 2
+    assert max(each["units"] for each, _ in trials) == 4
+
+
+def test_operations_have_the_files_own_length_beside_the_units_of_its_search(fabric: Fabric) -> None:
+    keys = ", max_length: {epochs: 3}, time_metric: batches, max_time: 4"
+    validates = "core.train.report_validation_metrics(4, {'loss': size, 'batches': 4})"
+    (trial, lines), _ = operates(fabric, keys, before=validates)
+
+    assert lines == ["from 0 to 3"]
+    assert trial["units"] == 4
 
 
 INVALID = """\

@@ -182,6 +182,8 @@ def test_metrics_and_progress_are_reported(run, tmp_path: Path) -> None:  # type
             "import os; os.environ['DET_SLOT_IDS'] = '[0, 1]'; det.core.init()",
             "ValueError: the job has 2 slots: init() needs distributed=",
         ),
+        ("det.core.DummyTrainContext", "determined.core.DummyTrainContext is not a part of fabric's package"),
+        ("det.core.Missing", "module 'determined.core' has no attribute 'Missing'"),
         ("import determined.pytorch", "determined.pytorch is not a part of fabric's package determined"),
         ("from determined.launch import tensorflow", "determined.launch.tensorflow is not a part"),
         ("det.LegacyTrial", "module 'determined' has no attribute 'LegacyTrial'"),
@@ -400,6 +402,19 @@ def test_modes_may_be_texts_and_a_rank_is_asked_for_by_a_method(run) -> None:  #
     )
 
     assert ran.stdout == "False 0 1 0 1 0.38.1\n", ran.stderr
+
+
+def test_code_that_makes_contexts_itself_is_alone_and_never_stopped(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "stop").touch()
+    ran = run(
+        "alone = det.core.DummyDistributedContext()\n"
+        "preempt = det.core.DummyPreemptContext(alone, 'WORKERS_ASK_CHIEF')\n"
+        "preempt.acknowledge_preemption_signal()\n"
+        "print(alone.rank, alone.size, alone.broadcast(3), preempt.should_preempt())\n"
+    )
+
+    assert ran.stdout == "0 1 3 False\n", ran.stderr
+    assert not (tmp_path / "stop-answer").exists()
 
 
 def test_metadata_of_a_trial_are_kept_among_its_results(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -769,7 +784,48 @@ def test_an_operation_completes_what_its_code_has_validated_itself(run, tmp_path
     ran = run(code, DET_EXPERIMENT_CONFIG='{"searcher": {"metric": "loss", "max_length": 9}}')
 
     assert ran.returncode == 0, ran.stderr
-    assert [each["values"] for each in reported(tmp_path)[1:]] == [{"loss": 0.25}, {"batches": 9}]
+    completed = {"loss": 0.5, "batches": 9}  # in one report: a search takes both from the same one
+    assert [each["values"] for each in reported(tmp_path)[1:]] == [{"loss": 0.25}, completed]
+
+
+def test_an_operation_adds_nothing_to_a_validation_that_has_the_metric_and_the_length(
+    run: Any, tmp_path: Path
+) -> None:
+    code = OPERATIONS.replace(
+        "    operation.report_c",
+        "    core.train.report_validation_metrics(9, {'loss': 0.25, 'batches': 9})\n    operation.report_c",
+    )
+    ran = run(code, DET_EXPERIMENT_CONFIG='{"searcher": {"metric": "loss", "max_length": 9}}')
+
+    assert ran.returncode == 0, ran.stderr
+    assert [each["values"] for each in reported(tmp_path)[1:]] == [{"loss": 0.25, "batches": 9}]
+
+
+def test_a_length_is_reported_in_its_own_unit_beside_the_units_of_a_search(run: Any, tmp_path: Path) -> None:
+    searcher = {"metric": "loss", "max_length": {"epochs": 9}, "time_metric": "batches", "max_time": 900}
+    ran = run(OPERATIONS, DET_EXPERIMENT_CONFIG=json.dumps({"searcher": searcher}))
+
+    assert ran.stdout == "9\n", ran.stderr
+    assert reported(tmp_path)[-1]["values"] == {"loss": 0.5, "epochs": 9}
+
+
+@pytest.mark.parametrize(
+    ("promoted", "is_awaited"), [("training-abc12", True), ("training-copied", False), ("", False)]
+)
+def test_a_rung_waits_for_what_the_search_decides_only_where_it_may_promote_the_trial(
+    run: Any, promoted: str, is_awaited: bool
+) -> None:
+    code = (
+        "from determined.core import _searcher\n"
+        "waits = []\n"
+        "_searcher.DECISION_SECONDS = 0.01\n"
+        "_searcher.time.sleep = waits.append\n"
+        "for operation in core.searcher.operations():\n    operation.report_completed(1)\n"
+        "print(bool(waits))\n"
+    )
+    ran = run(code, DET_SEARCHER_LENGTHS="[1, 2]", DET_SEARCHER_PROMOTED=promoted)
+
+    assert ran.stdout == f"{is_awaited}\n", ran.stderr
 
 
 def test_operations_are_shared_by_all_processes_and_reported_by_the_first(run_ranks: Any) -> None:

@@ -21,6 +21,8 @@ SLOTS_VARIABLE = "DET_SLOT_IDS"
 """The numbers of a job's slots as JSON: its GPUs, or processes on the CPU where there is none."""
 LENGTHS_VARIABLE = "DET_SEARCHER_LENGTHS"
 """How far a trial is trained in all at each rung of its search, as JSON; ours, Determined's code asks its master."""
+PROMOTED_VARIABLE = "DET_SEARCHER_PROMOTED"
+"""The job whose search halts it at a rung, and has it go on if it is among the best there; ours, too."""
 SAVED_FILE = ".determined.json"
 """Within a checkpoint: its metadata, and when it was saved."""
 

@@ -31,7 +31,12 @@ from workbench.controller.runtime.secrets import forget_secrets, read_secrets, w
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, UsageError
 from workbench.job import Intent, JobId, State, new_job_id
-from workbench.learner.determined_jobs import CONFIG_VARIABLE, LENGTHS_VARIABLE
+from workbench.learner.determined_jobs import (
+    CONFIG_VARIABLE,
+    LENGTHS_VARIABLE,
+    PROMOTED_VARIABLE,
+    json_object,
+)
 from workbench.manifest.builder.params import trial_spec
 from workbench.metrics.direction import is_held_out
 from workbench.search.config import SearchConfig
@@ -188,6 +193,10 @@ class _Active:
     """How many trials in a row said that their hyper-parameters make no sense."""
     outside: _Outside | None = None
     """Who is asked for samples, where something outside chooses them."""
+    has_lengths: bool = False
+    """Whether its file, of Determined, says how long the code trains: it reports units at the ends of lengths alone."""
+    has_own_lengths: bool = False
+    """Whether that counts something else than the units of its rungs."""
 
 
 @dataclass(slots=True)
@@ -319,6 +328,9 @@ class Experiments:
         space = config.space()
         searcher = Searcher(config.make_method(), space, document["seed"])
         active = _Active(experiment_id, config, document, spec_from_json(document["spec"]), searcher)
+        keys = json_object(active.spec.env.get(CONFIG_VARIABLE)).get("searcher") or {}
+        active.has_lengths = keys.get("max_length") is not None
+        active.has_own_lengths = active.has_lengths and keys.get("max_time") is not None
         if config.is_asked:
             active.outside = _Outside()
         active.targets = _targets_of(document)
@@ -615,11 +627,13 @@ class Experiments:
             active.spec, create["hparams"], number=trial.number, seed=create["seed"], max_trials=most
         )
         spec = replace(spec, labels={**active.spec.labels, SWEEP_LABEL: active.id.removeprefix(ID_PREFIX)})
-        if CONFIG_VARIABLE in spec.env and active.config.method in HALVING:
+        if CONFIG_VARIABLE in spec.env and active.config.method in HALVING and not active.has_own_lengths:
             rungs = sorted(set(active.config.make_method().rungs()))
             # Of several brackets the trial's own is the one that begins where it is sent first.
             lengths = [units for units in rungs if trial.until is None or units >= trial.until]
             spec = replace(spec, env={**spec.env, LENGTHS_VARIABLE: json.dumps(lengths)})
+            if active.config.variant == "promotion":
+                spec = replace(spec, env={**spec.env, PROMOTED_VARIABLE: trial.job_id})
         target = to.ref
         beginning, missing = self._beginning(active, trial, spec, target)
         submission = Submission(
@@ -701,7 +715,10 @@ class Experiments:
             event |= {"units": units, "value": value}
             metrics: dict[str, Any] = {}
             found: list[Operation] = []
-            is_due = trial.until is None or units is None or units >= trial.until
+            if units is None and active.has_lengths:
+                is_due = False  # it has validated by itself, in the middle of a length or before its end is reported
+            else:
+                is_due = trial.until is None or units is None or units >= trial.until
             if is_due and not active.is_stopping:
                 metrics[config.metric] = value
                 if units is not None:
@@ -721,7 +738,8 @@ class Experiments:
             if trial.is_waiting and not trial.is_stopped:
                 break  # what it has reported since counts once it goes on
         self._withdraw_note(active)
-        self._say_untimed(active, trial)
+        if not active.has_lengths:
+            self._say_untimed(active, trial)
         return True
 
     def _times(self, active: _Active, trial: _Trial, since: int) -> dict[tuple[Any, Any, Any], float]:
@@ -853,6 +871,8 @@ class Experiments:
         row = job(self._context.store, trial.job_id)
         if row is not None and how in (TrialEnd.COMPLETED, TrialEnd.FAILED) and not trial.is_stopped:
             self._say_missing(active, trial, row=row)
+            if active.has_lengths:
+                self._say_untimed(active, trial)
         found = [] if active.is_stopping else active.searcher.end(trial.trial, how)
         self._close_trial(active, trial.trial, how)
         event: dict[str, Any] = {"do": "end", "trial": trial.trial, "how": how.value}

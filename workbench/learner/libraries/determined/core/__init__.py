@@ -20,7 +20,7 @@ from .._info import (  # noqa: TID252
     outlive_the_request_to_stop,
 )
 from ._checkpoint import CheckpointContext, DownloadMode, storage_of
-from ._distributed import DistributedContext, alone
+from ._distributed import DistributedContext, DummyDistributedContext, alone
 from ._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit, unit_of
 from ._train import EarlyExitReason, TensorboardMode, TrainContext
 
@@ -35,6 +35,8 @@ __all__ = [
     "CoreContext",
     "DistributedContext",
     "DownloadMode",
+    "DummyDistributedContext",
+    "DummyPreemptContext",
     "EarlyExitReason",
     "PreemptContext",
     "PreemptMode",
@@ -104,6 +106,22 @@ class PreemptContext:
         answer_stop(answer)
 
 
+class DummyPreemptContext(PreemptContext):
+    """What code passes on where it is never to stop."""
+
+    def __init__(
+        self, dist: DistributedContext, preempt_mode: PreemptMode = PreemptMode.WorkersAskChief
+    ) -> None:
+        super().__init__(dist, PreemptMode(preempt_mode))
+
+    def should_preempt(self, auto_ack: bool = True) -> bool:
+        """Return that there is no reason to stop."""
+        return False
+
+    def acknowledge_preemption_signal(self) -> None:
+        """Do nothing: there is no stop."""
+
+
 # By these names the wheel's Trainer asks for the length of a file of 0.37 and before.
 
 
@@ -137,6 +155,15 @@ class ProfilerContext:
 
     def off(self) -> None:
         """Do nothing: it stays on."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("Dummy"):
+        raise AttributeError(
+            "determined.core.%s is not a part of fabric's package determined: what init() returns works outside of a"
+            " job, too" % name
+        )
+    raise AttributeError("module 'determined.core' has no attribute %r" % name)
 
 
 class CoreContext:

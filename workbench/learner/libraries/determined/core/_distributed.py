@@ -277,6 +277,13 @@ class DistributedContext:
             self._path = ""
 
 
+class DummyDistributedContext(DistributedContext):
+    """The context of a trial of one process, as code makes it itself."""
+
+    def __init__(self) -> None:
+        super().__init__(rank=0, size=1)
+
+
 def alone() -> DistributedContext:
     """Return the context of a trial of one process."""
     return DistributedContext(rank=0, size=1)

@@ -6,7 +6,7 @@ import enum
 import os
 import time
 
-from workbench.learner.determined_jobs import LENGTHS_VARIABLE
+from workbench.learner.determined_jobs import LENGTHS_VARIABLE, PROMOTED_VARIABLE
 from workbench.learner.report import should_stop
 
 # Relative: this package is imported by its last name.
@@ -83,14 +83,13 @@ class SearcherOperation:
             raise RuntimeError("op.report_completed() was called twice")
         self.completed = True
         config = searcher_config()
-        known = self._train.reported_at(VALIDATION, self.length)
         metrics = {
             str(config.get("metric") or "searcher_metric"): searcher_metric,
-            str(config.get("time_metric") or unit_of(config) or "batches"): self.length,
+            _time_metric(config): self.length,
         }
-        missing = {name: value for name, value in metrics.items() if name not in known}
-        if missing:
-            self._train.report_validation_metrics(self.length, missing)
+        if not self._train.reported_at(VALIDATION, self.length).issuperset(metrics):
+            # In one report, as a search takes no length from another one than that of its metric.
+            self._train.report_again(VALIDATION, self.length, metrics)
         document = {"job": os.environ.get(JOB_VARIABLE, ""), "length": self.length}
         results_folder().mkdir(parents=True, exist_ok=True)
         write_document(results_folder() / COMPLETED_FILE, document)
@@ -158,12 +157,27 @@ def unit_of(searcher: Mapping[str, Any]) -> str:
     return str(next(iter(length), "")) if isinstance(length, dict) else ""
 
 
-def _is_stopped() -> bool:
-    """Wait a moment for what the search makes of a rung; return whether the trial is to end here.
+def _time_metric(searcher: Mapping[str, Any]) -> str:
+    """Return the name under which a length is reported.
 
-    It says nothing to a trial that goes on at once. One that trains on and is halted later has lost nothing but time.
+    That of the file's ``time_metric``, unless the file has the units of 0.38 besides: they need not be those of the
+    lengths.
     """
-    until = time.monotonic() + DECISION_SECONDS
+    name = str(searcher.get("time_metric") or "")
+    if searcher.get("max_length") is not None and searcher.get("max_time") is not None:
+        return unit_of(searcher) or name or "batches"
+    return name or unit_of(searcher) or "batches"
+
+
+def _is_stopped() -> bool:
+    """Return whether the trial is to end at a rung; where it may be promoted, wait a moment for what is decided.
+
+    The search says nothing to a trial that goes on at once. One that trains on and is halted later has lost nothing but
+    time.
+    """
+    # A job that is a copy of a trial has its variables, too.
+    is_compared = os.environ.get(PROMOTED_VARIABLE, "") == os.environ.get(JOB_VARIABLE)
+    until = time.monotonic() + (DECISION_SECONDS if is_compared else 0)
     while not should_stop() and time.monotonic() < until:
         time.sleep(PAUSE_SECONDS)
     return should_stop()

@@ -118,14 +118,22 @@ class TrainContext:
                 "group %r has these metrics at step %s already: %s"
                 % (group, steps_completed, ", ".join(overlap))
             )
+        self._report(group, steps_completed, kept)
+
+    def report_again(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Report metrics of which the group may have some at this step already: these come later, and together."""
+        self._report(group, steps_completed, metrics)
+
+    def _report(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        known = self.reported_at(group, steps_completed)
         steps = self._reported.setdefault(group, collections.OrderedDict())
-        steps[steps_completed] = known.union(kept)
+        steps[steps_completed] = known.union(metrics)
         if len(steps) > STEPS_MAX:
             steps.popitem(last=False)
-        report(kept, step=steps_completed, group=group)
+        report(metrics, step=steps_completed, group=group)
         if group == VALIDATION:
-            self._validated = (steps_completed, {**self.validated_at(steps_completed), **kept})
-            self._note_best(kept)
+            self._validated = (steps_completed, {**self.validated_at(steps_completed), **metrics})
+            self._note_best(metrics)
 
     def reported_at(self, group: str, steps_completed: int) -> frozenset[str]:
         """Return the names of the metrics that a group has at a step."""
