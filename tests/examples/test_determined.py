@@ -85,6 +85,8 @@ with pytorch.init() as context:
 
     def waiting_batch(*args, **kwargs):
         batches.append(1)
+        if len(batches) == 26:
+            print("waits for the halt", flush=True)
         while len(batches) == 26 and not context._core.preempt.should_preempt():
             time.sleep(0.01)
         return train_batch(*args, **kwargs)
@@ -147,7 +149,7 @@ def test_a_trial_class_is_trained_by_its_trainer_and_goes_on_at_its_checkpoint(
 ) -> None:
     write_experiment(tmp_path, "python3 train.py", waits="1")
     fabric("run", "--detach", "experiment.yaml")
-    until(lambda: 20 in steps_of(fabric, "validation/off"), seconds=120, every=0.5)
+    until(lambda: "waits for the halt" in fabric("logs", "@last"), seconds=120, every=0.5)
 
     fabric("halt", "@last")
     halted = [each["step"] for each in checkpoints(fabric)]
