@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ def saved(
     end: State = State.COMPLETED,
     keep: Checkpoints = BEST,
     steps: bool = False,
-    reported: Mapping[int, float] | None = None,
+    reported: Mapping[str, Sequence[float]] | None = None,
+    at_steps: Sequence[int] = (1, 2, 3),
     **more: Any,
 ) -> JobRow:
     """Store a job that has ended, with checkpoints in its folder, of the steps 1, 2, ... if they have any."""
@@ -71,7 +72,7 @@ def saved(
         )
         (files.checkpoints / name).mkdir(parents=True, exist_ok=True)
     if reported:
-        records.points({"loss": list(reported.values())}, steps=list(reported))
+        records.points(reported, steps=at_steps)
     ingest(store, row.id, 1, 1, records.file)
     for state in (*TO_THE_END, end):
         step(store, row.id, 1, state, Reason(""))
@@ -197,10 +198,27 @@ def test_no_folder_goes_with_one_that_stays_inside(bench: Bench, tmp_path: Path)
 
 def test_the_metric_reported_at_the_same_step_counts(bench: Bench, tmp_path: Path) -> None:
     losses = dict.fromkeys(("s1", "s2", "s3", "s4"))
-    row = saved(bench, tmp_path, losses, steps=True, reported={1: 0.3, 2: 0.1, 3: 0.2})
+    row = saved(bench, tmp_path, losses, steps=True, reported={"loss": [0.3, 0.1, 0.2]})
 
     assert outcome(bench, row) == DONE
     assert left(bench, row) == {"s2"}
+
+
+@pytest.mark.parametrize(
+    ("reported", "at_steps"),
+    [
+        ({"train/loss": [0.3, 0.1, 0.2], "validation/loss": [0.1, 0.3, 0.2]}, (1, 2, 3)),
+        ({"loss": [0.3, 0.1, 0.2, 0.1], "epoch": [1, 1, 2, 2]}, (1, 2, 1, 2)),
+    ],
+)
+def test_what_was_reported_does_not_count_where_it_may_be_of_another(
+    bench: Bench, tmp_path: Path, reported: Mapping[str, Sequence[float]], at_steps: Sequence[int]
+) -> None:
+    losses = {"s1": None, "s2": None, "s3": 0.4, "s4": 0.5}
+    row = saved(bench, tmp_path, losses, steps=True, reported=reported, at_steps=at_steps)
+
+    assert outcome(bench, row) == DONE
+    assert left(bench, row) == {"s1", "s2", "s3"}
 
 
 def test_one_of_which_nothing_says_how_good_it_is_stays(bench: Bench, tmp_path: Path) -> None:

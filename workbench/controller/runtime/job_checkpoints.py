@@ -244,7 +244,11 @@ class MetricAtCheckpoints:
     reported: dict[str, Mapping[tuple[int, float | None], float]] = field(default_factory=dict)
     """By job, what was reported by attempt and step."""
     is_exact: bool = False
-    """Whether none was reported where several metrics could be meant: ``training/loss`` and ``validation/loss``."""
+    """Whether no reported value counts where it may be another's.
+
+    So it is where several could be meant (``training/loss`` and ``validation/loss``), and where the steps of the
+    metric are not those that the code counts.
+    """
 
     def of(self, row: JobRow, checkpoint: Checkpoint) -> float | None:
         """Return the value at a checkpoint of a job; None where there is none, or none that is finite."""
@@ -290,7 +294,10 @@ class MetricAtCheckpoints:
 
     def _is_ambiguous(self, row: JobRow, series: int) -> bool:
         from workbench.store.queries.metric_values import metric_names
+        from workbench.store.queries.step_course import course_of
 
+        if course_of(self.store.connection, series):
+            return True
         if self.store.row("SELECT name FROM series WHERE id = ?", (series,)) == (self.metric,):
             return False
         return sum(name.endswith(f"/{self.metric}") for name in metric_names(self.store, row.id)) > 1
