@@ -81,12 +81,18 @@ def saved(
     return found
 
 
-def searched(bench: Bench, *, goal: str = "minimize", keep: Checkpoints = BEST, **recorded: Any) -> str:
+def searched(
+    bench: Bench, *, goal: str = "minimize", keep: Checkpoints = BEST, origin: Mapping[str, Any] | None = None
+) -> str:
     """Store a search; return its id."""
     search = {"method": "random", "max_trials": 3, "metric": "loss", "goal": goal, "params": {}}
     spec = replace(make_detail().spec, checkpoints=keep, search=search)
     experiment_id = new_experiment_id()
-    insert_experiment(bench.store, experiment_id, {"spec": spec_to_json(spec), "recorded": recorded})
+    insert_experiment(
+        bench.store,
+        experiment_id,
+        {"spec": spec_to_json(spec), "recorded": {"from": origin} if origin else {}},
+    )
     return experiment_id
 
 
@@ -292,7 +298,7 @@ def outcome_without_loop(bench: Bench, payload: Mapping[str, str]) -> str:
 
 def test_what_a_search_that_is_open_begins_with_stays(bench: Bench, tmp_path: Path) -> None:
     row = saved(bench, tmp_path, {"s1": 0.2, "s2": 0.1, "s3": 0.3})
-    searched(bench, **{"from": {"job": row.id, "step": None, "name": "s3"}})
+    searched(bench, origin={"job": row.id, "step": None, "name": "s3"})
 
     assert outcome_without_loop(bench, {OF_JOB: row.id}) == DONE
     assert left(bench, row) == {"s2", "s3"}
@@ -313,7 +319,8 @@ def test_all_stay_where_it_is_not_known_what_others_begin_with(bench: Bench, tmp
 
 def after_the_first_removal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Have something happen once the first checkpoint was removed."""
-    remove, happened = Root.remove, []
+    remove = Root.remove
+    happened: list[str] = []
 
     def remove_then_act(root: Root, path: str) -> None:
         remove(root, path)

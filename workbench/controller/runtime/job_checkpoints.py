@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -221,6 +220,8 @@ def is_gone(store: Store, row: JobRow, names: Sequence[str], time_us: int) -> bo
 
 
 def _removed(store: Store, row: JobRow) -> dict[str, int]:
+    import json
+
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(store.home.job(row.id).removed_checkpoints.read_bytes())
         return {str(name): int(time_us) for name, time_us in found.items()}
@@ -228,6 +229,8 @@ def _removed(store: Store, row: JobRow) -> dict[str, int]:
 
 
 def _record_removed(store: Store, row: JobRow, each: Checkpoint) -> None:
+    import json
+
     from workbench.learner.platform.files import write_files
 
     text = json.dumps({**_removed(store, row), each.name: each.time_us})
