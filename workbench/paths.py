@@ -226,6 +226,11 @@ class JobFolder:
         return self.path / "checkpoints"
 
     @property
+    def removed_checkpoints(self) -> Path:
+        """By name, when a checkpoint was removed: what a store no longer has is known without asking it."""
+        return self.path / "removed-checkpoints.json"
+
+    @property
     def data(self) -> Path:
         """DATA_DIR of a job without a data store: an empty folder."""
         return self.path / "data"

@@ -116,8 +116,16 @@ class Checkpoints:
     """How many are kept beside them for their metric."""
     metric: str = ""
     smaller_is_better: bool = True
+    """By the goal of the search, where the metric is the search's."""
     at_end: CheckpointsAtEnd | None = None
     """What is kept once the job and its search have completed; None for the same as before."""
+
+
+def is_metric_of_search(metric: str, searched: str | None) -> bool:
+    """Say whether a metric of checkpoints is that of the search; one of them may lack the group before ``/``."""
+    if not metric or not searched:
+        return False
+    return metric == searched or metric.endswith(f"/{searched}") or searched.endswith(f"/{metric}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.controller.decide.retention import SavedCheckpoint, kept_at_end
+from workbench.controller.decide.retention import SavedCheckpoint, kept_at_end, removable_names
 from workbench.spec import CheckpointsAtEnd
 
 VALUES = {1: None, 2: None, 3: 0.6, 4: 0.5, 5: 0.4, 6: None, 7: 0.2, 8: 0.3, 9: None, 10: None}
@@ -58,3 +58,30 @@ def test_of_equal_ones_the_newer_is_the_better() -> None:
     found = kept_at_end(saved, CheckpointsAtEnd(keep_last=0, keep_best=1), smaller_is_better=True)
 
     assert [each.name for each in found] == ["2"]
+
+
+def test_one_that_may_be_the_best_stays_where_the_best_do() -> None:
+    saved = [SavedCheckpoint("1", "1", 1, 0.5), SavedCheckpoint("1", "2", 2, None, is_unknown=True)]
+
+    def names(rule: CheckpointsAtEnd) -> set[str]:
+        return {each.name for each in kept_at_end(saved, rule, smaller_is_better=True)}
+
+    assert names(CheckpointsAtEnd(keep_last=0, keep_best=1)) == {"1", "2"}
+    assert names(CheckpointsAtEnd(keep_last=0, keep_best_of_search=1)) == {"1", "2"}
+    assert names(CheckpointsAtEnd(keep_last=0)) == set()
+
+
+@pytest.mark.parametrize(
+    ("staying", "removed", "names"),
+    [
+        (["run/s1"], ["run", "run/s2", "other"], {"run/s2", "other"}),
+        (["run"], ["run/s1", "runs"], {"runs"}),
+        (["s1/"], ["s1"], set()),
+        (["s1"], ["", ".", "..", "./s2", "s3/", "/s4", "../s5", "s6"], {"s6"}),
+        (["."], ["s1"], set()),
+    ],
+)
+def test_no_name_goes_that_is_around_or_inside_of_what_stays(
+    staying: list[str], removed: list[str], names: set[str]
+) -> None:
+    assert removable_names(staying, removed) == names

@@ -139,3 +139,27 @@ def test_a_key_of_another_method_is_a_warning() -> None:
 
 def test_each_parameter_has_a_variable_of_its_own() -> None:
     assert "FABRIC_PARAM_A_B" in fault_of("params: {a-b: 1}\n" + searched("a: {b: {int: [1, 2]}}"))
+
+
+@pytest.mark.parametrize("metric", ["loss", "val/loss"])
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_the_goal_says_which_checkpoints_are_the_best(metric: str, goal: str) -> None:
+    text = searched("lr: {uniform: [0, 1]}", f"{ASHA}, goal: {goal}")
+
+    found = spec_of(text + f"checkpoints: {{keep_best: 1, metric: {metric}}}\n").checkpoints
+
+    assert found.smaller_is_better == (goal == "minimize")
+
+
+def test_another_metric_of_checkpoints_has_a_direction_of_its_own() -> None:
+    text = searched("lr: {uniform: [0, 1]}", f"{ASHA}, goal: maximize")
+
+    assert spec_of(text + "checkpoints: {keep_best: 1, metric: time}\n").checkpoints.smaller_is_better
+
+
+@pytest.mark.parametrize(("goal", "written"), [("maximize", "true"), ("minimize", "false")])
+def test_the_best_checkpoints_are_not_the_worst_for_the_goal(goal: str, written: str) -> None:
+    text = searched("lr: {uniform: [0, 1]}", f"{ASHA}, goal: {goal}")
+    keys = f"checkpoints: {{keep_best: 1, metric: loss, smaller_is_better: {written}}}\n"
+
+    assert f"smaller_is_better: contradicts search.goal, which is {goal}" in fault_of(text + keys)

@@ -8,6 +8,7 @@ from workbench.errors import UsageError
 from workbench.job import short_id
 
 if TYPE_CHECKING:
+    from workbench.metrics import CheckpointRow
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow, TargetRef
@@ -24,7 +25,7 @@ def initial_checkpoint(
     Args:
         store: where the job is that has the checkpoint.
         row: that job.
-        step: of the checkpoint; None takes the last one.
+        step: of the checkpoint; None takes the newest that is there.
         spec: the new job.
         target: where the new job runs.
 
@@ -55,17 +56,32 @@ def initial_checkpoint(
 
 
 def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
-    """Return a checkpoint's name in the job's folder of them; empty for all of it, where none was reported."""
+    """Return the name of the newest checkpoint that is there; empty for all of them, where none was reported."""
+    from workbench.controller.runtime.job_checkpoints import is_gone, name_of
     from workbench.metrics import checkpoints
+
+    def name(path: str) -> str:
+        return name_of_checkpoint(path, row.id)
+
+    def is_left(each: CheckpointRow) -> bool:
+        names = (name(each.path), name_of(each.path, row.id))
+        return not is_gone(store, row, names, each.time_us)
 
     rows = checkpoints(store, row.id)
     matching = [each for each in rows if step is None or each.step == step]
-    if matching:
-        return name_of_checkpoint(matching[-1].path, row.id)
+    newest = next(filter(is_left, reversed(matching)), None)
+    if newest is not None:
+        return name(newest.path)
     if rows:
-        steps = ", ".join(str(each.step) for each in rows if each.step is not None)
+        left = dict.fromkeys(str(each.step) for each in rows if each.step is not None and is_left(each))
+        what = "every checkpoint" if step is None else f"the checkpoint of step {step}"
         raise UsageError(
-            f"{short_id(row.id)} has no checkpoint of step {step}", hint=f"it has those of {steps}"
+            f"{what} of {short_id(row.id)} is gone"
+            if matching
+            else f"{short_id(row.id)} has no checkpoint of step {step}",
+            hint=f"it has those of {', '.join(left)}"
+            if left
+            else f"fabric checkpoint list {short_id(row.id)}",
         )
     folder = store.home.job(row.id).checkpoints
     if step is None and folder.is_dir() and any(folder.iterdir()):

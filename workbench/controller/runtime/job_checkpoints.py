@@ -1,10 +1,13 @@
-"""A job's checkpoints: which it reported, where each is, and their removal from there."""
+"""A job's checkpoints: which it reported, where each is, how good each is, and their removal from there."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,8 +143,180 @@ def _folder(store: Store, row: JobRow, stored: ResultStore | None) -> Path:
     return store.home.job(row.id).checkpoints
 
 
-def remove_checkpoints(store: Store, row: JobRow, picked: Sequence[Checkpoint]) -> None:
-    """Remove checkpoints, first from the store: what is left there would come back."""
+def is_inside(name: str, folder: str) -> bool:
+    """Say whether what has one name is what has the other one, or lies in the folder of that."""
+    name, folder = os.path.normpath(name), os.path.normpath(folder)
+    return name == folder or name.startswith(f"{folder}/")
+
+
+def is_linked_name(store: Store, row: JobRow, name: str) -> bool:
+    """Say whether a link is on the way to a checkpoint here, or is what has its name."""
+    parts = Path(name).parts
+    return any(
+        folder.joinpath(*parts[:count]).is_symlink()
+        for folder in _all_folders_here(store, row)
+        for count in range(1, len(parts) + 1)
+    )
+
+
+def link_targets(store: Store, row: JobRow) -> list[tuple[str, str]]:
+    """Return each link in a job's folders of checkpoints and results with what it points at, both as names there.
+
+    A link among the results has an empty name. One that points at another link counts for both.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    folders = _all_folders_here(store, row)
+    found: list[tuple[str, str]] = []
+    for folder in folders:
+        for link in _links(folder):
+            name = os.path.relpath(link, folder) if folder == folders[0] else ""
+            hop = os.path.normpath(link.parent / link.readlink())
+            end = os.path.realpath(link)
+            targets = {os.path.relpath(path, each) for each in folders for path in (hop, end)}
+            targets |= {os.path.relpath(end, os.path.realpath(each)) for each in folders}
+            # A container knows the folder by another path, so the link may point nowhere here.
+            targets.add(name_of(hop, row.id))
+            found += [(name, each) for each in targets if each.split("/")[0] not in (".", "..")]
+    return found
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for path, folders, files in os.walk(folder, onerror=fail):
+        yield from (each for name in (*folders, *files) if (each := Path(path, name)).is_symlink())
+
+
+def _all_folders_here(store: Store, row: JobRow) -> tuple[Path, ...]:
+    from workbench.controller.runtime.result_store import result_store
+    from workbench.store.queries.jobs import detail
+
+    return _folders_here(store, row, result_store(detail(store, row.id).spec, row.id))
+
+
+def is_gone(store: Store, row: JobRow, names: Sequence[str], time_us: int) -> bool:
+    """Say whether a reported checkpoint is known to be gone, without asking a store for it.
+
+    Args:
+        store: where the job is.
+        row: the job.
+        names: what the checkpoint may be called.
+        time_us: when it was reported.
+    """
+    from workbench.controller.runtime.result_store import result_store
+    from workbench.store.queries.jobs import detail
+
+    stored = result_store(detail(store, row.id).spec, row.id)
+    if any((folder / name).exists() for folder in _folders_here(store, row, stored) for name in names):
+        return False
+    if row.target.type == "local" and (stored is None or stored.store.is_folder):
+        return True
+    removed = _removed(store, row)
+    return any(removed.get(name, -1) >= time_us for name in names)
+
+
+def _removed(store: Store, row: JobRow) -> dict[str, int]:
+    import json
+
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(store.home.job(row.id).removed_checkpoints.read_bytes())
+        return {str(name): int(time_us) for name, time_us in found.items()}
+    return {}
+
+
+def _record_removed(store: Store, row: JobRow, each: Checkpoint) -> None:
+    import json
+
+    from workbench.learner.platform.files import write_files
+
+    text = json.dumps({**_removed(store, row), each.name: each.time_us})
+    with contextlib.suppress(OSError):  # a full disk is a reason to remove
+        write_files({str(store.home.job(row.id).removed_checkpoints): text})
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAtCheckpoints:
+    """The values of a metric at checkpoints: those saved with one, else those reported for its step."""
+
+    store: Store
+    metric: str
+    reported: dict[str, Mapping[tuple[int, float | None], float]] = field(default_factory=dict)
+    """By job, what was reported by attempt and step."""
+    is_exact: bool = False
+    """Whether no reported value counts where it may be another's.
+
+    So it is where several could be meant (``training/loss`` and ``validation/loss``), and where the steps of the
+    metric are not those that the code counts.
+    """
+
+    def of(self, row: JobRow, checkpoint: Checkpoint) -> float | None:
+        """Return the value at a checkpoint of a job; None where there is none, or none that is finite."""
+        for name in (self.metric, self.metric.rpartition("/")[2]):
+            value = checkpoint.metrics.get(name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return float(value) if math.isfinite(value) else None
+        if checkpoint.step is None:
+            return None
+        value = self._of_job(row).get((checkpoint.attempt, checkpoint.step))
+        return value if value is not None and math.isfinite(value) else None
+
+    def is_unknown(self, row: JobRow, checkpoint: Checkpoint) -> bool:
+        """Say whether a checkpoint without a value may be a good one all the same.
+
+        It may not where a value was saved that is not finite, or where values were reported at steps of the job's
+        last attempt, in which it was saved, and none at its step.
+        """
+        if self.of(row, checkpoint) is not None:
+            return False
+        if any(name in checkpoint.metrics for name in (self.metric, self.metric.rpartition("/")[2])):
+            return False
+        attempts = {attempt for attempt, step in self._of_job(row) if step is not None}
+        return checkpoint.step is None or checkpoint.attempt != row.attempt or row.attempt not in attempts
+
+    def _of_job(self, row: JobRow) -> Mapping[tuple[int, float | None], float]:
+        if row.id not in self.reported:
+            self.reported[row.id] = self._reported(row)
+        return self.reported[row.id]
+
+    def _reported(self, row: JobRow) -> Mapping[tuple[int, float | None], float]:
+        from workbench.metrics import points
+        from workbench.store.queries.metric_values import find_series
+
+        series = find_series(self.store, row.id, self.metric)
+        if series is None or (self.is_exact and self._is_ambiguous(row, series)):
+            return {}
+        return {
+            (point.attempt, point.step): point.value
+            for point in points(self.store, series)
+            if point.value is not None
+        }
+
+    def _is_ambiguous(self, row: JobRow, series: int) -> bool:
+        from workbench.store.queries.metric_values import metric_names
+        from workbench.store.queries.step_course import course_of
+
+        if course_of(self.store.connection, series):
+            return True
+        if self.store.row("SELECT name FROM series WHERE id = ?", (series,)) == (self.metric,):
+            return False
+        return sum(name.endswith(f"/{self.metric}") for name in metric_names(self.store, row.id)) > 1
+
+
+def remove_checkpoints(
+    store: Store,
+    row: JobRow,
+    picked: Sequence[Checkpoint],
+    *,
+    may_go: Callable[[Checkpoint], bool] | None = None,
+) -> None:
+    """Remove checkpoints, first from the store: what is left there would come back.
+
+    ``may_go`` is asked right before each; what it refuses stays.
+    """
     from workbench.controller.runtime.result_store import result_store
     from workbench.store.queries.jobs import detail
 
@@ -153,6 +328,9 @@ def remove_checkpoints(store: Store, row: JobRow, picked: Sequence[Checkpoint]) 
     results = store.home.job(row.id).results
     is_bound = folder != store.home.job(row.id).checkpoints
     for each in picked:
+        if may_go is not None and not may_go(each):
+            continue
+        _record_removed(store, row, each)
         if transfer is not None and stored is not None and IN_STORE in each.where:
             # The mark first: what is half removed does not exist.
             transfer.remove(f"{stored.checkpoints}/{each.name}.metadata.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,14 @@ from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.keys.search_keys import searched_names
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
-from workbench.spec import BindMount, Checkpoints, CheckpointsAtEnd, Framework, JobSpec
+from workbench.spec import (
+    BindMount,
+    Checkpoints,
+    CheckpointsAtEnd,
+    Framework,
+    JobSpec,
+    is_metric_of_search,
+)
 
 _PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
 _SECRET_NAME: Final = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key)")
@@ -76,7 +84,7 @@ def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | N
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
         bind_mounts=_bind_mounts(values, findings),
         build=image_build_of(values.get("build")),
-        checkpoints=_checkpoints(values.get("checkpoints"), root, findings),
+        checkpoints=_checkpoints(values.get("checkpoints"), values.get("search"), root, findings),
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
@@ -94,11 +102,21 @@ def _bind_mounts(values: Mapping[str, Any], findings: Findings) -> tuple[BindMou
     return tuple(BindMount(**mount) for mount in values.get("bind_mounts") or ())
 
 
-def _checkpoints(values: str | Mapping[str, Any] | None, root: MapNode, findings: Findings) -> Checkpoints:
+def _checkpoints(
+    values: str | Mapping[str, Any] | None, search: Any, root: MapNode, findings: Findings
+) -> Checkpoints:
     if not isinstance(values, Mapping):
         return Checkpoints(shared=values == "shared")
     at_end = CheckpointsAtEnd(**values["at_end"]) if values.get("at_end") is not None else None
     checkpoints = Checkpoints(**{**values, "at_end": at_end})
+    if isinstance(search, Mapping) and is_metric_of_search(checkpoints.metric, search.get("metric")):
+        goal = search.get("goal") or "minimize"
+        is_smaller_better = goal == "minimize"
+        key = "checkpoints.smaller_is_better"
+        if values.get("smaller_is_better", is_smaller_better) != is_smaller_better:
+            problem = f"contradicts search.goal, which is {goal}"
+            findings.fault(location_of(root, key), key, problem, "leave it out: the goal says it")
+        checkpoints = replace(checkpoints, smaller_is_better=is_smaller_better)
     if values.get("keep_last") == 0:
         last = "checkpoints.keep_last"
         problem = "is 0, which keeps no checkpoint to resume from"

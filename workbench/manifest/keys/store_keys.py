@@ -182,7 +182,7 @@ CHECKPOINTS: Final = OneOf(
                 "smaller_is_better",
                 TruthValue(),
                 "Whether a smaller value of `metric` is better.",
-                default="true",
+                default="true, or what the search's `goal` says of its metric",
                 example="false",
             ),
             Key(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from workbench.controller.runtime import job_checkpoints
@@ -275,11 +273,11 @@ def best_checkpoints(
     Raises:
         UnknownName: there are checkpoints, and none has the metric.
     """
-    values = _MetricAtCheckpoints(store, ranking.metric)
+    values = job_checkpoints.MetricAtCheckpoints(store, ranking.metric)
     ranked = [
         JobCheckpoint(each.row, each.checkpoint, value)
         for each in found
-        if (value := values.of(each)) is not None
+        if (value := values.of(each.row, each.checkpoint)) is not None
     ]
     if found and not ranked:
         raise UnknownName(
@@ -289,42 +287,6 @@ def best_checkpoints(
     sign = 1.0 if ranking.is_smaller_better else -1.0
     there = [each for each in ranked if each.checkpoint.where]
     return sorted(there, key=lambda each: sign * (each.value or 0.0))[:count]
-
-
-@dataclass(frozen=True, slots=True)
-class _MetricAtCheckpoints:
-    """The values of a metric at checkpoints: those saved with one, else those reported for its step."""
-
-    store: Store
-    metric: str
-    reported: dict[str, Mapping[tuple[int, float | None], float]] = field(default_factory=dict)
-    """By job, what was reported by attempt and step."""
-
-    def of(self, each: JobCheckpoint) -> float | None:
-        saved = each.checkpoint.metrics
-        for name in (self.metric, self.metric.rpartition("/")[2]):
-            value = saved.get(name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return float(value) if math.isfinite(value) else None
-        if each.checkpoint.step is None:
-            return None
-        if each.row.id not in self.reported:
-            self.reported[each.row.id] = self._reported(each.row)
-        value = self.reported[each.row.id].get((each.checkpoint.attempt, each.checkpoint.step))
-        return value if value is not None and math.isfinite(value) else None
-
-    def _reported(self, row: JobRow) -> Mapping[tuple[int, float | None], float]:
-        from workbench.metrics import points
-        from workbench.store.queries.metric_values import find_series
-
-        series = find_series(self.store, row.id, self.metric)
-        if series is None:
-            return {}
-        return {
-            (point.attempt, point.step): point.value
-            for point in points(self.store, series)
-            if point.value is not None
-        }
 
 
 def document_of(each: JobCheckpoint) -> CheckpointDocument:
