@@ -83,7 +83,7 @@ def stop_of(ground: Ground, job_id: str) -> str:
     return str(read(folder)["stopped"])
 
 
-@pytest.mark.parametrize("size", ["3m", "60m"])
+@pytest.mark.parametrize("size", ["4m", "60m"])
 def test_a_job_that_fills_the_disk_ends_and_is_recorded(make: Make, size: str) -> None:
     ground = make(size)
     job_id = ground.submit(FILLS.format(size=200_000_000))
@@ -116,8 +116,8 @@ def test_an_end_is_recorded_on_a_disk_that_was_full_before_its_agent_had_a_spare
 @pytest.mark.parametrize(
     ("size", "kind", "exit_code"),
     [
-        ("3m", "kill", 137),
-        pytest.param("3m", "halt", 143, marks=pytest.mark.soak("the gate has a halt on the larger disk")),
+        ("4m", "kill", 137),
+        pytest.param("4m", "halt", 143, marks=pytest.mark.soak("the gate has a halt on the larger disk")),
         pytest.param("60m", "kill", 137, marks=pytest.mark.soak("the gate has a kill on the smaller disk")),
         ("60m", "halt", 143),
     ],
@@ -199,7 +199,7 @@ def test_without_a_reserve_deleting_a_job_that_has_ended_makes_the_room_for_it(m
 
 
 def test_output_that_waited_for_room_is_complete(make: Make) -> None:
-    ground = make("3m")
+    ground = make("4m")
     job_id = ground.submit("seq 1000000")
     until(lambda: "disk is full" in str(read(str(ground.learner(job_id).path)).get("stall")))
 

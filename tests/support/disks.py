@@ -53,7 +53,7 @@ def fill(mount_point: Path, *, leave: int = 0) -> None:
                 chunk = _PAGE_BYTES  # there may be room for less
 
 
-FILES = ",nr_inodes=300"
+FILES = ",nr_inodes=400"
 """Options of a disk that has soon no inode left, and more bytes than are needed."""
 
 
