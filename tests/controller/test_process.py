@@ -434,6 +434,7 @@ def test_a_folder_without_its_home_json_gets_no_other_from_a_controller(made: Ho
 def test_a_controller_whose_home_is_removed_under_a_job_ends_and_makes_it_not_anew(home: Home) -> None:
     ground = Ground(home)
     process = controller(home)
+    assert answers(home).pid == process.pid  # or the one that the job's start brings is quicker
     job_id = ground.submit("echo ready; sleep 1000")
     ground.prints(job_id, "ready")
     ground.store.close()
