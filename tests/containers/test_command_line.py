@@ -95,6 +95,44 @@ def test_checkpoints_are_kept_by_their_policy_without_a_data_store(
     assert sorted(kept) == ["0", "4"]
 
 
+@pytest.mark.parametrize(("acknowledges", "state"), [(True, "HALTED"), (False, "COMPLETED")])
+def test_a_trial_of_determined_has_its_last_checkpoint_and_says_whether_it_goes_on(
+    fabric: Fabric, engine: None, acknowledges: bool, state: str
+) -> None:
+    code = f"""\
+import os, sys, time
+import determined as det
+
+print("latest", os.environ.get("DET_LATEST_CHECKPOINT"), os.environ["DET_STEPS_COMPLETED"], flush=True)
+with det.core.init() as core:
+    if det.get_cluster_info().latest_checkpoint is None:
+        with core.checkpoint.store_path({{"steps_completed": 7}}) as (path, name):
+            print("saved", name, flush=True)
+        sys.exit(1)
+    print("waits", flush=True)
+    while not core.preempt.should_preempt(auto_ack={acknowledges}):
+        time.sleep(0.01)
+"""
+    experiment = {
+        "name": "inside",
+        "entrypoint": "python3 train.py",
+        "searcher": {"name": "single", "metric": "x"},
+        "environment": {"image": DEBIAN},
+        "resources": {"slots_per_trial": 0},
+        "max_restarts": 1,
+    }
+    (fabric.folder / "train.py").write_text(code)
+    (fabric.folder / "experiment.json").write_text(json.dumps(experiment))
+
+    fabric("run", "-d", "experiment.json")
+    until(lambda: "waits" in fabric("logs", "@last").stdout, every=0.3)
+    fabric("halt", "@last")
+
+    saved = fabric("logs", "@last", "--attempt", "1").stdout.split("saved ")[1].strip()
+    assert fabric("logs", "@last", "--attempt", "2").stdout == f"latest {saved} 7\nwaits\n"
+    assert fabric.json("show", "@last", "--json")["state"] == state
+
+
 def test_a_job_that_names_an_image_runs_in_a_container_and_ends_with_its_code(
     fabric: Fabric, engine: None
 ) -> None:
