@@ -61,8 +61,8 @@ def is_unacknowledged(folder: str) -> bool:
     from workbench.learner.platform import beneath
 
     words: list[bytes] = []
-    for place in (folder, os.path.join(folder, "inside")):
-        with contextlib.suppress(OSError), beneath.Root(place) as root:
+    for answered_in in (folder, os.path.join(folder, "inside")):
+        with contextlib.suppress(OSError), beneath.Root(answered_in) as root:
             words += root.read(STOP_ANSWER, _ANSWER_BYTES).split()
     return SEEN.encode() in words and ACKNOWLEDGED.encode() not in words
 
