@@ -100,7 +100,7 @@ def test_a_trial_of_determined_has_its_last_checkpoint_and_says_whether_it_goes_
     fabric: Fabric, engine: None, acknowledges: bool, state: str
 ) -> None:
     code = f"""\
-import os, sys, time
+import os, subprocess, sys, time
 import determined as det
 
 print("latest", os.environ.get("DET_LATEST_CHECKPOINT"), os.environ["DET_STEPS_COMPLETED"], flush=True)
@@ -109,9 +109,12 @@ with det.core.init() as core:
         with core.checkpoint.store_path({{"steps_completed": 7}}) as (path, name):
             print("saved", name, flush=True)
         sys.exit(1)
+    worker = subprocess.Popen(["sleep", "3600"])
     print("waits", flush=True)
     while not core.preempt.should_preempt(auto_ack={acknowledges}):
         time.sleep(0.01)
+    time.sleep(0.5)
+    print("ends with", worker.poll(), flush=True)
 """
     experiment = {
         "name": "inside",
@@ -129,7 +132,7 @@ with det.core.init() as core:
     fabric("halt", "@last")
 
     saved = fabric("logs", "@last", "--attempt", "1").stdout.split("saved ")[1].strip()
-    assert fabric("logs", "@last", "--attempt", "2").stdout == f"latest {saved} 7\nwaits\n"
+    assert fabric("logs", "@last", "--attempt", "2").stdout == f"latest {saved} 7\nwaits\nends with None\n"
     assert fabric.json("show", "@last", "--json")["state"] == state
 
 

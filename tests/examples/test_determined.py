@@ -29,6 +29,8 @@ pytestmark = [
 ]
 
 MODEL = """\
+import os
+
 import torch
 from determined import pytorch
 
@@ -52,7 +54,8 @@ class LineTrial(pytorch.PyTorchTrial):
         self.optimizer = context.wrap_optimizer(optimizer)
 
     def build_training_data_loader(self):
-        return pytorch.DataLoader(Line(), batch_size=self.batch_size)
+        workers = 1 if os.environ.get("WAITS") else 0  # whose end would be the training's
+        return pytorch.DataLoader(Line(), batch_size=self.batch_size, num_workers=workers)
 
     def build_validation_data_loader(self):
         return pytorch.DataLoader(Line(), batch_size=self.batch_size)

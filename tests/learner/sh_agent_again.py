@@ -153,6 +153,11 @@ NOT_PROMISED: dict[str, str] = {
     "test_whoever_observes_hears_why_a_learner_has_no_state_and_when_it_has_one": _INSIDE,
     "test_what_the_whole_tree_uses_is_recorded": _USAGE,
     "test_when_both_are_killed_the_next_guard_ends_what_is_left": "again below",
+    "test_code_that_looks_ends_by_itself_with_all_that_it_needs": "where no Python is, none calls should_stop()",
+    "test_what_follows_code_that_has_looked_is_ended": "where no Python is, none calls should_stop()",
+    "test_code_that_looks_no_more_gets_its_signal_in_the_end": "where no Python is, none calls should_stop()",
+    "test_code_that_looks_and_has_a_handler_gets_its_signal_at_once": "where no Python is, none calls should_stop()",
+    "test_a_kill_waits_for_no_code_that_looks": "where no Python is, none calls should_stop()",
     "test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted": "where no Python is, none calls should_stop()",
     "test_what_is_recorded_at_the_end_is_there_before_the_exit": _INSIDE,
 }

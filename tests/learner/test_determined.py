@@ -483,7 +483,7 @@ def test_a_stop_is_seen(run, tmp_path: Path) -> None:  # type: ignore[no-untyped
 def test_a_stop_is_acknowledged_once_unless_the_code_does_it_itself(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     answer = tmp_path / "stop-answer"
     run("core.preempt.should_preempt()\ncore.preempt.acknowledge_preemption_signal()\n")
-    assert not answer.exists()
+    assert not answer.read_text()
 
     (tmp_path / "stop").touch()
     run("print(core.preempt.should_preempt(auto_ack=False), core.preempt.should_preempt(auto_ack=False))")

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,95 @@ def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
 
     assert one.output() == b"ready\nsaved\n"
     assert state["signal"] == signal.SIGTERM
+
+
+LOOKS = (
+    "import os, subprocess, sys, time\n"
+    "from workbench.learner import should_stop\n"
+    "worker = subprocess.Popen(['sleep', '3600'])\n"
+    "assert not should_stop()\n"
+)
+"""Training code that looks for a request to stop, and needs a process of its own to the end."""
+
+SAVES = (
+    "while not should_stop(): time.sleep(0.01)\n"
+    "time.sleep(0.5)\n"
+    "print('saves with', worker.poll(), flush=True)\n"
+    "worker.kill()\n"
+)
+
+
+def looking(learner: Make, code: str, then: str = "", **document: Any) -> Learner:
+    """Start a learner whose command is such code and what follows it."""
+    one = learner(f'"$PYTHON" look.py{then}', **document)
+    one.launch["env"]["PYTHONPATH"] = str(Path.cwd())
+    one.rewrite()
+    (one.work / "look.py").write_text(f"{LOOKS}print('ready', flush=True)\n{code}")
+    return started(one)
+
+
+def test_code_that_looks_ends_by_itself_with_all_that_it_needs(learner: Make) -> None:
+    one = looking(learner, SAVES)
+
+    one.stop("halt", grace_seconds=3600)
+    state = one.wait()
+
+    assert one.output() == b"ready\nsaves with None\n"
+    assert (state["exit_code"], state["signal"], state["stopped"]) == (0, None, "halt")
+
+
+def test_what_follows_code_that_has_looked_is_ended(learner: Make) -> None:
+    one = looking(learner, SAVES, then='; echo then; sleep 3600; echo "not reached"')
+
+    one.stop("halt", grace_seconds=3600)
+    state = one.wait()
+
+    assert one.output() == b"ready\nsaves with None\nthen\n"
+    assert (state["signal"], state["stopped"]) == (signal.SIGTERM, "halt")
+
+
+def test_code_that_looks_no_more_gets_its_signal_in_the_end(learner: Make) -> None:
+    code = (
+        "import signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saves', flush=True), os._exit(3)))\n"
+        "print('set', flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    one = looking(learner, code)
+    one.until_printed(b"set\n")
+
+    one.stop("halt", grace_seconds=2.0)
+    state = one.wait()
+
+    assert one.output() == b"ready\nset\nsaves\n"
+    assert (state["exit_code"], state["stopped"]) == (3, "halt")
+
+
+def test_code_that_looks_and_has_a_handler_gets_its_signal_at_once(learner: Make) -> None:
+    code = (
+        "import signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), os._exit(4)))\n"
+        "print('waits', should_stop(), flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    one = looking(learner, code)
+    one.until_printed(b"waits False\n")
+
+    one.stop("halt", grace_seconds=3600)
+    state = one.wait()
+
+    assert one.output() == b"ready\nwaits False\ntold\n"
+    assert (state["exit_code"], state["stopped"]) == (4, "halt")
+
+
+def test_a_kill_waits_for_no_code_that_looks(learner: Make) -> None:
+    one = looking(learner, "time.sleep(3600)\n")
+    one.stop("halt", grace_seconds=3600)
+    one.until_phase("stopping")
+
+    one.stop("kill")
+
+    assert one.wait()["signal"] == signal.SIGKILL
 
 
 def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:

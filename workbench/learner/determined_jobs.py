@@ -10,6 +10,9 @@ import contextlib
 import json
 import os
 
+from workbench.learner.report import STOP_ANSWER as STOP_ANSWER
+from workbench.learner.report import note_answer
+
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -27,8 +30,6 @@ SAVED_FILE = ".determined.json"
 """Within a checkpoint: its metadata, and when it was saved."""
 
 
-STOP_ANSWER = "stop-answer"
-"""Beside the file whose presence asks a command to stop: what the package has answered, a word in each line."""
 SEEN = "seen"
 """The command knows of the stop, and has not said that it ends because of it."""
 ACKNOWLEDGED = "acknowledged"
@@ -41,16 +42,10 @@ _answers: list[str] = []
 
 
 def answer_stop(answer: str) -> None:
-    """Note what the command makes of a request to stop; the agent reads it once the command has ended.
-
-    That it is seen is noted only once, and not after another answer.
-    """
-    path = os.environ.get("FABRIC_STOP_FILE")
-    if path and not (answer == SEEN and _answers):
+    """Note what the command makes of a request to stop; that it is seen only once, and not after another answer."""
+    if not (answer == SEEN and _answers):
         _answers.append(answer)
-        answers = os.path.join(os.path.dirname(path), STOP_ANSWER)
-        with contextlib.suppress(OSError), open(answers, "a", encoding="utf-8") as file:
-            file.write(answer + "\n")
+        note_answer(answer)
 
 
 def is_unacknowledged(folder: str) -> bool:

@@ -19,6 +19,8 @@ REPORT_VARIABLE = "FABRIC_REPORT"
 """Names the file to append to; set in a job."""
 STOP_VARIABLE = "FABRIC_STOP_FILE"
 """Names the file whose presence asks the command to stop."""
+STOP_ANSWER = "stop-answer"
+"""Beside it: what the command makes of the request. Each process that looks for one holds a shared lock on it."""
 PARAMS_VARIABLE = "FABRIC_PARAMS"
 """All parameters as one JSON object, with their names and types as the manifest has them."""
 PARAM_PREFIX = "FABRIC_PARAM_"
@@ -28,6 +30,11 @@ TEXT_LIMIT = 1000
 
 _warned: "Set[str]" = set()
 _torn = False
+_looking = (0, False)
+"""Which process has looked for a request to stop, and whether it counts as one that ends by itself."""
+_answer_file = -1
+_waiting_handlers: "Set[Any]" = set()
+"""Handlers of SIGTERM that only wait for the next look."""
 
 
 def report(
@@ -108,9 +115,69 @@ def note(text: str, level: str = "info") -> None:
 
 
 def should_stop() -> bool:
-    """Say whether the job was asked to stop: save a checkpoint, end before the grace period does. Cheap."""
+    """Say whether the job was asked to stop: save a checkpoint, end before the grace period does. Cheap.
+
+    Code that asks and has no handler of its own for SIGTERM is sent none until the grace period is nearly over.
+    """
     path = os.environ.get(STOP_VARIABLE)
-    return bool(path) and os.path.lexists(path or "")  # on a full disk it is a link to nothing
+    if not path:
+        return False
+    announce_looking(path)
+    return os.path.lexists(path)  # on a full disk it is a link to nothing
+
+
+def announce_looking(path: str) -> None:
+    """Let the agent see whether this process looks for requests to stop and ends by itself, as long as it lives.
+
+    A lock that belongs to this process says so: neither what it forks nor what it starts holds it. Where there are no
+    such locks the process gets its signal at once, as all others do, and as does code that has a handler for it.
+
+    Args:
+        path: the file whose presence asks the command to stop.
+    """
+    global _looking
+    import signal
+
+    handler = signal.getsignal(signal.SIGTERM)
+    looking = (os.getpid(), handler in (signal.SIG_DFL, signal.SIG_IGN) or handler in _waiting_handlers)
+    if looking == _looking:
+        return
+    _looking = looking
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        file = _answers(path)
+        if not looking[1]:
+            fcntl.lockf(file, fcntl.LOCK_UN)
+            return
+        for _ in range(3):  # the agent, too, locks it for a moment when it looks who does
+            try:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.001)
+
+
+def wait_for_look(handler: "Any") -> None:
+    """Let a process count as one that ends by itself though it has this handler for SIGTERM."""
+    _waiting_handlers.add(handler)
+
+
+def note_answer(word: str) -> None:
+    """Note for the agent what the command makes of a request to stop: it reads that once the command has ended."""
+    path = os.environ.get(STOP_VARIABLE)
+    if path:
+        with contextlib.suppress(OSError):
+            os.write(_answers(path), (word + "\n").encode())
+
+
+def _answers(path: str) -> int:
+    """Return the open file of answers. It is never closed: that would give up this process's lock on it."""
+    global _answer_file
+    if _answer_file < 0:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        _answer_file = os.open(os.path.join(os.path.dirname(path), STOP_ANSWER), flags, 0o600)
+    return _answer_file
 
 
 def hparams() -> "Dict[str, Any]":

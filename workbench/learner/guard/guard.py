@@ -72,7 +72,7 @@ class Guard:
         self._state = state.StateFile.begin(folder, launch)
         self._requests = Requests(folder, launch, self._folder_descriptor)
         self._limits = LearnerLimits(launch)
-        self._stopping = LearnerStop(self._members)
+        self._stopping = LearnerStop(folder, self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(
             folder, self._folder_descriptor, launch, Mask(masked(secrets)), self._pipes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from workbench.learner.journal import state
@@ -19,6 +20,9 @@ WATCH_FROM_SECONDS = 0.02
 """A learner that ends sooner needs no watch, which takes longer to set up than it ran."""
 
 _POLL_SECONDS = 0.2
+
+_FOLLOWING_SECONDS = 2.0
+"""How long what started training code has to end after it, before it gets a signal."""
 
 _NETWORK_SECONDS = 2.0
 """How often a folder on another machine is looked at though its changes are reported: not those of its next mount."""
@@ -133,10 +137,72 @@ class Requests:
                 self.decision = decision
 
 
+class LookingCode:
+    """Says whether training code that looks for requests to stop (``should_stop()``) still has to end by itself.
+
+    A signal would end what it needs for that: itself, or a worker process that loads its data. What else runs gets it
+    once that code is over: the next command of a script, a server beside it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._seen_at: float | None = None
+
+    def is_awaited(self) -> bool:
+        """Look whether some of it runs and can see the request, or did a moment ago: a launcher ends after it."""
+        now = system.elapsed_seconds()
+        if self._is_there() and self._is_announced():
+            self._seen_at = now
+        return self._seen_at is not None and now < self._seen_at + _FOLLOWING_SECONDS
+
+    def _is_there(self) -> bool:
+        from workbench.learner.platform import beneath
+        from workbench.learner.report import STOP_ANSWER
+
+        for folder in (self._folder, self._inside):
+            with contextlib.suppress(OSError), beneath.Root(folder) as root:
+                if _is_locked(root.open_file(STOP_ANSWER, os.O_RDWR, follow=False)):
+                    return True
+        return False
+
+    def _is_announced(self) -> bool:
+        """Say whether the request lies where the code looks; in a container it is passed on first."""
+        if not os.path.lexists(os.path.join(self._folder, "stop.json")):
+            return False
+        if os.path.isdir(self._inside):
+            from workbench.learner.platform import beneath
+
+            try:
+                with beneath.Root(self._inside) as root:
+                    root.create("stop")
+            except OSError:
+                return False
+        return True
+
+    @property
+    def _inside(self) -> str:
+        """The folder that a container of the learner shares with its agent."""
+        return os.path.join(self._folder, "inside")
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Say whether a process has locked an open file, and close it."""
+    import fcntl
+
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class LearnerStop:
     """How a learner is being stopped: the first cause counts, but a kill overrides it."""
 
-    def __init__(self, find_members: Callable[[], dict[int, Any]]) -> None:
+    def __init__(self, folder: str, find_members: Callable[[], dict[int, Any]]) -> None:
+        self._looking = LookingCode(folder)
         self._find_members = find_members
         self._ending: processes.Termination | None = None
         self.kind = ""
@@ -163,7 +229,7 @@ class LearnerStop:
     def end(self, grace_seconds: float) -> None:
         """Begin to end the processes, or let the grace period be over sooner."""
         if self._ending is None:
-            self._ending = processes.Termination(self._find_members, grace_seconds)
+            self._ending = processes.Termination(self._find_members, grace_seconds, self._looking.is_awaited)
         else:
             self._ending.hasten(grace_seconds)
 

@@ -25,6 +25,9 @@ PATIENCE_SECONDS = 30.0
 """How long :func:`end` waits for processes that are killed and do not die (a disk that does not answer)."""
 
 _POLL_SECONDS = 0.25
+
+_SIGNALLED_SECONDS = 10.0
+"""How much of the grace period at most is left to who does not end by itself."""
 _PROCESS_CLOCK = 2
 """Which clock of a process, in the number that Linux makes of it and the pid: the CPU time of all its threads."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -146,13 +149,26 @@ def _cpu_seconds(pid: int) -> float:
 
 
 class Termination:
-    """Ends processes: SIGTERM, SIGKILL when the grace period is over, until none is left. Never blocks."""
+    """Ends processes: SIGTERM, SIGKILL when the grace period is over, until none is left. Never blocks.
 
-    def __init__(self, find_members: Callable[[], Members], grace_seconds: float) -> None:
+    Args:
+        find_members: finds them.
+        grace_seconds: the time from now to SIGKILL.
+        end_by_themselves: says whether they are about to: SIGTERM waits then, until the grace period is nearly over.
+    """
+
+    def __init__(
+        self,
+        find_members: Callable[[], Members],
+        grace_seconds: float,
+        end_by_themselves: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._find = find_members
+        self._end_by_themselves = end_by_themselves
         self.due_at = system.elapsed_seconds()
         """When to :meth:`step` next, on the clock that cannot jump."""
         self._kill_at = self.due_at + grace_seconds
+        self._signal_at = self._kill_at - _last_seconds(grace_seconds)
         self._checked: set[int] = set()
         self._began = False
         self._pause_seconds = 0.001
@@ -163,6 +179,7 @@ class Termination:
         """Let the grace period end so many seconds from now, if that is sooner."""
         self.due_at = system.elapsed_seconds()
         self._kill_at = min(self._kill_at, self.due_at + grace_seconds)
+        self._signal_at = min(self._signal_at, self._kill_at - _last_seconds(grace_seconds))
 
     def step(self) -> bool:
         """Do what is due; return whether anything is left."""
@@ -174,6 +191,10 @@ class Termination:
             return left
         if self._began:
             left = bool(self._within_reach())
+        elif now < self._signal_at and self._end_by_themselves():
+            left = bool(self._within_reach())
+            self.due_at = min(now + _POLL_SECONDS, self._signal_at)
+            return left
         else:
             self._began = True
             self._signal_all(signal.SIGTERM)
@@ -208,6 +229,11 @@ class Termination:
             return
         except PermissionError:
             self.out_of_reach.add(pid)
+
+
+def _last_seconds(grace_seconds: float) -> float:
+    """Return how long before the end of a grace period SIGTERM is sent to who was to end without."""
+    return min(_SIGNALLED_SECONDS, grace_seconds / 3)
 
 
 def _with_descendants(table: Members, seeds: set[int], barred: set[int]) -> set[int]:

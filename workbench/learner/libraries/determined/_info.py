@@ -19,7 +19,7 @@ from workbench.learner.determined_jobs import (
     trial_number,
 )
 from workbench.learner.determined_jobs import SAVED_FILE as SAVED_FILE
-from workbench.learner.report import hparams, should_stop
+from workbench.learner.report import hparams, should_stop, wait_for_look
 
 TYPE_CHECKING = False  # the real one costs the import of typing
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ _was_asked = False
 def outlive_the_request_to_stop() -> None:
     """Have SIGTERM wait for the next ``should_preempt()``: code that looks ends by itself, at a checkpoint.
 
-    The agent kills what has not ended when the grace period does. A handler of the code's own is kept.
+    The agent sends the signal to nothing of the job until the grace period is nearly over, and kills what has not ended
+    then. A handler of the code's own is kept, and gets the signal at once.
     """
     global _outliving
     is_main = threading.current_thread() is threading.main_thread()
@@ -138,8 +139,10 @@ def outlive_the_request_to_stop() -> None:
     if is_main and os.environ.get(JOB_VARIABLE) and before in (signal.SIG_DFL, _on_sigterm):
         if before is not _on_sigterm:
             signal.signal(signal.SIGTERM, _on_sigterm)
+            wait_for_look(_on_sigterm)
             atexit.register(_outlive_it_to_the_end)
         _outliving = os.getpid()
+    should_stop()  # from now on it counts as code that looks
 
 
 def _outlive_it_to_the_end() -> None:
