@@ -137,6 +137,10 @@ class BackendUnreachable(FabricError):
     exit_code = 69
 
 
+class AnswerPending(BackendUnreachable):
+    """A call that a backend has not answered yet, and that goes on: it may be reached all the same."""
+
+
 class CannotWrite(FabricError):
     """A home, folder or disk that takes no more."""
 

@@ -28,7 +28,7 @@ from runners.pod.names import (
 )
 from runners.pod.status import is_over, is_side_car_running, outlives_learner
 from runners.pod.watch import ClusterCache, Document, StopTries
-from workbench.errors import BackendUnreachable, TryAgain
+from workbench.errors import AnswerPending, BackendUnreachable, TryAgain
 from workbench.learner.boot.sh_launch import ASK_TO_STOP
 from workbench.learner.pod.config import NO_PYTHON
 
@@ -39,7 +39,7 @@ KILL_CONNECT_SECONDS: Final = 5.0
 """How long a kill waits for an agent that a new connection reaches: one that hangs ends with its pod."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a stop waits for the answers of a job's agents; it is repeated."""
+"""How long a stop waits for the answers of a job's agents; it is repeated, and a request goes on meanwhile."""
 
 STOPS_AT_ONCE: Final = 16
 """How many learners of a job are asked to stop at once."""
@@ -112,7 +112,7 @@ class StopRequests:
                 elif self._is_given_up(uid, request):
                     is_requested = False
                 else:
-                    raise BackendUnreachable(f"Pod {name} has not answered for {ANSWER_SECONDS:g} s.")
+                    raise AnswerPending(f"Pod {name} has not answered for {ANSWER_SECONDS:g} s.")
             except BackendUnreachable as error:
                 lost = error
                 continue

@@ -26,7 +26,7 @@ from tests.support.cluster import Space
 from tests.support.command import Fabric
 from tests.support.pod_images import BUSYBOX, DEBIAN
 from tests.support.waiting import patience, until
-from workbench.errors import BackendUnreachable
+from workbench.errors import AnswerPending, BackendUnreachable
 
 LEARNER = LearnerRef("home", "training-abcdefghj", 1, 1)
 RUNNING = {
@@ -174,7 +174,7 @@ def test_learners_that_do_not_answer_are_left_behind_and_asked_once(
     with monkeypatch.context() as impatient:
         impatient.setattr("runners.pod.stop.ANSWER_SECONDS", 0.05)
         for _ in range(2):
-            with pytest.raises(BackendUnreachable, match="has not answered"):
+            with pytest.raises(AnswerPending, match="has not answered"):
                 stop_all(tries, pods, sidecars, "halt")
     sidecars.release.set()
     monkeypatch.setattr("runners.pod.stop.ANSWER_SECONDS", patience())

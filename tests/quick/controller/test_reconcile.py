@@ -32,7 +32,15 @@ from workbench.controller.decide.model import (
 )
 from workbench.controller.decide.reconcile import APPEARS_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduler import QueueVerdict
-from workbench.errors import ConfigError, FabricError, LaunchRefused, NotAllowed, RunnerError, UsageError
+from workbench.errors import (
+    AnswerPending,
+    ConfigError,
+    FabricError,
+    LaunchRefused,
+    NotAllowed,
+    RunnerError,
+    UsageError,
+)
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0
@@ -530,6 +538,14 @@ def test_a_deleted_job_that_cannot_be_forgotten_now_is_tried_again_after_a_while
 
     assert waiting.until == NOW + 5
     assert Purge() not in waiting.actions
+
+
+def test_a_stop_that_still_waits_for_its_answer_is_not_one_whose_backend_is_out_of_reach() -> None:
+    pending = classify_error(AnswerPending("Pod x has not answered for 5 s"), started=False)
+    waiting = decide(view(intent=Intent.HALT, asked_by="me", trouble=pending, not_before=NOW + 2))
+
+    text = "is being halted by me; Pod x has not answered for 5 s"
+    assert waiting.actions == (SetReason(Reason(text, "")),), "a command that waits for the halt waits on"
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.HALTED])

@@ -7,6 +7,7 @@ from typing import Final
 
 from workbench.controller.decide.model import BackendTrouble
 from workbench.errors import (
+    AnswerPending,
     BackendError,
     BackendUnreachable,
     CannotWrite,
@@ -56,6 +57,8 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case NeedsLogin():
             # The job waits for a person to log in; it need not be submitted again.
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
+        case AnswerPending():
+            return BackendTrouble("unreachable", Reason(text, "", hint), started)
         case BackendUnreachable() | TryAgain():
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
         case CannotWrite():
