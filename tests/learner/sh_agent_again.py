@@ -158,6 +158,8 @@ NOT_PROMISED: dict[str, str] = {
     "test_code_that_looks_no_more_gets_its_signal_in_the_end": "where no Python is, none calls should_stop()",
     "test_code_that_looks_and_has_a_handler_gets_its_signal_at_once": "where no Python is, none calls should_stop()",
     "test_a_kill_waits_for_no_code_that_looks": "where no Python is, none calls should_stop()",
+    "test_training_that_handles_its_signal_keeps_the_workers_that_load_its_data": "it tells no process by its name",
+    "test_workers_whose_training_is_over_are_ended": "it tells no process by its name",
     "test_who_obeys_a_halt_before_the_guard_has_read_it_is_halted": "where no Python is, none calls should_stop()",
     "test_what_is_recorded_at_the_end_is_there_before_the_exit": _INSIDE,
 }

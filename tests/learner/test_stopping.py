@@ -179,6 +179,53 @@ def test_a_kill_waits_for_no_code_that_looks(learner: Make) -> None:
     assert one.wait()["signal"] == signal.SIGKILL
 
 
+LOADS = (
+    "import ctypes, os, signal, sys, time\n"
+    "parent = os.getpid()\n"
+    "worker = os.fork()\n"
+    "if worker == 0:\n"
+    "    ctypes.CDLL(None).prctl(15, b'pt_data_worker')\n"
+    "    print('ready', flush=True)\n"
+    "    while True: time.sleep(3600)\n"
+)
+"""Training with a worker process that is named as PyTorch's ``DataLoader`` names its own."""
+
+
+def loading(learner: Make, code: str) -> Learner:
+    one = learner('exec "$PYTHON" load.py')
+    (one.work / "load.py").write_text(LOADS + code)
+    return started(one)
+
+
+@pytest.mark.skipif(not system.LINUX, reason="processes have no names of their own")
+def test_training_that_handles_its_signal_keeps_the_workers_that_load_its_data(learner: Make) -> None:
+    code = (
+        "asked = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+        "print('waits', flush=True)\n"
+        "while not asked: time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+        "print('saves with', os.waitpid(worker, os.WNOHANG), flush=True)\n"
+    )
+    one = loading(learner, code)
+    one.until_printed(b"waits\n")
+
+    one.stop("halt", grace_seconds=3600)
+    state = one.wait()
+
+    assert b"saves with (0, 0)\n" in one.output()
+    assert (state["exit_code"], state["stopped"]) == (0, "halt")
+
+
+@pytest.mark.skipif(not system.LINUX, reason="processes have no names of their own")
+def test_workers_whose_training_is_over_are_ended(learner: Make) -> None:
+    one = loading(learner, "while True: time.sleep(3600)\n")
+
+    one.stop("halt", grace_seconds=3600)
+
+    assert one.wait()["signal"] == signal.SIGTERM
+
+
 def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
     """As where a user has used up all watches: files are looked at again and again."""
     one = learner(FOREVER)

@@ -16,6 +16,16 @@ signal_all() {
     done
 }
 
+# The same for one that asks to end; workers of PyTorch's DataLoader are left to what needs them to save.
+ask_all() {
+    for entry in /proc/[0-9]*; do
+        pid=${entry#/proc/}
+        name=
+        read -r name 2>/dev/null <"$entry/comm"
+        [ "$pid" = 1 ] || [ "$pid" = "$2" ] || [ "$name" = pt_data_worker ] || kill -"$1" "$pid" 2>/dev/null
+    done
+}
+
 pause() { sleep 0.1 2>/dev/null || sleep 1; }
 
 # Obey the agent until it says that the act is over; without it nothing may go on.
@@ -25,7 +35,7 @@ listen() {
     while read -r word <&3; do
         case $word in
         over) exit 0 ;;
-        *) signal_all "$word" "$self" ;;
+        *) ask_all "$word" "$self" ;;
         esac
     done
     kill -USR1 1
@@ -174,7 +184,7 @@ run() {
 }
 
 if [ -r /.fabric/secrets.sh ]; then . /.fabric/secrets.sh; fi
-trap 'told=1; signal_all TERM "$listener"' TERM
+trap 'told=1; ask_all TERM "$listener"' TERM
 trap 'exit 137' USR1
 survey >"$here/python" 2>/dev/null
 for act in "$@"; do

@@ -8,6 +8,7 @@ import os
 from workbench.learner.journal import state
 from workbench.learner.journal.output import REPORT_FILE
 from workbench.learner.platform import folder_signal, processes, system
+from workbench.learner.report import STOP_ANSWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,7 +158,6 @@ class LookingCode:
 
     def _is_there(self) -> bool:
         from workbench.learner.platform import beneath
-        from workbench.learner.report import STOP_ANSWER
 
         for folder in (self._folder, self._inside):
             with contextlib.suppress(OSError), beneath.Root(folder) as root:

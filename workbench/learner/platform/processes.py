@@ -26,6 +26,9 @@ PATIENCE_SECONDS = 30.0
 
 _POLL_SECONDS = 0.25
 
+_LEFT_TO_PARENT = b"pt_data_worker\n"
+"""The name of a worker of PyTorch's ``DataLoader``. Training that is to save cannot once one has been ended."""
+
 _SIGNALLED_SECONDS = 10.0
 """How much of the grace period at most is left to who does not end by itself."""
 _PROCESS_CLOCK = 2
@@ -170,6 +173,8 @@ class Termination:
         self._kill_at = self.due_at + grace_seconds
         self._signal_at = self._kill_at - _last_seconds(grace_seconds)
         self._checked: set[int] = set()
+        self._spared: set[int] = set()
+        """Those that were left to their parents to end."""
         self._began = False
         self._pause_seconds = 0.001
         self.out_of_reach: set[int] = set()
@@ -190,7 +195,11 @@ class Termination:
             self.due_at = now + self._pause_seconds
             return left
         if self._began:
-            left = bool(self._within_reach())
+            left = (
+                self._signal_all(signal.SIGTERM, among=self._spared)
+                if self._spared
+                else bool(self._within_reach())
+            )
         elif now < self._signal_at and self._end_by_themselves():
             left = bool(self._within_reach())
             self.due_at = min(now + _POLL_SECONDS, self._signal_at)
@@ -210,13 +219,23 @@ class Termination:
             found = self._find()
         return {pid: process for pid, process in found.items() if pid not in self.out_of_reach}
 
-    def _signal_all(self, number: int, *, again: bool = False) -> bool:
+    def _signal_all(self, number: int, *, again: bool = False, among: set[int] | None = None) -> bool:
         found = self._within_reach()
         for pid, process in found.items():
-            if again or pid not in self._checked:
-                self._checked.add(pid)
-                self._signal(pid, process, number)
+            if not (again or pid not in self._checked) or (among is not None and pid not in among):
+                continue
+            if number == signal.SIGTERM and self._is_left_to_parent(pid, process, found):
+                self._spared.add(pid)
+                continue
+            self._checked.add(pid)
+            self._signal(pid, process, number)
         return bool(found)
+
+    def _is_left_to_parent(self, pid: int, process: process_table.ProcessEntry, found: Members) -> bool:
+        """Say whether a process is one that its parent ends, which may still need it."""
+        if process.parent not in found or system.elapsed_seconds() >= self._signal_at:
+            return False
+        return system.read_bytes("/proc/%d/comm" % pid) == _LEFT_TO_PARENT
 
     def _signal(self, pid: int, process: process_table.ProcessEntry, number: int) -> None:
         try:
